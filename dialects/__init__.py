@@ -1,0 +1,1 @@
+"""Dialect builders, one file a dialect."""

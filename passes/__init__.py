@@ -1,0 +1,1 @@
+"""The passes, one a file, one folder a level."""

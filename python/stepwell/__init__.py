@@ -1,0 +1,1 @@
+"""Stepwell: a machine-learning compiler on MLIR."""

@@ -1,0 +1,55 @@
+"""The exceptions a user meets. Each message is a sentence that names the place and the remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class Error(Exception):
+    """Base of all errors that Stepwell raises."""
+
+
+class ModelError(Error):
+    """The model cannot be read: damaged, incomplete, or not a model at all."""
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """One node that cannot be compiled: where it is, what it is, and why."""
+
+    node: str
+    operator: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: error: {self.operator}: {self.reason}"
+
+
+class UnsupportedError(ModelError):
+    """The model uses operators, attributes or types that are not supported; lists all of them."""
+
+    def __init__(self, findings: list[Unsupported]) -> None:
+        self.findings = findings
+        lines = "\n".join(f"  {finding}" for finding in findings)
+        noun = "node is" if len(findings) == 1 else "nodes are"
+        super().__init__(f"{len(findings)} {noun} not supported:\n{lines}")
+
+
+class LoweringError(Error):
+    """A pass cannot lower an operation; names the pass and the source operation."""
+
+
+class CompilerCrash(Error):
+    """The compiler's worker process died; names the folder that reproduces it."""
+
+
+class ArtifactError(Error):
+    """An artifact cannot be loaded: damaged, cut short, from a newer format, or for another CPU."""
+
+
+class InputError(Error, ValueError):
+    """A run-time input has a wrong name, dtype, shape or rank."""
+
+
+class UsageError(Error):
+    """An option or argument makes no sense."""

@@ -1,0 +1,1 @@
+"""Frontends: ONNX, JAX and StableHLO files all end in StableHLO."""

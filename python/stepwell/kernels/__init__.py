@@ -1,0 +1,1 @@
+"""Emitters of fast loop nests."""

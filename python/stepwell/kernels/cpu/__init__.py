@@ -1,0 +1,1 @@
+"""CPU kernels: one file a kernel family."""

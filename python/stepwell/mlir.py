@@ -1,0 +1,89 @@
+"""The one file that names the package of MLIR's Python bindings.
+
+Everything else imports `ir`, `PassManager`, `rewrite` and the dialects from here, so that another
+build of the bindings can take the place of this one. See docs/bindings.md for the traps of this
+build.
+"""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import functools
+import importlib
+from types import ModuleType
+
+from torch_mlir import ir, rewrite
+from torch_mlir._mlir_libs import _stablehlo
+from torch_mlir.passmanager import PassManager
+
+__all__ = [
+    "PassManager",
+    "deserialize_portable_artifact",
+    "dialect",
+    "ir",
+    "new_context",
+    "rewrite",
+    "run_upstream",
+    "serialize_portable_artifact",
+    "stablehlo",
+    "translate_to_llvm_ir",
+]
+
+stablehlo = _stablehlo
+"""Bindings of StableHLO: attribute classes, portable artifacts, the reference interpreter."""
+
+
+@functools.cache
+def _register_passes() -> None:
+    _stablehlo.register_stablehlo_passes()
+
+
+def dialect(name: str) -> ModuleType:
+    """The Python module of an upstream dialect: `dialect("arith")`, `dialect("linalg")`."""
+    return importlib.import_module(f"torch_mlir.dialects.{name}")
+
+
+def new_context() -> ir.Context:
+    """A context with upstream dialects, StableHLO and CHLO loaded, single-threaded.
+
+    Multithreading stays off: Python-defined passes deadlock with it (docs/bindings.md).
+    """
+    _register_passes()
+    context = ir.Context()
+    context.enable_multithreading(False)
+    _stablehlo.register_dialect(context)
+    # CHLO has no registration hook in the bindings; a pass that depends on it loads it.
+    with context, ir.Location.unknown():
+        empty = ir.Module.create()
+        PassManager.parse("builtin.module(func.func(stablehlo-complex-math-expander))").run(
+            empty.operation
+        )
+    return context
+
+
+def run_upstream(operation: ir.Operation, pipeline: str) -> None:
+    """Run a textual pipeline of upstream passes on `operation` (anchored at its own op name).
+
+    `pipeline` is the inner text, `"canonicalize,cse"`; raises `ir.MLIRError` on failure.
+    """
+    _register_passes()
+    anchor = operation.name
+    with operation.context:
+        PassManager.parse(f"{anchor}({pipeline})").run(operation)
+
+
+def translate_to_llvm_ir(operation: ir.Operation) -> str:
+    """LLVM IR text of a module in the LLVM dialect."""
+    from torch_mlir.dialects.llvm import translate_module_to_llvmir
+
+    return translate_module_to_llvmir(operation)
+
+
+def serialize_portable_artifact(module: ir.Module, version: str) -> bytes:
+    """StableHLO portable artifact (VHLO bytecode) of `module` at `version`, "1.13.0" for instance."""
+    return _stablehlo.serialize_portable_artifact(module.operation, version)
+
+
+def deserialize_portable_artifact(context: ir.Context, data: bytes) -> ir.Module:
+    """Module of a StableHLO portable artifact."""
+    return _stablehlo.deserialize_portable_artifact(context, data)

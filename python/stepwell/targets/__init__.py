@@ -1,0 +1,73 @@
+"""Targets: machines as data. `get("x86_64-v4")`, `host()`."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from stepwell.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine that code is generated for.
+
+    `features` are LLVM feature names that code may use; `vector_bits` the register width,
+    `vector_registers` their count; cache sizes are bytes per core.
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: tuple[str, ...]
+    vector_bits: int
+    vector_registers: int
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 1 << 20
+    l3_bytes: int = 16 << 20
+
+    @property
+    def vector_lanes(self) -> int:
+        """f32 lanes of one vector register."""
+        return self.vector_bits // 32
+
+    def feature_string(self) -> str:
+        """The features as LLVM's target machine takes them: `+avx2,+fma`."""
+        return ",".join(f"+{name}" for name in self.features)
+
+
+def available() -> dict[str, Target]:
+    """All named targets but `host`."""
+    from stepwell.targets import aarch64, x86_64
+
+    return {target.name: target for target in (*x86_64.TARGETS, *aarch64.TARGETS)}
+
+
+@functools.cache
+def get(name: str) -> Target:
+    """The target called `name`; "cpu" and "host" are this machine. Raises UsageError."""
+    if name in ("cpu", "host"):
+        return host()
+    known = available()
+    if name not in known:
+        raise UsageError(f"there is no target {name}; there are: host, {', '.join(sorted(known))}")
+    return known[name]
+
+
+@functools.cache
+def host() -> Target:
+    """This machine: the widest named target whose features it has."""
+    import platform
+
+    import llvmlite.binding as llvm
+
+    from stepwell.targets import aarch64, x86_64
+
+    machine = platform.machine()
+    if machine in ("aarch64", "arm64"):
+        return aarch64.TARGETS[0]
+    have = {name for name, on in llvm.get_host_cpu_features().items() if on}
+    for target in reversed(x86_64.TARGETS):
+        if set(target.features) <= have:
+            return target
+    raise UsageError(f"this machine ({machine}) is older than x86_64-v3, the oldest target")

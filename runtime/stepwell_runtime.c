@@ -1,0 +1,1 @@
+#include "stepwell_runtime.h"
