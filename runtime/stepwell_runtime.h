@@ -1,4 +1,4 @@
-/* The C ABI between compiled models and the runtime that calls them.
+/* The C ABI between compiled models and the runtime that calls them, and the runtime's own API.
  *
  * A compiled model has one entry point. It allocates nothing, has no external symbols beyond memcpy,
  * memmove and memset, and reaches threads only through the context.
@@ -23,7 +23,8 @@ struct stepwell_context {
   /* Runs `task` over [0, count), split over the threads at hand; returns when all of it is done. */
   void (*parallel_for)(stepwell_context *context, stepwell_task task, void *const *arguments,
                        int64_t count);
-  /* Called before kernel `kernel` (its index in the manifest) and, with -1, after the last one. NULL when off. */
+  /* Called before kernel `kernel` (its index in the manifest) and, with -1, after the last one.
+   * NULL when off. */
   void (*trace)(stepwell_context *context, int64_t kernel);
   uint32_t abi_version;
   uint32_t threads;
@@ -34,6 +35,43 @@ struct stepwell_context {
  * manifest's arena_bytes (64-byte aligned). Inputs and outputs are dense row-major buffers. */
 typedef void (*stepwell_entry)(stepwell_context *context, void *const *inputs,
                                void *const *outputs, const void *weights, void *arena);
+
+#if defined(_WIN32)
+#define STEPWELL_API __declspec(dllexport)
+#else
+#define STEPWELL_API __attribute__((visibility("default")))
+#endif
+
+/* A team of threads that stays alive between runs. Runs on one pool take turns. */
+typedef struct stepwell_pool stepwell_pool;
+
+/* A pool of `threads` threads, the caller of stepwell_run being one of them. NULL when memory or
+ * threads ran out. */
+STEPWELL_API stepwell_pool *stepwell_pool_create(uint32_t threads);
+STEPWELL_API void stepwell_pool_destroy(stepwell_pool *pool);
+
+/* A context that splits its work over `pool` (NULL: the calling thread alone), able to record
+ * `trace_capacity` events. NULL when memory ran out. The pool must outlive it. */
+STEPWELL_API stepwell_context *stepwell_context_create(stepwell_pool *pool,
+                                                       uint64_t trace_capacity);
+STEPWELL_API void stepwell_context_destroy(stepwell_context *context);
+
+/* Calls a compiled model. One context runs one model at a time; nothing is allocated. */
+STEPWELL_API void stepwell_run(stepwell_context *context, stepwell_entry entry,
+                               void *const *inputs, void *const *outputs, const void *weights,
+                               void *arena);
+
+/* One recorded call of the trace hook: the kernel about to run (-1: none), and the clock. */
+typedef struct stepwell_event {
+  int64_t kernel;
+  int64_t nanoseconds;
+} stepwell_event;
+
+/* Clears the record and starts recording; events beyond the capacity are dropped. */
+STEPWELL_API void stepwell_trace_start(stepwell_context *context);
+/* Stops recording; returns the number of events and points `events` at them. */
+STEPWELL_API uint64_t stepwell_trace_stop(stepwell_context *context,
+                                          const stepwell_event **events);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,259 @@
+/* See thread_pool.h. Every worker has a mailbox of its own: `ticket` counts the jobs given to it,
+ * `done` the jobs it finished. A job is posted by one store per worker that takes part, and both
+ * sides spin for a short while before they sleep on a futex, so that a dispatch between kernels
+ * costs a fraction of a microsecond and an idle pool costs nothing.
+ */
+#include "thread_pool.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#else
+#include <sched.h>
+#endif
+
+#define CACHE_LINE 64
+#define STACK_BYTES (8u << 20)
+#define SPIN_NANOSECONDS 30000
+#define SPINS_PER_CLOCK_READ 64
+
+typedef struct worker {
+  _Alignas(CACHE_LINE) _Atomic uint32_t ticket;
+  _Atomic uint32_t sleeping;
+  _Alignas(CACHE_LINE) _Atomic uint32_t done;
+  _Atomic uint32_t awaited;
+  pthread_t thread;
+  stepwell_pool *pool;
+  uint32_t index;
+} worker;
+
+struct stepwell_pool {
+  pthread_mutex_t mutex;
+  /* The job at hand: written before the tickets, read after them. */
+  stepwell_task task;
+  void *const *arguments;
+  int64_t count;
+  int64_t parts;
+  _Atomic bool stopping;
+  uint32_t threads; /* asked for, the caller included */
+  uint32_t workers; /* alive */
+  stepwell_pool *next;
+  worker *team; /* threads - 1 of them */
+};
+
+/* All pools, for the handler that restarts them in a forked child. */
+static stepwell_pool *pools;
+static pthread_mutex_t pools_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void pause_briefly(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static int64_t now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static void sleep_while_equal(_Atomic uint32_t *word, uint32_t value) {
+#if defined(__linux__)
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+#else
+  (void)word;
+  (void)value;
+  sched_yield();
+#endif
+}
+
+static void wake(_Atomic uint32_t *word) {
+#if defined(__linux__)
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+#else
+  (void)word;
+#endif
+}
+
+/* Returns once `*word != value`: spins first, then sleeps with `*asleep` raised. The flag and the
+ * word are sequentially consistent, so that a sleeper and a waker cannot miss each other. */
+static uint32_t wait_for_change(_Atomic uint32_t *word, uint32_t value, _Atomic uint32_t *asleep) {
+  uint32_t seen = atomic_load_explicit(word, memory_order_acquire);
+  if (seen != value)
+    return seen;
+  const int64_t deadline = now() + SPIN_NANOSECONDS;
+  do {
+    for (int spin = 0; spin < SPINS_PER_CLOCK_READ; ++spin) {
+      seen = atomic_load_explicit(word, memory_order_acquire);
+      if (seen != value)
+        return seen;
+      pause_briefly();
+    }
+  } while (now() < deadline);
+  atomic_store(asleep, 1);
+  while ((seen = atomic_load(word)) == value)
+    sleep_while_equal(word, value);
+  atomic_store(asleep, 0);
+  return seen;
+}
+
+static void publish(_Atomic uint32_t *word, uint32_t value, _Atomic uint32_t *asleep) {
+  atomic_store(word, value);
+  if (atomic_load(asleep))
+    wake(word);
+}
+
+/* Part `index` of `parts` of [0, count): the first `count % parts` parts are one longer. */
+static void run_part(stepwell_task task, void *const *arguments, int64_t count, int64_t parts,
+                     int64_t index) {
+  const int64_t length = count / parts;
+  const int64_t longer = count % parts;
+  const int64_t begin = index * length + (index < longer ? index : longer);
+  task(arguments, begin, begin + length + (index < longer));
+}
+
+static void *work(void *argument) {
+  worker *self = argument;
+  stepwell_pool *pool = self->pool;
+  uint32_t ticket = atomic_load(&self->done);
+  for (;;) {
+    ticket = wait_for_change(&self->ticket, ticket, &self->sleeping);
+    if (atomic_load_explicit(&pool->stopping, memory_order_relaxed))
+      return NULL;
+    run_part(pool->task, pool->arguments, pool->count, pool->parts, self->index + 1);
+    publish(&self->done, ticket, &self->awaited);
+  }
+}
+
+/* Starts the missing workers; a pool that cannot start them all works with those it has. */
+static void start_workers(stepwell_pool *pool) {
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes))
+    return;
+  pthread_attr_setstacksize(&attributes, STACK_BYTES);
+  while (pool->workers + 1 < pool->threads) {
+    worker *self = &pool->team[pool->workers];
+    atomic_store(&self->ticket, 0);
+    atomic_store(&self->done, 0);
+    atomic_store(&self->sleeping, 0);
+    atomic_store(&self->awaited, 0);
+    self->pool = pool;
+    self->index = pool->workers;
+    if (pthread_create(&self->thread, &attributes, work, self))
+      break;
+    pool->workers++;
+  }
+  pthread_attr_destroy(&attributes);
+}
+
+/* A forked child has none of its parent's threads: its pools start theirs again when first used. */
+static void forget_threads(void) {
+  pthread_mutex_init(&pools_mutex, NULL);
+  for (stepwell_pool *pool = pools; pool; pool = pool->next) {
+    pthread_mutex_init(&pool->mutex, NULL);
+    pool->workers = 0;
+  }
+}
+
+static void install_fork_handler(void) { pthread_atfork(NULL, NULL, forget_threads); }
+
+static void stop_workers(stepwell_pool *pool) {
+  atomic_store(&pool->stopping, true);
+  for (uint32_t i = 0; i < pool->workers; ++i) {
+    worker *self = &pool->team[i];
+    publish(&self->ticket, atomic_load(&self->ticket) + 1, &self->sleeping);
+  }
+  for (uint32_t i = 0; i < pool->workers; ++i)
+    pthread_join(pool->team[i].thread, NULL);
+}
+
+stepwell_pool *stepwell_pool_create(uint32_t threads) {
+  pthread_once(&fork_once, install_fork_handler);
+  stepwell_pool *pool = calloc(1, sizeof *pool);
+  if (!pool)
+    return NULL;
+  pool->threads = threads ? threads : 1;
+  if (pool->threads > 1) {
+    pool->team = aligned_alloc(CACHE_LINE, sizeof(worker) * (pool->threads - 1));
+    if (!pool->team) {
+      free(pool);
+      return NULL;
+    }
+  }
+  pthread_mutex_init(&pool->mutex, NULL);
+  start_workers(pool);
+  if (pool->workers + 1 < pool->threads) {
+    stop_workers(pool);
+    free(pool->team);
+    free(pool);
+    return NULL;
+  }
+  pthread_mutex_lock(&pools_mutex);
+  pool->next = pools;
+  pools = pool;
+  pthread_mutex_unlock(&pools_mutex);
+  return pool;
+}
+
+void stepwell_pool_destroy(stepwell_pool *pool) {
+  if (!pool)
+    return;
+  pthread_mutex_lock(&pools_mutex);
+  for (stepwell_pool **link = &pools; *link; link = &(*link)->next) {
+    if (*link == pool) {
+      *link = pool->next;
+      break;
+    }
+  }
+  pthread_mutex_unlock(&pools_mutex);
+  stop_workers(pool);
+  pthread_mutex_destroy(&pool->mutex);
+  free(pool->team);
+  free(pool);
+}
+
+void stepwell_pool_acquire(stepwell_pool *pool) {
+  pthread_mutex_lock(&pool->mutex);
+  if (pool->workers + 1 < pool->threads)
+    start_workers(pool);
+}
+
+void stepwell_pool_release(stepwell_pool *pool) { pthread_mutex_unlock(&pool->mutex); }
+
+uint32_t stepwell_pool_threads(const stepwell_pool *pool) { return pool->threads; }
+
+void stepwell_pool_parallel_for(stepwell_pool *pool, stepwell_task task, void *const *arguments,
+                                int64_t count) {
+  const int64_t parts = count < (int64_t)pool->workers + 1 ? count : (int64_t)pool->workers + 1;
+  if (parts <= 1) {
+    if (count > 0)
+      task(arguments, 0, count);
+    return;
+  }
+  pool->task = task;
+  pool->arguments = arguments;
+  pool->count = count;
+  pool->parts = parts;
+  for (int64_t i = 0; i + 1 < parts; ++i) {
+    worker *other = &pool->team[i];
+    const uint32_t ticket = atomic_load_explicit(&other->ticket, memory_order_relaxed);
+    publish(&other->ticket, ticket + 1, &other->sleeping);
+  }
+  run_part(task, arguments, count, parts, 0);
+  for (int64_t i = 0; i + 1 < parts; ++i) {
+    worker *other = &pool->team[i];
+    const uint32_t ticket = atomic_load_explicit(&other->ticket, memory_order_relaxed);
+    wait_for_change(&other->done, ticket - 1, &other->awaited);
+  }
+}

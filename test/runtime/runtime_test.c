@@ -1,0 +1,132 @@
+/* The C runtime by itself: parts cover [0, count) once, threads are used, forks restart them. */
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "stepwell_runtime.h"
+
+#define LARGEST 1000
+
+static _Atomic int visits[LARGEST];
+static _Atomic int parts;
+
+static void visit(void *const *arguments, int64_t begin, int64_t end) {
+  (void)arguments;
+  atomic_fetch_add(&parts, 1);
+  for (int64_t i = begin; i < end; ++i)
+    atomic_fetch_add(&visits[i], 1);
+}
+
+/* Input 0 is the count; trace marks kernel 0. */
+static void entry(stepwell_context *context, void *const *inputs, void *const *outputs,
+                  const void *weights, void *arena) {
+  (void)weights;
+  (void)arena;
+  assert(context->abi_version == STEPWELL_ABI_VERSION);
+  if (context->trace)
+    context->trace(context, 0);
+  context->parallel_for(context, visit, outputs, *(const int64_t *)inputs[0]);
+  if (context->trace)
+    context->trace(context, -1);
+}
+
+static void check_cover(stepwell_context *context, int64_t count) {
+  memset(visits, 0, sizeof visits);
+  parts = 0;
+  void *inputs[] = {&count};
+  stepwell_run(context, entry, inputs, NULL, NULL, NULL);
+  for (int64_t i = 0; i < LARGEST; ++i)
+    assert(visits[i] == (i < count));
+  assert(parts == (count < (int64_t)context->threads ? count : (int64_t)context->threads));
+}
+
+static void check_counts(uint32_t threads) {
+  stepwell_pool *pool = stepwell_pool_create(threads);
+  assert(pool);
+  stepwell_context *context = stepwell_context_create(pool, 4);
+  assert(context && context->threads == threads);
+  const int64_t counts[] = {0, 1, 2, 3, 7, 64, LARGEST};
+  for (int repeat = 0; repeat < 200; ++repeat)
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; ++i)
+      check_cover(context, counts[i]);
+  usleep(1000); /* let the workers fall asleep, then wake them */
+  check_cover(context, LARGEST);
+  stepwell_context_destroy(context);
+  stepwell_pool_destroy(pool);
+}
+
+static void check_trace(void) {
+  stepwell_context *context = stepwell_context_create(NULL, 3);
+  int64_t count = 4;
+  void *inputs[] = {&count};
+  stepwell_trace_start(context);
+  stepwell_run(context, entry, inputs, NULL, NULL, NULL);
+  stepwell_run(context, entry, inputs, NULL, NULL, NULL);
+  const stepwell_event *events;
+  assert(stepwell_trace_stop(context, &events) == 3); /* the fourth found no room */
+  assert(events[0].kernel == 0 && events[1].kernel == -1);
+  assert(events[1].nanoseconds >= events[0].nanoseconds);
+  stepwell_context_destroy(context);
+}
+
+static void check_fork(void) {
+  stepwell_pool *pool = stepwell_pool_create(3);
+  stepwell_context *context = stepwell_context_create(pool, 0);
+  check_cover(context, 64);
+  const pid_t child = fork();
+  if (child == 0) {
+    check_cover(context, 64);
+    _exit(0);
+  }
+  int status;
+  assert(waitpid(child, &status, 0) == child && status == 0);
+  check_cover(context, 64);
+  stepwell_context_destroy(context);
+  stepwell_pool_destroy(pool);
+}
+
+static void nothing(void *const *arguments, int64_t begin, int64_t end) {
+  (void)arguments;
+  (void)begin;
+  (void)end;
+}
+
+static void dispatch(stepwell_context *context, void *const *inputs, void *const *outputs,
+                     const void *weights, void *arena) {
+  (void)inputs, (void)outputs, (void)weights, (void)arena;
+  for (int i = 0; i < 100000; ++i)
+    context->parallel_for(context, nothing, NULL, 64);
+}
+
+/* Not a test: prints the cost of one dispatch when asked to. */
+static void print_dispatch_cost(uint32_t threads) {
+  stepwell_pool *pool = stepwell_pool_create(threads);
+  stepwell_context *context = stepwell_context_create(pool, 0);
+  struct timespec a, b;
+  clock_gettime(CLOCK_MONOTONIC, &a);
+  stepwell_run(context, dispatch, NULL, NULL, NULL, NULL);
+  clock_gettime(CLOCK_MONOTONIC, &b);
+  printf("dispatch over %u threads: %.2f us\n", threads,
+         ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / 1e5 / 1e3);
+  stepwell_context_destroy(context);
+  stepwell_pool_destroy(pool);
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1) {
+    print_dispatch_cost((uint32_t)atoi(argv[1]));
+    return 0;
+  }
+  for (uint32_t threads = 1; threads <= 4; ++threads)
+    check_counts(threads);
+  check_trace();
+  check_fork();
+  puts("ok");
+  return 0;
+}
