@@ -1,1 +1,87 @@
-"""Stepwell: a machine-learning compiler on MLIR."""
+"""Stepwell: a machine-learning compiler on MLIR.
+
+`compile` a model (or `load` an artifact) and call what comes back. Names are imported when they
+are first used, so that `import stepwell` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepwell.compiler import compile
+    from stepwell.errors import (
+        ArtifactError,
+        CompilerCrash,
+        Error,
+        InputError,
+        LoweringError,
+        ModelError,
+        UnsupportedError,
+        UsageError,
+    )
+    from stepwell.frontends.export import export
+    from stepwell.inspection.check import check
+    from stepwell.jit import jit
+    from stepwell.lowering import Lowered, lower
+    from stepwell.options import CompileOptions
+    from stepwell.runtime.executable import Executable, load
+    from stepwell.session import Session
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "ArtifactError": "stepwell.errors",
+    "CompileOptions": "stepwell.options",
+    "CompilerCrash": "stepwell.errors",
+    "Error": "stepwell.errors",
+    "Executable": "stepwell.runtime.executable",
+    "InputError": "stepwell.errors",
+    "Lowered": "stepwell.lowering",
+    "LoweringError": "stepwell.errors",
+    "ModelError": "stepwell.errors",
+    "Session": "stepwell.session",
+    "UnsupportedError": "stepwell.errors",
+    "UsageError": "stepwell.errors",
+    "check": "stepwell.inspection.check",
+    "compile": "stepwell.compiler",
+    "export": "stepwell.frontends.export",
+    "jit": "stepwell.jit",
+    "load": "stepwell.runtime.executable",
+    "lower": "stepwell.lowering",
+}
+
+__all__ = [
+    "ArtifactError",
+    "CompileOptions",
+    "CompilerCrash",
+    "Error",
+    "Executable",
+    "InputError",
+    "Lowered",
+    "LoweringError",
+    "ModelError",
+    "Session",
+    "UnsupportedError",
+    "UsageError",
+    "check",
+    "compile",
+    "export",
+    "jit",
+    "load",
+    "lower",
+]
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'stepwell' has no attribute {name!r}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

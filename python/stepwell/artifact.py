@@ -1,0 +1,350 @@
+"""The artifact `model.stepwell`: a compiled model in one file that describes and checks itself.
+
+Layout: magic, format version, header length and header digest (32 bytes), the manifest as JSON,
+then the code and weights sections, each starting at a multiple of 4096. Every section's offset,
+length and xxh3-128 digest stand in the manifest. This module imports no MLIR: an artifact is read
+where no compiler is installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import mmap
+import os
+import platform
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import xxhash
+
+from stepwell.errors import ArtifactError
+
+MAGIC = b"STEPWELL"
+FORMAT_VERSION = 1
+SECTION_ALIGNMENT = 4096
+
+_PREFIX = struct.Struct("<8sIIQ8x")
+"""Magic, format version, length of the JSON header, its xxh3-64 digest; 32 bytes."""
+
+_COPY_BYTES = 4 << 20
+_DIGEST_PLACEHOLDER = "0" * 32
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output. `dtype` is a numpy (or ml_dtypes) dtype name, `shape` is static."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """One kernel: the source nodes in it, how it was emitted, its work in FLOP and bytes moved."""
+
+    name: str
+    sources: tuple[str, ...] = ()
+    strategy: str = ""
+    flops: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an artifact says about itself.
+
+    `code_format` is "shared-object" (one) or "objects" (`code_sizes` splits the section);
+    `entry` is the symbol of the C entry point; `features` are the LLVM features the code uses.
+    `threads` is the number of threads the model was compiled for (0: any).
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    entry: str
+    arena_bytes: int
+    weights_bytes: int
+    target: str
+    triple: str
+    features: tuple[str, ...] = ()
+    code_format: str = "shared-object"
+    code_sizes: tuple[int, ...] = ()
+    kernels: tuple[KernelInfo, ...] = ()
+    threads: int = 0
+    compiler_version: str = ""
+    source_digest: str = ""
+    options: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A read and checked artifact; `code` and `weights` are views of the mapped file."""
+
+    path: Path
+    manifest: Manifest
+    code: memoryview
+    weights: np.ndarray
+    """uint8, page aligned, read-only; empty when the model has no weights."""
+    file: memoryview
+    """All of it, as it was when it was read."""
+
+    def code_parts(self) -> list[bytes]:
+        """The shared object, or the object files one by one."""
+        parts, start = [], 0
+        for size in self.manifest.code_sizes:
+            parts.append(bytes(self.code[start : start + size]))
+            start += size
+        return parts
+
+
+def write(
+    path: str | os.PathLike[str],
+    manifest: Manifest,
+    code: bytes | list[bytes],
+    weights: Iterable[tuple[int, np.ndarray]] = (),
+) -> None:
+    """Write an artifact; `path` appears whole or not at all.
+
+    `weights` gives (offset, array) pairs in any order, taken one at a time; gaps are zero.
+    `manifest.code_sizes` is filled in from `code`. Raises ArtifactError when the file cannot be
+    written (no permission, disk full) and when an array lies outside `manifest.weights_bytes`.
+    """
+    parts = [code] if isinstance(code, bytes) else list(code)
+    manifest = dataclasses.replace(manifest, code_sizes=tuple(len(part) for part in parts))
+    with replaced_file(path) as file:
+        header = _header(manifest, _DIGEST_PLACEHOLDER, _DIGEST_PLACEHOLDER)
+        offsets = _section_offsets(len(header), sum(manifest.code_sizes))
+        file.seek(offsets[0])
+        for part in parts:
+            file.write(part)
+        for offset, array in weights:
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            if offset < 0 or offset + data.size > manifest.weights_bytes:
+                raise ArtifactError(
+                    f"{path}: a weight of {data.size} bytes at offset {offset} lies outside the "
+                    f"weights section of {manifest.weights_bytes} bytes"
+                )
+            file.seek(offsets[1] + offset)
+            file.write(data.data)
+        file.truncate(offsets[1] + manifest.weights_bytes)
+        file.flush()
+        header = _header(
+            manifest,
+            _digest_of_range(file, offsets[0], sum(manifest.code_sizes)),
+            _digest_of_range(file, offsets[1], manifest.weights_bytes),
+        )
+        file.seek(0)
+        file.write(
+            _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), xxhash.xxh3_64_intdigest(header))
+        )
+        file.write(header)
+
+
+@contextlib.contextmanager
+def replaced_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A temporary file in the folder of `path` that takes its place when the block succeeds.
+
+    Nothing is left behind otherwise, an interrupt included. OSError becomes ArtifactError.
+    """
+    path = Path(path)
+    name = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+        name = None
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be written: {_reason(error)}") from error
+    finally:
+        if name is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+
+
+def read(path: str | os.PathLike[str], *, check_host: bool = True) -> Artifact:
+    """Map and check an artifact.
+
+    Raises ArtifactError when it cannot be opened, is no artifact, was cut short, has a wrong
+    digest, is of a newer format or (with `check_host`) needs another CPU.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < _PREFIX.size:
+                raise ArtifactError(f"{path} is not a Stepwell artifact: it has {size} bytes")
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {_reason(error)}") from error
+    view = memoryview(data)
+    manifest, sections = _read_header(path, view)
+    if check_host:
+        check_runs_here(manifest, str(path))
+    code, weights = (
+        _read_section(path, view, name, sections[name]) for name in ("code", "weights")
+    )
+    if sum(manifest.code_sizes) != len(code):
+        raise ArtifactError(f"{path} is damaged: its code section has another length than it says")
+    return Artifact(path, manifest, code, np.frombuffer(weights, np.uint8), view)
+
+
+def is_artifact(path: str | os.PathLike[str]) -> bool:
+    """Whether the file at `path` starts like an artifact (false when it cannot be read)."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def check_runs_here(manifest: Manifest, name: str) -> None:
+    """Raise ArtifactError unless this machine has the architecture and the features needed."""
+    machine = {"arm64": "aarch64", "amd64": "x86_64"}.get(
+        platform.machine().lower(), platform.machine()
+    )
+    architecture = manifest.triple.split("-")[0]
+    if architecture != machine:
+        raise ArtifactError(
+            f"{name} was compiled for {architecture} ({manifest.target}) and this machine is "
+            f"{machine}; compile the model again with --target host"
+        )
+    if not manifest.features:
+        return
+    import llvmlite.binding
+
+    have = llvmlite.binding.get_host_cpu_features()
+    missing = sorted(feature for feature in manifest.features if not have.get(feature, False))
+    if machine == "x86_64" and missing:
+        raise ArtifactError(
+            f"{name} was compiled for {manifest.target} and this CPU lacks {', '.join(missing)}; "
+            "compile the model again with --target host"
+        )
+
+
+def manifest_to_dict(manifest: Manifest) -> dict[str, object]:
+    """The manifest as plain JSON data."""
+    return dataclasses.asdict(manifest)
+
+
+def _header(manifest: Manifest, code_digest: str, weights_digest: str) -> bytes:
+    """The JSON header; its length does not depend on the digests."""
+
+    def encode(offsets: tuple[int, int]) -> bytes:
+        sections = {
+            "code": {
+                "offset": offsets[0],
+                "length": sum(manifest.code_sizes),
+                "xxh3_128": code_digest,
+            },
+            "weights": {
+                "offset": offsets[1],
+                "length": manifest.weights_bytes,
+                "xxh3_128": weights_digest,
+            },
+        }
+        content = {"manifest": manifest_to_dict(manifest), "sections": sections}
+        return json.dumps(content, separators=(",", ":")).encode()
+
+    # The offsets depend on the header's length and the other way around: pad to a multiple of 256.
+    longest = len(encode((1 << 62, 1 << 62)))
+    length = -(-longest // 256) * 256
+    return encode(_section_offsets(length, sum(manifest.code_sizes))).ljust(length)
+
+
+def _section_offsets(header_bytes: int, code_bytes: int) -> tuple[int, int]:
+    code = _align(_PREFIX.size + header_bytes)
+    return code, _align(code + code_bytes)
+
+
+def _align(offset: int) -> int:
+    return -(-offset // SECTION_ALIGNMENT) * SECTION_ALIGNMENT
+
+
+def _digest_of_range(file: IO[bytes], start: int, length: int) -> str:
+    """xxh3-128 of a part of `file`, read in pieces so that it never counts as memory in use."""
+    digest = xxhash.xxh3_128()
+    buffer = memoryview(bytearray(min(_COPY_BYTES, max(length, 1))))
+    file.seek(start)
+    while length:
+        got = file.readinto(buffer[: min(len(buffer), length)])  # pyright: ignore[reportAttributeAccessIssue]
+        if not got:
+            raise OSError("the file ended early while its digest was computed")
+        digest.update(buffer[:got])
+        length -= got
+    return digest.hexdigest()
+
+
+def _read_header(path: Path, view: memoryview) -> tuple[Manifest, dict[str, dict[str, object]]]:
+    magic, version, length, digest = _PREFIX.unpack(view[: _PREFIX.size])
+    if magic != MAGIC:
+        raise ArtifactError(f"{path} is not a Stepwell artifact")
+    if version > FORMAT_VERSION:
+        raise ArtifactError(
+            f"{path} has artifact format {version}, newer than format {FORMAT_VERSION}, the newest "
+            "that this version of Stepwell reads; update Stepwell or compile the model again"
+        )
+    header = view[_PREFIX.size : _PREFIX.size + length]
+    if len(header) < length:
+        raise ArtifactError(f"{path} was cut short: it ends inside its header")
+    if xxhash.xxh3_64_intdigest(header) != digest:
+        raise ArtifactError(f"{path} is damaged: the digest of its header is wrong")
+    content = json.loads(bytes(header))
+    return _manifest_from_dict(content["manifest"]), content["sections"]
+
+
+def _read_section(
+    path: Path, view: memoryview, name: str, section: dict[str, object]
+) -> memoryview:
+    offset, length = int(str(section["offset"])), int(str(section["length"]))
+    data = view[offset : offset + length]
+    if len(data) < length:
+        raise ArtifactError(
+            f"{path} was cut short: it has {len(view)} bytes and its {name} ends at "
+            f"{offset + length}"
+        )
+    if xxhash.xxh3_128_hexdigest(data) != section["xxh3_128"]:
+        raise ArtifactError(f"{path} is damaged: the digest of its {name} is wrong")
+    return data
+
+
+def _manifest_from_dict(data: dict) -> Manifest:
+    """Fields that this version does not know are left out: they may not change the meaning."""
+
+    def specs(items: list[dict]) -> tuple[TensorSpec, ...]:
+        return tuple(TensorSpec(i["name"], i["dtype"], tuple(i["shape"])) for i in items)
+
+    known = {f.name for f in dataclasses.fields(Manifest)}
+    values = {key: value for key, value in data.items() if key in known}
+    values["inputs"] = specs(data["inputs"])
+    values["outputs"] = specs(data["outputs"])
+    values["features"] = tuple(data["features"])
+    values["code_sizes"] = tuple(data["code_sizes"])
+    values["kernels"] = tuple(
+        KernelInfo(k["name"], tuple(k["sources"]), k["strategy"], k["flops"], k["bytes"])
+        for k in data["kernels"]
+    )
+    return Manifest(**values)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

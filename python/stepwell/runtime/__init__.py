@@ -1,0 +1,1 @@
+"""Loads and runs artifacts; imports no MLIR."""

@@ -1,0 +1,43 @@
+"""Addresses of numpy arrays, quickly, and aligned memory for the arena."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+
+import numpy as np
+
+_ALIGNMENT = 64
+_HUGE_PAGE = 2 << 20
+
+_from_buffer = ctypes.c_char.from_buffer
+_addressof = ctypes.addressof
+
+
+def address(array: np.ndarray) -> int:
+    """The address of the data of a writable C-contiguous `array`.
+
+    Four times as fast as `array.ctypes.data`, which is the way for arrays that give no writable
+    buffer: empty ones, read-only ones, and those of ml_dtypes.
+    """
+    try:
+        return _addressof(_from_buffer(array))  # pyright: ignore[reportArgumentType]
+    except (ValueError, TypeError, BufferError):
+        return array.ctypes.data
+
+
+def allocate_arena(size: int) -> np.ndarray:
+    """`size` bytes (at least one) of zeroed memory, 64-byte aligned; on huge pages when large."""
+    length = max(size, 1)
+    if length < _HUGE_PAGE:
+        raw = np.zeros(length + _ALIGNMENT, np.uint8)
+        skip = -raw.ctypes.data % _ALIGNMENT
+        return raw[skip : skip + length]
+    memory = mmap.mmap(-1, length + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages: ordinary ones do
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    raw = np.frombuffer(memory, np.uint8)
+    skip = -raw.ctypes.data % _HUGE_PAGE
+    return raw[skip : skip + length]

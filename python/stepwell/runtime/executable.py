@@ -1,0 +1,136 @@
+"""A loaded model that can be called."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import threading
+import weakref
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+
+from stepwell import artifact
+from stepwell.artifact import Artifact, KernelInfo, TensorSpec
+from stepwell.errors import UsageError
+from stepwell.runtime import library
+from stepwell.runtime.buffers import address, allocate_arena
+from stepwell.runtime.inputs import as_input, named_inputs, numpy_dtype, wrong_count
+from stepwell.runtime.loading import load_code
+from stepwell.runtime.threads import default_threads
+
+
+class Executable:
+    """A compiled model in memory.
+
+    Call it with arrays in the order of `inputs`, or use `run` with a dict. Calls from several
+    threads take turns. Outputs are fresh numpy arrays at each call; nothing else is allocated.
+    """
+
+    def __init__(self, source: Artifact, threads: int | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise UsageError(f"threads is {threads}; it must be 1 or more")
+        manifest = source.manifest
+        self.artifact = source
+        self.inputs: tuple[TensorSpec, ...] = manifest.inputs
+        self.outputs: tuple[TensorSpec, ...] = manifest.outputs
+        self.kernels: tuple[KernelInfo, ...] = manifest.kernels
+        self.threads = threads or manifest.threads or default_threads()
+        self._lock = threading.Lock()
+        self._code = load_code(
+            manifest.code_format, source.code_parts(), manifest.entry, str(source.path)
+        )
+        self._arena = allocate_arena(manifest.arena_bytes)
+        self._context = library.library().stepwell_context_create(
+            library.pool(self.threads), 8 * (len(self.kernels) + 1)
+        )
+        weakref.finalize(self, library.library().stepwell_context_destroy, self._context)
+
+        self._expected = [(numpy_dtype(spec.dtype), spec.shape) for spec in self.inputs]
+        self._results = [(spec.shape, numpy_dtype(spec.dtype)) for spec in self.outputs]
+        self._input_count = len(self.inputs)
+        self._input_pointers = (ctypes.c_void_p * max(1, len(self.inputs)))()
+        self._output_pointers = (ctypes.c_void_p * max(1, len(self.outputs)))()
+        self._call = library.library().stepwell_run
+        self._arguments = tuple(
+            ctypes.c_void_p(value)
+            for value in (
+                self._context,
+                self._code.entry,
+                ctypes.addressof(self._input_pointers),
+                ctypes.addressof(self._output_pointers),
+                source.weights.ctypes.data if source.weights.size else 0,
+                self._arena.ctypes.data,
+            )
+        )
+
+    def __call__(self, *arrays: object) -> tuple[np.ndarray, ...]:
+        """Run on `arrays`, one for each of `inputs`: numpy arrays, or anything with `__dlpack__`
+        (taken without a copy). Returns one array for each of `outputs`.
+
+        Raises InputError for a wrong number, dtype, rank or shape.
+        """
+        if len(arrays) != self._input_count:
+            raise wrong_count(self.inputs, len(arrays))
+        with self._lock:
+            pointers = self._input_pointers
+            kept = []
+            for index, (dtype, shape) in enumerate(self._expected):
+                array = arrays[index]
+                if not (
+                    type(array) is np.ndarray
+                    and array.dtype is dtype
+                    and array.shape == shape
+                    and array.flags.carray
+                ):
+                    array = as_input(array, self.inputs[index], dtype)
+                    kept.append(array)
+                pointers[index] = address(array)
+            outputs = []
+            pointers = self._output_pointers
+            for index, (shape, dtype) in enumerate(self._results):
+                output = np.empty(shape, dtype)
+                pointers[index] = address(output)
+                outputs.append(output)
+            self._call(*self._arguments)
+        return tuple(outputs)
+
+    def run(self, feed: Mapping[str, object]) -> dict[str, np.ndarray]:
+        """Run on arrays by input name; returns arrays by output name. Raises InputError."""
+        outputs = self(*named_inputs(self.inputs, feed))
+        return {spec.name: value for spec, value in zip(self.outputs, outputs, strict=True)}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the artifact to `path`, which appears whole or not at all. Raises ArtifactError."""
+        with artifact.replaced_file(path) as file:
+            file.write(self.artifact.file)
+
+    def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
+        """Run once and return the nanoseconds spent in each kernel, in the order of the first
+        call of each; a kernel that runs several times counts once, with its times added."""
+        lib = library.library()
+        lib.stepwell_trace_start(self._context)
+        try:
+            self(*arrays)
+        finally:
+            events = library.read_events(self._context)
+        spent: dict[int, int] = defaultdict(int)
+        for (kernel, begin), (_, end) in itertools.pairwise(events):
+            if kernel >= 0:
+                spent[kernel] += end - begin
+        return [(self.kernels[kernel], time) for kernel, time in spent.items()]
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(map(str, self.inputs))
+        outputs = ", ".join(map(str, self.outputs))
+        return f"<stepwell.Executable ({inputs}) -> ({outputs}) on {self.threads} threads>"
+
+
+def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable:
+    """Load an artifact file. `threads` defaults to the physical cores at hand.
+
+    Raises ArtifactError when the file is damaged or was made for another machine.
+    """
+    return Executable(artifact.read(path), threads)

@@ -1,0 +1,94 @@
+"""Run-time inputs: anything array-like into what compiled code takes, or a sentence why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stepwell.artifact import TensorSpec
+from stepwell.errors import InputError
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """The numpy dtype called `name`; ml_dtypes' own ("bfloat16") included."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+def wrong_count(inputs: tuple[TensorSpec, ...], given: int) -> InputError:
+    """The error of a call with a wrong number of arrays."""
+    noun = "input" if len(inputs) == 1 else "inputs"
+    listed = ", ".join(map(str, inputs)) or "none"
+    return InputError(f"the model takes {len(inputs)} {noun} ({listed}) and was given {given}")
+
+
+def named_inputs(inputs: tuple[TensorSpec, ...], feed: Mapping[str, object]) -> list[object]:
+    """The values of `feed` in the order of `inputs`. Raises InputError for a wrong name."""
+    names = [spec.name for spec in inputs]
+    unknown = [name for name in feed if name not in names]
+    missing = [name for name in names if name not in feed]
+    if unknown:
+        raise InputError(
+            f"the model has no input {unknown[0]!r}; its inputs are: {', '.join(names) or 'none'}"
+        )
+    if missing:
+        raise InputError(
+            f"the input {missing[0]!r} was not given; it is {_describe(inputs, missing)}"
+        )
+    return [feed[name] for name in names]
+
+
+def _describe(inputs: tuple[TensorSpec, ...], missing: list[str]) -> str:
+    return str(next(spec for spec in inputs if spec.name == missing[0])).partition(": ")[2]
+
+
+def as_input(value: object, spec: TensorSpec, dtype: np.dtype) -> np.ndarray:
+    """`value` as an aligned, C-contiguous array of `dtype` and `spec.shape`, copied only when its
+    layout asks for it. Raises InputError when the dtype, rank or shape is another."""
+    array = _as_array(value, spec)
+    if array.dtype != dtype:
+        raise InputError(
+            f"input {spec.name!r} has dtype {array.dtype} and the model takes {dtype}; "
+            f"convert it with .astype({str(dtype)!r})"
+        )
+    if array.ndim != len(spec.shape):
+        raise InputError(
+            f"input {spec.name!r} has rank {array.ndim} (shape {array.shape}) and the model takes "
+            f"rank {len(spec.shape)} (shape {spec.shape})"
+        )
+    if array.shape != spec.shape:
+        raise InputError(
+            f"input {spec.name!r} has shape {array.shape} and the model was compiled for "
+            f"{spec.shape}"
+        )
+    return np.require(array, requirements=["C", "A"])
+
+
+def _as_array(value: object, spec: TensorSpec) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)  # pyright: ignore[reportArgumentType]
+        return _from_python(value, spec)
+    except (BufferError, TypeError, ValueError, RuntimeError) as error:
+        if hasattr(value, "__array__"):  # an array that DLPack cannot carry: bfloat16 of ml_dtypes
+            return np.asarray(value)
+        raise InputError(
+            f"input {spec.name!r}, a {type(value).__name__}, cannot be taken as an array: {error}"
+        ) from error
+
+
+def _from_python(value: object, spec: TensorSpec) -> np.ndarray:
+    """Python scalars and nested lists take the dtype of the input."""
+    if isinstance(value, bool | int | float | complex | list | tuple):
+        return np.asarray(value, dtype=numpy_dtype(spec.dtype))
+    array = np.asarray(value)
+    if array.dtype == object:
+        raise TypeError("it is no array")
+    return array
