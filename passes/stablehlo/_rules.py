@@ -1,0 +1,65 @@
+"""Rewrite rules: a function an idea, grouped by the op it matches, applied until none matches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stepwell.mlir import ir, rewrite
+from stepwell.weights import WeightTable
+
+Rule = Callable[[ir.Operation, WeightTable], ir.Value | None]
+"""Returns the value that takes the place of the op's one result, or None where it does not match.
+
+A rule builds at the current insertion point, just before the op, with the op's location; it builds
+nothing before it has decided. Ops that lose their last use are removed by the driver.
+"""
+
+MAX_ROUNDS = 200
+"""Sweeps over the module; new ops are first looked at in the next one."""
+
+
+class Rules:
+    """A table of rules by op name. `@rules.on("add", "subtract")` enters a rule."""
+
+    def __init__(self) -> None:
+        self._table: dict[str, list[Rule]] = {}
+
+    def on(self, *names: str) -> Callable[[Rule], Rule]:
+        """Decorator: the rule matches `stablehlo.<name>` for each of `names`."""
+
+        def enter(rule: Rule) -> Rule:
+            for name in names:
+                self._table.setdefault(f"stablehlo.{name}", []).append(rule)
+            return rule
+
+        return enter
+
+    def apply(self, op: ir.Operation, weights: WeightTable) -> None:
+        """Rewrite everything inside `op` until no rule matches."""
+        patterns = rewrite.RewritePatternSet()
+        # The bindings do not keep callables alive in every build; the list does.
+        drivers = [_driver(rules, weights) for rules in self._table.values()]
+        for name, driver in zip(self._table, drivers, strict=True):
+            patterns.add(name, driver)
+        config = rewrite.GreedyRewriteConfig()
+        config.max_iterations = MAX_ROUNDS
+        config.enable_folding = False
+        config.enable_constant_cse = False
+        config.region_simplification_level = rewrite.GreedySimplifyRegionLevel.DISABLED
+        rewrite.apply_patterns_and_fold_greedily(op, patterns.freeze(), config)
+
+
+def _driver(
+    rules: list[Rule], weights: WeightTable
+) -> Callable[[ir.OpView, rewrite.PatternRewriter], bool]:
+    def match_and_rewrite(view: ir.OpView, rewriter: rewrite.PatternRewriter) -> bool:
+        op = view.operation
+        with rewriter.ip, op.location:
+            for rule in rules:
+                value = rule(op, weights)
+                if value is not None:
+                    rewriter.replace_op(op, [value])
+                    return False
+        return True
+
+    return match_and_rewrite
