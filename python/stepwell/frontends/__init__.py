@@ -1,1 +1,116 @@
-"""Frontends: ONNX, JAX and StableHLO files all end in StableHLO."""
+"""Frontends: ONNX, JAX and StableHLO files all end in StableHLO.
+
+`load` takes any model and returns an `Imported`: one module with one public `func.func @main` of
+static shapes, in StableHLO (and `chlo.erf`), its large constants in a side table by name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stepwell.errors import ModelError
+from stepwell.mlir import ir
+from stepwell.weights import WeightTable
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Concrete shapes by input name, for inputs whose dimensions the model leaves open."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output of a model."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+
+@dataclass
+class Imported:
+    """A model in StableHLO. `module` holds `@main` alone; `weights` the data of its resources."""
+
+    context: ir.Context
+    module: ir.Module
+    weights: WeightTable
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    source: str
+
+
+def load(model: object, shapes: Shapes | None = None) -> Imported:
+    """Import `model` into StableHLO.
+
+    `model` is a path (.onnx, .mlir, .mlirbc, .bc, or told by its content), an `onnx.ModelProto`,
+    bytes of any of these files, StableHLO text, a `jax.export.Exported`, or an `ir.Module`.
+    `shapes` gives concrete shapes, by input name, where the model leaves dimensions open.
+    Raises ModelError (UnsupportedError among them) with one sentence on what is wrong.
+    """
+    if isinstance(model, ir.Module):
+        from stepwell.frontends import stablehlo
+
+        return stablehlo.from_module(model, shapes=shapes)
+    if isinstance(model, (str, os.PathLike)) and not _is_text(model):
+        return _load_file(Path(os.fspath(model)), shapes)
+    if isinstance(model, str):
+        from stepwell.frontends import stablehlo
+
+        return stablehlo.from_bytes(model.encode(), "StableHLO text", shapes=shapes)
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return _load_bytes(bytes(model), "the given bytes", shapes)
+    if hasattr(model, "mlir_module_serialized"):
+        from stepwell.frontends import jax
+
+        return jax.from_exported(model, shapes=shapes)
+    if hasattr(model, "graph") and hasattr(model, "opset_import"):
+        from stepwell.frontends import onnx
+
+        return onnx.from_model(model, shapes=shapes)  # pyright: ignore[reportArgumentType]
+    raise ModelError(
+        f"a {type(model).__module__}.{type(model).__qualname__} is not a model; give a path, an "
+        "onnx.ModelProto, a jax.export.Exported, StableHLO text or bytes, or an MLIR module"
+    )
+
+
+def _is_text(model: str | os.PathLike[str]) -> bool:
+    """Whether a string is StableHLO text rather than a path: paths have one line and no braces."""
+    return isinstance(model, str) and ("\n" in model or "{" in model)
+
+
+def _load_file(path: Path, shapes: Shapes | None) -> Imported:
+    if not path.is_file():
+        raise ModelError(f"there is no model file {path}")
+    if path.stat().st_size == 0:
+        raise ModelError(f"{path} is empty")
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if path.suffix == ".onnx" or not _is_mlir(head):
+        from stepwell.frontends import onnx
+
+        return onnx.from_file(path, shapes=shapes)
+    from stepwell.frontends import stablehlo
+
+    return stablehlo.from_bytes(path.read_bytes(), str(path), shapes=shapes)
+
+
+def _load_bytes(data: bytes, source: str, shapes: Shapes | None) -> Imported:
+    if _is_mlir(data[:4096]):
+        from stepwell.frontends import stablehlo
+
+        return stablehlo.from_bytes(data, source, shapes=shapes)
+    from stepwell.frontends import onnx
+
+    return onnx.from_bytes(data, source, shapes=shapes)
+
+
+def _is_mlir(head: bytes) -> bool:
+    """Whether a file that begins with `head` is MLIR bytecode or text (ONNX is a protobuf)."""
+    if head.startswith(b"ML\xefR"):
+        return True
+    marks = (b"module", b"func.func", b"#loc", b"//", b"stablehlo.")
+    printable = all(byte >= 32 or byte in b"\t\n\r" for byte in head)
+    return printable and any(mark in head for mark in marks)

@@ -1,0 +1,59 @@
+"""Compile-time evaluation of nodes whose inputs are all constants, by onnx's own evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from stepwell.frontends.onnx.node import Node, Tensor
+
+LIMIT_BYTES = 1 << 20
+"""Constants above this size are left to the constant folder of the StableHLO level."""
+
+_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial",
+           "Bernoulli")  # fmt: skip
+_CONTROL_FLOW = ("If", "Loop", "Scan")
+
+
+def evaluate(node: Node, inputs: Sequence[Tensor | None]) -> list[np.ndarray] | None:
+    """The outputs of `node` when its inputs are small constants; None when they are not."""
+    if node.operator in _RANDOM or node.operator in _CONTROL_FLOW or not inputs:
+        return None
+    arrays = [None if tensor is None else tensor.array for tensor in inputs]
+    present = [tensor for tensor in inputs if tensor is not None]
+    if any(tensor.array is None for tensor in present):
+        return None
+    if sum(tensor.size * tensor.dtype.itemsize for tensor in present) > LIMIT_BYTES:
+        return None
+    try:
+        results = _evaluator(node).run(
+            None,
+            {
+                name: array
+                for name, array in zip(node.proto.input, arrays, strict=True)
+                if array is not None
+            },
+        )
+    except Exception:  # the evaluator raises anything; the operator's own function decides
+        return None
+    if not isinstance(results, list) or not all(
+        isinstance(r, (np.ndarray, np.generic)) for r in results
+    ):
+        return None
+    folded = [np.asarray(result) for result in results]
+    return folded if sum(result.nbytes for result in folded) <= LIMIT_BYTES else None
+
+
+def _evaluator(node: Node) -> ReferenceEvaluator:
+    undefined = onnx.TypeProto()
+    graph = onnx.helper.make_graph(
+        [node.proto],
+        "folded",
+        [onnx.helper.make_value_info(n, undefined) for n in dict.fromkeys(node.proto.input) if n],
+        [onnx.helper.make_value_info(n, undefined) for n in node.proto.output if n],
+    )
+    opset = onnx.helper.make_opsetid("", node.opset)
+    return ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=[opset]))

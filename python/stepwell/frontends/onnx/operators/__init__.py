@@ -1,0 +1,1 @@
+"""ONNX operators, one file a family; importing a file registers its operators."""

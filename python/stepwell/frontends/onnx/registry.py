@@ -1,0 +1,79 @@
+"""The one registry of ONNX operators: functions by operator name and opset version."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+
+from stepwell.mlir import ir
+
+if TYPE_CHECKING:
+    from stepwell.frontends.onnx.node import Tensor
+
+Result: TypeAlias = "ir.Value | np.ndarray | Tensor"
+"""What an operator makes: an IR value, or data known at compile time."""
+
+
+class Build(Protocol):
+    """An operator: `build(node, *inputs)`; an omitted optional input is None."""
+
+    def __call__(self, *args: object) -> Result | Sequence[Result]: ...
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A registered operator. `folds`: on constant inputs it returns arrays by itself."""
+
+    name: str
+    since: int
+    build: Build
+    folds: bool
+
+
+_operators: dict[str, dict[int, Operator]] = {}
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def operator(name: str, since: int = 1, *, folds: bool = False) -> Callable[[Function], Function]:
+    """Register a function as ONNX operator `name` from opset `since` on.
+
+    `folds` says that the function returns numpy arrays when its inputs are constants; for others,
+    small constant results are computed by onnx's reference evaluator.
+    """
+
+    def register(build: Function) -> Function:
+        versions = _operators.setdefault(name, {})
+        if since in versions:
+            raise ValueError(f"{name} since {since} is registered twice")
+        versions[since] = Operator(name, since, build, folds)  # pyright: ignore[reportArgumentType]
+        return build
+
+    return register
+
+
+def find(name: str, opset: int) -> Operator | None:
+    """The operator for a model of `opset`: the greatest version that is not newer; else None."""
+    _load_families()
+    versions = [since for since in _operators.get(name, {}) if since <= opset]
+    return _operators[name][max(versions)] if versions else None
+
+
+def names() -> list[str]:
+    """All registered operators, sorted."""
+    _load_families()
+    return sorted(_operators)
+
+
+@cache
+def _load_families() -> None:
+    """Import every module of `operators/`, which registers what it defines."""
+    package = importlib.import_module("stepwell.frontends.onnx.operators")
+    for family in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{family.name}")

@@ -1,0 +1,96 @@
+"""Shapes and broadcasting as ONNX defines them, shared by the operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stepwell.dialects import stablehlo as hlo
+from stepwell.frontends.onnx.node import NotSupportedError, Tensor
+from stepwell.mlir import ir
+from stepwell.weights import is_splat
+
+
+def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that `shapes` broadcast to (numpy's rule, which is ONNX's)."""
+    try:
+        return np.broadcast_shapes(*[tuple(shape) for shape in shapes])
+    except ValueError:
+        text = " and ".join(str(list(shape)) for shape in shapes)
+        raise NotSupportedError(f"the shapes {text} do not broadcast") from None
+
+
+def broadcast(operand: Tensor | ir.Value, shape: Sequence[int]) -> ir.Value:
+    """`operand` broadcast to `shape`; a constant splat becomes a splat of that shape."""
+    if isinstance(operand, Tensor):
+        if operand.shape == tuple(shape):
+            return operand.value
+        if operand.array is not None and operand.size and is_splat(operand.array):
+            return hlo.full(operand.array.reshape(-1)[0].item(), shape, operand.dtype)
+        operand = operand.value
+    own = hlo.shape(operand)
+    if own == tuple(shape):
+        return operand
+    offset = len(shape) - len(own)
+    return hlo.broadcast_in_dim(operand, shape, range(offset, len(shape)))
+
+
+def broadcast_together(*operands: Tensor) -> list[ir.Value]:
+    """`operands` broadcast to one shape."""
+    shape = broadcast_shape(*(operand.shape for operand in operands))
+    return [broadcast(operand, shape) for operand in operands]
+
+
+def along(operand: Tensor | ir.Value, axis: int, shape: Sequence[int]) -> ir.Value:
+    """A vector broadcast to `shape` so that it runs along `axis`."""
+    if isinstance(operand, Tensor):
+        if operand.array is not None and operand.size and is_splat(operand.array):
+            return hlo.full(operand.array.reshape(-1)[0].item(), shape, operand.dtype)
+        operand = operand.value
+    return hlo.broadcast_in_dim(operand, shape, [axis])
+
+
+def normalize_axis(axis: int, rank: int) -> int:
+    """`axis` counted from the front; raises NotSupportedError when it is out of range."""
+    if not -rank <= axis < max(rank, 1):
+        raise NotSupportedError(f"axis {axis} is out of range for rank {rank}")
+    return axis + rank if axis < 0 else axis
+
+
+def normalize_axes(axes: Sequence[int], rank: int) -> list[int]:
+    """`axes` counted from the front, in ascending order."""
+    return sorted(normalize_axis(axis, rank) for axis in axes)
+
+
+def reduce(operand: ir.Value, axes: Sequence[int], combine: str, keep: bool = True) -> ir.Value:
+    """`operand` reduced over `axes` by `combine`; `keep` leaves them in place with size 1."""
+    shape, kind = hlo.shape(operand), hlo.dtype(operand)
+    if axes:
+        init = hlo.full(identity(combine, kind), [], kind)
+        reduced = hlo.reduce(operand, init, axes, combine)
+    else:
+        reduced = operand
+    if not keep:
+        return reduced
+    return hlo.reshape(reduced, [1 if d in axes else n for d, n in enumerate(shape)])
+
+
+def identity(combine: str, kind: np.dtype) -> bool | int | float:
+    """The value that changes nothing when it takes part in a reduction by `combine`."""
+    if combine in ("maximum", "minimum"):
+        highest = combine == "minimum"
+        if kind.kind in "fV":
+            return float("inf") if highest else float("-inf")
+        if kind.kind == "b":
+            return highest
+        limits = np.iinfo(kind)
+        return int(limits.max if highest else limits.min)
+    return {"add": 0, "or": 0, "multiply": 1, "and": 1}[combine]
+
+
+def mean(operand: ir.Value, axes: Sequence[int], keep: bool = True) -> ir.Value:
+    """The arithmetic mean of `operand` over `axes`."""
+    count = int(np.prod([hlo.shape(operand)[axis] for axis in axes], dtype=np.int64))
+    total = reduce(operand, axes, "add", keep)
+    return hlo.divide(total, hlo.full_like(total, count))
