@@ -88,20 +88,20 @@ def _load_file(path: Path, shapes: Shapes | None) -> Imported:
         raise ModelError(f"{path} is empty")
     with path.open("rb") as file:
         head = file.read(4096)
-    if path.suffix == ".onnx" or not _is_mlir(head):
+    if path.suffix == ".onnx" or not (_is_mlir(head) or path.suffix == ".jax_export"):
         from stepwell.frontends import onnx
 
         return onnx.from_file(path, shapes=shapes)
-    from stepwell.frontends import stablehlo
-
-    return stablehlo.from_bytes(path.read_bytes(), str(path), shapes=shapes)
+    return _load_bytes(path.read_bytes(), str(path), shapes)
 
 
 def _load_bytes(data: bytes, source: str, shapes: Shapes | None) -> Imported:
-    if _is_mlir(data[:4096]):
-        from stepwell.frontends import stablehlo
+    from stepwell.frontends import jax, stablehlo
 
+    if _is_mlir(data[:4096]):
         return stablehlo.from_bytes(data, source, shapes=shapes)
+    if jax.is_serialized(data):
+        return jax.from_serialized(data, source, shapes=shapes)
     from stepwell.frontends import onnx
 
     return onnx.from_bytes(data, source, shapes=shapes)

@@ -1,0 +1,68 @@
+"""Constant data in and out of MLIR attributes, also where the bindings cannot read or write it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from stepwell import dtypes
+from stepwell.errors import LoweringError
+from stepwell.mlir import ir
+
+_ALIGNMENT_BYTES = 4
+"""A resource's blob in text begins with its alignment, a little-endian 32-bit integer."""
+
+_RESOURCE = re.compile(rb'^\s*"?([^\s":]+)"?: "0x([0-9A-Fa-f]*)"', re.MULTILINE)
+_NUMBER = re.compile(r"0x[0-9A-Fa-f]+|[-+]?[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?")
+_HEX = 'dense<"0x'
+
+
+def read_resources(text: bytes) -> dict[str, bytes]:
+    """The blobs of the `{-# dialect_resources ... #-}` section at the end of MLIR text, by name."""
+    start = text.rfind(b"{-#")
+    if start < 0:
+        return {}
+    return {
+        match.group(1).decode(): bytes.fromhex(match.group(2).decode())[_ALIGNMENT_BYTES:]
+        for match in _RESOURCE.finditer(text, start)
+    }
+
+
+def read_dense(attribute: ir.DenseElementsAttr) -> np.ndarray:
+    """The data of a `dense<...>` attribute that is no splat.
+
+    The bindings have no buffer of 16-bit floats; those are read from the attribute's text.
+    """
+    kind = ir.RankedTensorType(attribute.type)
+    dtype, shape = dtypes.to_numpy(kind.element_type), tuple(kind.shape)
+    if dtype.itemsize != 2 or dtype.kind in "iu":
+        return np.array(attribute).astype(dtype, copy=False).reshape(shape)
+    text = str(attribute)
+    if text.startswith(_HEX):
+        data = bytes.fromhex(text[len(_HEX) : text.index('"', len(_HEX))])
+        return np.frombuffer(data, dtype).reshape(shape)
+    bits = np.dtype(np.uint16)
+    tokens = _NUMBER.findall(text[: text.rindex(":")])
+    values = [
+        np.array(int(token, 16), bits).view(dtype)
+        if token.startswith("0x")
+        else np.array(float(token)).astype(dtype)
+        for token in tokens
+    ]
+    if len(values) != int(np.prod(shape)):
+        raise LoweringError(f"a constant of type {kind} cannot be read")
+    return np.array(values, dtype).reshape(shape)
+
+
+def write_dense(array: np.ndarray) -> ir.Attribute:
+    """A `dense<...>` attribute of `array`, with a copy of its data."""
+    element = dtypes.to_mlir(array.dtype)
+    data = np.ascontiguousarray(array)
+    if array.dtype == np.bool_:
+        values: list[ir.Attribute] = [ir.BoolAttr.get(bool(v)) for v in data.reshape(-1)]
+        with ir.Location.unknown():
+            return ir.DenseElementsAttr.get(values, ir.RankedTensorType.get(data.shape, element))
+    if array.dtype.kind not in "iuf" or array.dtype == np.float16:
+        data = data.view(np.uint16)
+    return ir.DenseElementsAttr.get(data, type=element, shape=list(array.shape))

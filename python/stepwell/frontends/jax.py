@@ -1,0 +1,41 @@
+"""The JAX frontend: `jax.export.Exported` to StableHLO. JAX itself is not imported."""
+
+from __future__ import annotations
+
+import struct
+from typing import Protocol
+
+from stepwell.errors import ModelError
+from stepwell.frontends import Imported, Shapes, stablehlo
+
+_ARTIFACT = b"ML\xefR\x0dStableHLO_v"
+
+
+class Exported(Protocol):
+    """What is used of `jax.export.Exported`."""
+
+    fun_name: str
+    mlir_module_serialized: bytes
+
+
+def from_exported(exported: Exported, shapes: Shapes | None = None) -> Imported:
+    """Import an exported JAX function; inputs are its flattened arguments, arg0, arg1, ..."""
+    source = f"the JAX function {exported.fun_name}"
+    return stablehlo.from_bytes(exported.mlir_module_serialized, source, shapes)
+
+
+def is_serialized(data: bytes) -> bool:
+    """Whether `data` is a file of `Exported.serialize()`: it holds a portable artifact."""
+    return data.find(_ARTIFACT) > 0
+
+
+def from_serialized(data: bytes, source: str, shapes: Shapes | None = None) -> Imported:
+    """Import what `Exported.serialize()` wrote: a flatbuffer around a portable artifact.
+
+    The artifact is a flatbuffer vector of bytes, which stand behind their 32-bit length.
+    """
+    start = data.find(_ARTIFACT)
+    (length,) = struct.unpack_from("<I", data, start - 4)
+    if start + length > len(data):
+        raise ModelError(f"{source} is an exported JAX function that is cut short")
+    return stablehlo.from_bytes(data[start : start + length], source, shapes)

@@ -1,0 +1,236 @@
+"""The StableHLO frontend: text, MLIR bytecode, portable artifacts and modules.
+
+Calls are inlined into `@main`, open dimensions refined to given shapes, CHLO (but for `chlo.erf`)
+legalized, and large constants moved into the weight table, so that passes can read them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from stepwell import dtypes
+from stepwell.errors import LoweringError, ModelError
+from stepwell.frontends import Imported, Shapes, TensorSpec
+from stepwell.frontends.dense import read_dense, read_resources
+from stepwell.mlir import deserialize_portable_artifact, ir, new_context, run_upstream
+from stepwell.weights import INLINE_ELEMENTS, WeightTable
+
+_BYTECODE = b"ML\xefR"
+_PORTABLE = b"StableHLO_v"
+_DYNAMIC = ir.ShapedType.get_dynamic_size()
+
+_REFINE = (
+    "stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism),"
+    "func.func(stablehlo-check-shape-assertions),canonicalize"
+)
+
+
+def from_bytes(data: bytes, source: str, shapes: Shapes | None = None) -> Imported:
+    """Import StableHLO text, MLIR bytecode or a portable artifact.
+
+    Inputs are called arg0, arg1, ... and outputs out0, out1, ...; `shapes` uses these names.
+    """
+    context = new_context()
+    with context:
+        try:
+            module = _parse(data, context)
+        except (ir.MLIRError, ValueError) as error:
+            raise ModelError(f"{source} is not StableHLO: {_first_line(error)}") from None
+        resources = {} if data.startswith(_BYTECODE) else read_resources(data)
+        return _import(module, source, resources, shapes or {})
+
+
+def from_module(module: ir.Module, shapes: Shapes | None = None) -> Imported:
+    """Import a copy of `module`, in a context of its own."""
+    text = module.operation.get_asm(enable_debug_info=True)
+    return from_bytes(text.encode(), "the MLIR module", shapes)
+
+
+def _parse(data: bytes, context: ir.Context) -> ir.Module:
+    if data.startswith(_BYTECODE) and _PORTABLE in data[:64]:
+        return deserialize_portable_artifact(context, data)
+    return ir.Module.parse(data if data.startswith(_BYTECODE) else data.decode())
+
+
+def _import(
+    module: ir.Module, source: str, resources: dict[str, bytes], shapes: Shapes
+) -> Imported:
+    weights = WeightTable()
+    with ir.Location.unknown():
+        main = _rename_main(module, source)
+        _drop_attributes(module, main)
+        try:
+            run_upstream(module.operation, "func.func(stablehlo-legalize-composite-to-call)")
+            run_upstream(module.operation, "inline{default-pipeline=},symbol-dce")
+            _refine(module, main, shapes)
+            _legalize_chlo(main)
+        except ir.MLIRError as error:
+            raise ModelError(f"{source} cannot be normalised: {_first_line(error)}") from None
+        _collect_constants(main, weights, resources)
+        module.operation.verify()
+        main = module.body.operations[0]
+        kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+        inputs = _specs(kind.inputs, "arg")
+        outputs = _specs(kind.results, "out")
+    return Imported(module.context, module, weights, inputs, outputs, source)
+
+
+def _rename_main(module: ir.Module, source: str) -> ir.Operation:
+    """The one public function, called main from here on; all others become private."""
+    functions = [op for op in module.body.operations if op.operation.name == "func.func"]
+    names = {ir.StringAttr(op.attributes["sym_name"]).value: op for op in functions}
+    public = [name for name, op in names.items() if "sym_visibility" not in op.attributes]
+    entry = "main" if "main" in names else public[0] if len(public) == 1 else None
+    if entry is None:
+        listed = ", ".join(public) or "none"
+        raise ModelError(f"{source} has no function main (public functions: {listed})")
+    for name, op in names.items():
+        if name != entry:
+            op.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    main = names[entry].operation
+    main.attributes["sym_name"] = ir.StringAttr.get("main")
+    if "sym_visibility" in main.attributes:
+        del main.attributes["sym_visibility"]
+    return main
+
+
+def _drop_attributes(module: ir.Module, main: ir.Operation) -> None:
+    """Remove attributes of other systems (mhlo, jax, sdy) from the module and its signature."""
+    for name in ("arg_attrs", "res_attrs"):
+        if name in main.attributes:
+            del main.attributes[name]
+    for operation in (module.operation, main):
+        for name in list(operation.attributes):  # iteration gives names
+            if "." in name:
+                del operation.attributes[name]
+
+
+def _refine(module: ir.Module, main: ir.Operation, shapes: Shapes) -> None:
+    """Give open dimensions of the inputs their sizes from `shapes`, and propagate them."""
+    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    unknown = sorted(set(shapes) - {f"arg{i}" for i in range(len(kind.inputs))})
+    if unknown:
+        raise ModelError(
+            f'shapes= names "{unknown[0]}", which is no input of the model '
+            f"(inputs: arg0 to arg{len(kind.inputs) - 1})"
+        )
+    types = [_refined(t, f"arg{i}", shapes) for i, t in enumerate(kind.inputs)]
+    if types != list(kind.inputs):
+        text = ",".join(str(t) for t in types)
+        run_upstream(module.operation, f"stablehlo-refine-arguments{{types={text}}},{_REFINE}")
+
+
+def _refined(kind: ir.Type, name: str, shapes: Shapes) -> ir.Type:
+    if not isinstance(kind, ir.RankedTensorType):
+        raise ModelError(f"input {name} is a {kind}; only ranked tensors are supported")
+    declared = [None if n == _DYNAMIC else n for n in kind.shape]
+    given = shapes.get(name)
+    if given is None and None in declared:
+        raise ModelError(
+            f"input {name} has open dimensions ({kind}); give its shape, for instance "
+            f'shapes={{"{name}": {tuple(1 if n is None else n for n in declared)}}}'
+        )
+    given = tuple(declared) if given is None else tuple(given)
+    if len(given) != len(declared) or any(
+        n not in (None, m) for n, m in zip(declared, given, strict=True)
+    ):
+        raise ModelError(f"input {name} is a {kind} in the model, but shapes= gives {given}")
+    return ir.RankedTensorType.get(list(given), kind.element_type)
+
+
+def _walk(operation: ir.Operation) -> Iterator[ir.Operation]:
+    for region in operation.regions:
+        for block in region.blocks:
+            for op in list(block.operations):
+                yield op.operation
+                yield from _walk(op.operation)
+
+
+def _legalize_chlo(main: ir.Operation) -> None:
+    """Legalize CHLO ops to StableHLO, all but `chlo.erf`, which kernels know."""
+    chlo = [op for op in _walk(main) if op.name.startswith("chlo.")]
+    if all(op.name == "chlo.erf" for op in chlo):
+        return
+    hidden = {"call_target_name": ir.StringAttr.get("chlo.erf")}
+    for op in chlo:
+        if op.name == "chlo.erf":
+            _replace(op, "stablehlo.custom_call", hidden)
+    run_upstream(main, "chlo-legalize-to-stablehlo")
+    for op in list(_walk(main)):
+        if op.name == "stablehlo.custom_call":
+            target = ir.StringAttr(op.attributes["call_target_name"]).value
+            if target == "chlo.erf":
+                _replace(op, "chlo.erf", {})
+
+
+def _replace(op: ir.Operation, name: str, attributes: dict[str, ir.Attribute]) -> None:
+    with ir.InsertionPoint(op), op.location:
+        other = ir.Operation.create(
+            name, [r.type for r in op.results], list(op.operands), attributes
+        )
+    for old, new in zip(op.results, other.results, strict=True):
+        old.replace_all_uses_with(new)
+    op.erase()
+
+
+def _collect_constants(
+    main: ir.Operation, weights: WeightTable, resources: dict[str, bytes]
+) -> None:
+    """Move the data of large constants into `weights`."""
+    for op in _walk(main):
+        if op.name != "stablehlo.constant":
+            continue
+        attribute = op.attributes["value"]
+        hint = _hint(op.location)
+        try:
+            array = _large(attribute, resources)
+        except LoweringError as error:
+            raise ModelError(f"the constant {hint}: {error}") from None
+        if array is not None:
+            op.attributes["value"] = weights.attribute(array, hint)
+
+
+def _large(attribute: ir.Attribute, resources: dict[str, bytes]) -> np.ndarray | None:
+    """The data of a constant that belongs into the table, else None."""
+    kind = ir.RankedTensorType(attribute.type)  # pyright: ignore[reportAttributeAccessIssue]
+    dtype = dtypes.to_numpy(kind.element_type)
+    if isinstance(attribute, ir.DenseElementsAttr):
+        if attribute.is_splat or (
+            int(np.prod(kind.shape)) <= INLINE_ELEMENTS and dtype.itemsize != 2
+        ):
+            return None
+        return read_dense(attribute)
+    name = re.match(r'dense_resource<"?([^">]+)', str(attribute)[:400])
+    if name is None or name.group(1) not in resources:
+        raise LoweringError(
+            "its data is a resource of MLIR bytecode, which cannot be read; save the model as a "
+            "StableHLO portable artifact or as text"
+        )
+    return np.frombuffer(resources[name.group(1)], dtype).reshape(tuple(kind.shape))
+
+
+def _hint(location: ir.Location) -> str:
+    match = re.match(r'loc\("([^"]+)"', str(location)[:200])
+    return match.group(1).rsplit("/", 1)[-1] if match else "constant"
+
+
+def _specs(types: list[ir.Type], prefix: str) -> tuple[TensorSpec, ...]:
+    specs: list[TensorSpec] = []
+    for i, kind in enumerate(types):
+        if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
+            raise ModelError(f"{prefix}{i} is a {kind}; only tensors of static shape are supported")
+        try:
+            dtype = dtypes.to_numpy(kind.element_type)
+        except LoweringError as error:
+            raise ModelError(f"{prefix}{i}: {error}") from None
+        specs.append(TensorSpec(f"{prefix}{i}", dtype, tuple(kind.shape)))
+    return tuple(specs)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if "error:" in line]
+    text = lines[0] if lines else str(error).strip().split("\n")[0]
+    return text.removeprefix("error: ")
