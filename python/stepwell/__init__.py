@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
     from stepwell.frontends.export import export
     from stepwell.inspection.check import check
-    from stepwell.jit import jit
+    from stepwell.just_in_time import jit
     from stepwell.lowering import Lowered, lower
     from stepwell.options import CompileOptions
     from stepwell.runtime.executable import Executable, load
@@ -47,7 +47,7 @@ _MODULES = {
     "check": "stepwell.inspection.check",
     "compile": "stepwell.compiler",
     "export": "stepwell.frontends.export",
-    "jit": "stepwell.jit",
+    "jit": "stepwell.just_in_time",
     "load": "stepwell.runtime.executable",
     "lower": "stepwell.lowering",
 }

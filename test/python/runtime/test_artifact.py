@@ -89,14 +89,14 @@ def test_flipped_byte(model: Path, part: str) -> None:
 
 def test_newer_format(model: Path) -> None:
     rewrite(model, 8, struct.pack("<I", artifact.FORMAT_VERSION + 1))
-    with pytest.raises(stepwell.ArtifactError, match="newer than format 1.*update Stepwell"):
+    with pytest.raises(stepwell.ArtifactError, match=r"newer than format 1.*update Stepwell"):
         stepwell.load(model)
 
 
 def test_other_architecture(tmp_path: Path) -> None:
     path = tmp_path / "a.stepwell"
     artifact.write(path, manifest(triple="riscv64-unknown-linux-gnu", weights_bytes=0), b"code")
-    with pytest.raises(stepwell.ArtifactError, match="was compiled for riscv64.*--target host"):
+    with pytest.raises(stepwell.ArtifactError, match=r"was compiled for riscv64.*--target host"):
         stepwell.load(path)
 
 

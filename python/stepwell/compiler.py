@@ -1,0 +1,125 @@
+"""`stepwell.compile`: a model into an executable, by way of the cache and a compiler process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from stepwell import artifact, cache, targets
+from stepwell.artifact import Artifact
+from stepwell.errors import ArtifactError, UsageError
+from stepwell.options import CompileOptions, make_options
+from stepwell.progress import progress_lines
+from stepwell.runtime.executable import Executable
+from stepwell.runtime.threads import default_threads
+from stepwell.sources import Model, Source, as_source
+from stepwell.supervisor import run_worker
+from stepwell.worker import ENTRY, Request
+
+Shapes = Mapping[str, Sequence[int]]
+"""Concrete shapes by input name."""
+
+_BASE_MEMORY_MB = 16 << 10
+_MEMORY_PER_MODEL = 4
+
+
+def compile(
+    model: Model,
+    target: str = "cpu",
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+    options: CompileOptions | Mapping[str, object] | None = None,
+) -> Executable:
+    """Compile `model` and load the result.
+
+    `model` is a path, an onnx.ModelProto, a jax.export.Exported, StableHLO as text, bytecode or
+    portable artifact, or an MLIR module. `target` names the machine ("cpu": this one), `threads`
+    the threads of a run (default: the physical cores), `shapes` gives dynamic inputs their sizes.
+
+    Raises ModelError, UnsupportedError, LoweringError, UsageError, CompilerCrash.
+    """
+    return Executable(build(model, target, threads, shapes, options), threads)
+
+
+def build(
+    model: Model,
+    target: str = "cpu",
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+    options: CompileOptions | Mapping[str, object] | None = None,
+    *,
+    entry: str = ENTRY,
+) -> Artifact:
+    """Compile `model` into an artifact without loading its code, for any target.
+
+    Arguments and errors as for `compile`; `entry` names the compiling function, `module:function`.
+    """
+    settings = make_options(options)
+    if threads is not None and threads < 1:
+        raise UsageError(f"threads is {threads}; it must be 1 or more")
+    count = threads or default_threads()
+    sizes = _checked_shapes(shapes)
+    machine = targets.get(target)
+    with cache.work_folder() as folder:
+        source = as_source(model, folder)
+        key = cache.digest(
+            cache.compiler_digest(),
+            source.digest,
+            repr(machine),
+            json.dumps([count, sizes, settings.result_key(), entry], sort_keys=True),
+        )
+        name = f"{key}.stepwell"
+        use_cache = settings.use_cache and settings.dump_phases_to is None
+        if use_cache:
+            found = _cached(name)
+            if found is not None:
+                return found
+        request = Request(
+            source=str(source.path),
+            artifact=str(folder / "artifact.stepwell"),
+            target=target,
+            threads=count,
+            shapes=sizes,
+            options={
+                "opt_level": settings.opt_level,
+                "dump_phases_to": _absolute(settings.dump_phases_to),
+            },
+            memory_limit_mb=settings.memory_limit_mb or _memory_limit_mb(source),
+            entry=entry,
+        )
+        with progress_lines(settings.progress) as progress:
+            run_worker(request, folder, progress)
+        path = Path(request.artifact)
+        if use_cache:
+            path = cache.enter("artifacts", name, path)
+        return artifact.read(path, check_host=False)
+
+
+def _cached(name: str) -> Artifact | None:
+    path = cache.lookup("artifacts", name)
+    if path is None:
+        return None
+    try:
+        return artifact.read(path, check_host=False)
+    except ArtifactError:  # a damaged entry is as good as none
+        path.unlink(missing_ok=True)
+        return None
+
+
+def _checked_shapes(shapes: Shapes | None) -> dict[str, list[int]] | None:
+    if shapes is None:
+        return None
+    sizes = {name: [int(size) for size in shape] for name, shape in shapes.items()}
+    for name, shape in sizes.items():
+        if any(size < 0 for size in shape):
+            raise UsageError(f"the shape of {name} is {tuple(shape)}; sizes must not be negative")
+    return sizes
+
+
+def _memory_limit_mb(source: Source) -> int:
+    return _BASE_MEMORY_MB + _MEMORY_PER_MODEL * (source.bytes >> 20)
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).absolute())

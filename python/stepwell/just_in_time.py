@@ -1,0 +1,65 @@
+"""`stepwell.jit`: a JAX function, compiled when it is first called with new shapes."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+
+from stepwell.compiler import compile
+from stepwell.options import CompileOptions
+from stepwell.runtime.executable import Executable
+
+if TYPE_CHECKING:
+    import jax.export
+
+Function = Callable[..., object]
+Decorator = Callable[[Function], Function]
+
+
+@overload
+def jit(function: Function) -> Function: ...
+@overload
+def jit(
+    *,
+    target: str = "cpu",
+    threads: int | None = None,
+    options: CompileOptions | Mapping[str, object] | None = None,
+) -> Decorator: ...
+def jit(
+    function: Function | None = None,
+    *,
+    target: str = "cpu",
+    threads: int | None = None,
+    options: CompileOptions | Mapping[str, object] | None = None,
+) -> Function | Decorator:
+    """Compile a JAX function on its first call for every new structure, shapes and dtypes of its
+    arguments. Arguments and results are pytrees; results hold numpy arrays.
+
+    Raises what `stepwell.compile` raises.
+    """
+    if function is None:
+        return functools.partial(jit, target=target, threads=threads, options=options)  # pyright: ignore[reportReturnType]
+    import jax
+
+    compiled: dict[object, tuple[Executable, jax.export.Exported]] = {}
+
+    @functools.wraps(function)
+    def call(*args: object, **kwargs: object) -> object:
+        leaves, structure = jax.tree_util.tree_flatten((args, kwargs))
+        kinds = tuple(jax.api_util.shaped_abstractify(leaf) for leaf in leaves)
+        key = (structure, kinds)
+        if key not in compiled:
+            exported = jax.export.export(jax.jit(function), platforms=["cpu"])(*args, **kwargs)
+            compiled[key] = (compile(exported, target, threads, None, options), exported)
+        executable, exported = compiled[key]
+        arrays = (
+            np.asarray(leaves[index], exported.in_avals[index].dtype)
+            for index in exported.module_kept_var_idx
+        )
+        return jax.tree_util.tree_unflatten(exported.out_tree, executable(*arrays))
+
+    return call

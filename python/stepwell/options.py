@@ -1,0 +1,52 @@
+"""What a compilation can be told."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stepwell.errors import UsageError
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Options of `stepwell.compile`; a dict with these keys does as well.
+
+    `opt_level` 0 to 3; `dump_phases_to` a folder that gets the IR after each step;
+    `memory_limit_mb` of the compiler's process (0: 16 GB plus four times the model);
+    `progress` lines on a terminal.
+    """
+
+    opt_level: int = 3
+    dump_phases_to: str | None = None
+    use_cache: bool = True
+    memory_limit_mb: int = 0
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        if self.opt_level not in range(4):
+            raise UsageError(f"opt_level is {self.opt_level}; it must be 0, 1, 2 or 3")
+        if self.memory_limit_mb < 0:
+            raise UsageError(f"memory_limit_mb is {self.memory_limit_mb}; it must not be negative")
+
+    def result_key(self) -> dict[str, object]:
+        """The options that change what is compiled (the others change how)."""
+        return {"opt_level": self.opt_level}
+
+
+def make_options(options: CompileOptions | Mapping[str, object] | None) -> CompileOptions:
+    """Options from a dict; raises UsageError that names an unknown key or a wrong type."""
+    if options is None:
+        return CompileOptions()
+    if isinstance(options, CompileOptions):
+        return options
+    defaults = dataclasses.asdict(CompileOptions())
+    for key, value in options.items():
+        if key not in defaults:
+            raise UsageError(f"there is no option {key!r}; there are: {', '.join(defaults)}")
+        kinds = (str, type(None)) if defaults[key] is None else (type(defaults[key]),)
+        if type(value) not in kinds:
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise UsageError(f"option {key} is {value!r}; it must be of type {wanted}")
+    return CompileOptions(**options)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,127 @@
+"""Models as users hand them over, made into one file that a compiler process can read."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from stepwell import cache
+from stepwell.errors import ModelError, UsageError
+
+Model = object
+"""A path; an onnx.ModelProto; a jax.export.Exported; StableHLO text, bytecode or portable artifact;
+an MLIR module."""
+
+_MLIR_MAGIC = b"ML\xefR"
+_EXTERNAL_KEY = b"\x0a\x08location\x12"
+"""How protobuf writes the entry `key: "location"` of a tensor's external data, before its value."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model in a file. `path` ends in `.onnx`, or `.mlir`/`.mlirbc` for StableHLO, unless the
+    user's own file has another name. `digest` covers external data; `name` is for messages."""
+
+    path: Path
+    digest: str
+    name: str
+
+    @property
+    def bytes(self) -> int:
+        """Size of the file."""
+        return self.path.stat().st_size
+
+
+class _Bytecode(Protocol):
+    def write_bytecode(self, file: object) -> None: ...
+
+
+def as_source(model: Model, folder: Path) -> Source:
+    """The file of `model`, written into `folder` unless it is one already.
+
+    Raises ModelError when the file cannot be read and UsageError for a type that is no model.
+    """
+    if isinstance(model, os.PathLike) or (isinstance(model, str) and not _is_text(model)):
+        return _file_source(Path(model).absolute())
+    data, suffix = _serialized(model)
+    path = folder / f"model{suffix}"
+    path.write_bytes(data)
+    return Source(path, cache.digest(suffix, data), f"the given {type(model).__name__}")
+
+
+def _is_text(text: str) -> bool:
+    """Whether a string is StableHLO text rather than a path."""
+    return "\n" in text or text.lstrip().startswith(("module", "func.func", "#", "//"))
+
+
+def _file_source(path: Path) -> Source:
+    try:
+        digests = [cache.file_digest(path)]
+        for other in external_files(path):
+            if other.exists():
+                digests.append(cache.file_digest(other))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ModelError(f"{path}: error: the model cannot be read: {reason}") from error
+    return Source(path, cache.digest(path.suffix, *digests), str(path))
+
+
+def external_files(path: Path) -> list[Path]:
+    """Files that an ONNX model keeps its weights in, found without parsing it; for any other file
+    an empty list."""
+    if path.suffix != ".onnx" or not path.stat().st_size:
+        return []
+    names: set[str] = set()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        position = data.find(_EXTERNAL_KEY)
+        while position >= 0:
+            start = position + len(_EXTERNAL_KEY)
+            length = data[start]
+            if length < 128:
+                names.add(data[start + 1 : start + 1 + length].decode(errors="replace"))
+            else:
+                length = (length & 127) | data[start + 1] << 7
+                names.add(data[start + 2 : start + 2 + length].decode(errors="replace"))
+            position = data.find(_EXTERNAL_KEY, start)
+    return [path.parent / name for name in sorted(names)]
+
+
+def _serialized(model: Model) -> tuple[bytes, str]:
+    if isinstance(model, str):
+        return model.encode(), ".mlir"
+    if isinstance(model, bytes):
+        if model.startswith(_MLIR_MAGIC):
+            return model, ".mlirbc"
+        return model, ".mlir" if re.match(rb"\s*(module|func|#|//)", model) else ".onnx"
+    if hasattr(model, "mlir_module_serialized"):
+        return getattr(model, "mlir_module_serialized"), ".mlirbc"  # noqa: B009
+    if hasattr(model, "SerializeToString"):
+        return _onnx_bytes(model), ".onnx"
+    if hasattr(model, "operation"):
+        return _bytecode(getattr(model, "operation")), ".mlirbc"  # noqa: B009
+    raise UsageError(
+        f"a {type(model).__module__}.{type(model).__name__} is not a model; give a path, an "
+        "onnx.ModelProto, a jax.export.Exported, StableHLO text or bytes, or an MLIR module"
+    )
+
+
+def _onnx_bytes(model: object) -> bytes:
+    try:
+        return getattr(model, "SerializeToString")()  # noqa: B009
+    except Exception as error:  # protobuf raises its own kinds above 2 GB
+        raise ModelError(
+            f"the ModelProto cannot be serialized ({error}); above 2 GB, save it with external "
+            "data and compile the file"
+        ) from error
+
+
+def _bytecode(operation: _Bytecode) -> bytes:
+    import io
+
+    file = io.BytesIO()
+    operation.write_bytecode(file)
+    return file.getvalue()

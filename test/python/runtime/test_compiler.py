@@ -1,0 +1,182 @@
+"""The way from `compile` to an artifact: cache, worker process, errors, crashes, interrupts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import stepwell
+from conftest import WEIGHT
+from stepwell import cache, compiler, sources
+from stepwell.artifact import Artifact
+from stepwell.options import make_options
+
+HERE = Path(__file__).parent
+ENTRY = "fake_pipeline:compile_to_artifact"
+Build = Callable[..., Artifact]
+
+
+@pytest.fixture
+def build(
+    tmp_path: Path, add_weight_code: bytes, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Build, Path]:
+    """`build(behaviour)` compiles with fake_pipeline.py; and the folder of the cache."""
+    code = tmp_path / "code.so"
+    code.write_bytes(add_weight_code)
+    monkeypatch.setenv("STEPWELL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("STEPWELL_TEST_CODE", str(code))
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    cache.root.cache_clear()
+
+    def run(behaviour: str, **arguments: object) -> Artifact:
+        model = f"// {behaviour}\nmodule {{}}\n"
+        return compiler.build(model, entry=ENTRY, **arguments)  # pyright: ignore[reportArgumentType]
+
+    yield run, tmp_path / "cache" / cache.VERSION
+    cache.root.cache_clear()
+
+
+def test_second_compilation_comes_from_the_cache(build: tuple[Build, Path], tmp_path: Path) -> None:
+    compile_model, _ = build
+    log = tmp_path / "log"
+    for _ in range(2):
+        exe = stepwell.Executable(compile_model(f"count {log}"))
+        x = np.ones((16, 8), np.float32)
+        np.testing.assert_array_equal(exe(x)[0], np.maximum(x + WEIGHT, 0))
+    assert log.read_text() == "compiled\n"
+    compile_model(f"count {log}", options={"opt_level": 1})
+    compile_model(f"count {log}", threads=7)
+    compile_model(f"count {log}", options={"use_cache": False})
+    assert log.read_text() == "compiled\n" * 4
+
+
+def test_damaged_cache_entry_is_compiled_again(build: tuple[Build, Path], tmp_path: Path) -> None:
+    compile_model, folder = build
+    log = tmp_path / "log"
+    compile_model(f"count {log}")
+    (entry,) = (folder / "artifacts").iterdir()
+    entry.write_bytes(entry.read_bytes()[:-1])
+    compile_model(f"count {log}")
+    assert log.read_text() == "compiled\n" * 2
+    assert not list((folder / "work").iterdir())
+
+
+def test_errors_keep_their_class_and_sentence(build: tuple[Build, Path]) -> None:
+    compile_model, folder = build
+    with pytest.raises(stepwell.LoweringError, match=r"^MatMul_3: too large$"):
+        compile_model("lowering-error MatMul_3: too large")
+    with pytest.raises(stepwell.UnsupportedError, match="2 nodes are not supported") as caught:
+        compile_model("unsupported")
+    assert caught.value.findings[0].operator == "Einsum"
+    assert not list((folder / "work").iterdir())
+    assert not (folder / "crashes").exists()
+
+
+def crash_folder(error: stepwell.CompilerCrash, folder: Path) -> Path:
+    (crash,) = (folder / "crashes").iterdir()
+    assert f"{crash} reproduces it" in str(error)
+    return crash
+
+
+def test_segfault_becomes_a_crash_with_a_reproducer(build: tuple[Build, Path]) -> None:
+    compile_model, folder = build
+    with pytest.raises(
+        stepwell.CompilerCrash, match="was ended by SIGSEGV, in step second-step"
+    ) as caught:
+        compile_model("segfault")
+    crash = crash_folder(caught.value, folder)
+    assert (crash / "model.mlir").read_text().startswith("// segfault")
+    assert (crash / "phases" / "first-step.mlir").exists()
+    assert "Segmentation fault" in (crash / "log.txt").read_text()
+    command = (crash / "README.md").read_text().split("    ", 1)[1].splitlines()[0]
+    again = subprocess.run(command.split(), capture_output=True, cwd=folder)
+    assert again.returncode == -signal.SIGSEGV
+
+
+def test_bug_becomes_a_crash(build: tuple[Build, Path]) -> None:
+    compile_model, folder = build
+    with pytest.raises(stepwell.CompilerCrash, match="failed with TypeError: no such thing") as e:
+        compile_model("bug no such thing")
+    assert "Traceback" in (crash_folder(e.value, folder) / "log.txt").read_text()
+
+
+def test_memory_limit(build: tuple[Build, Path]) -> None:
+    compile_model, _ = build
+    with pytest.raises(stepwell.CompilerCrash, match=r"ran out of memory .its limit is 2000 MB"):
+        compile_model(f"allocate {4 << 30}", options={"memory_limit_mb": 2000})
+
+
+INTERRUPTED = """
+import sys
+from stepwell import compiler
+compiler.build(sys.argv[1], entry="fake_pipeline:compile_to_artifact")
+"""
+
+
+def test_interrupt_kills_the_worker(build: tuple[Build, Path], tmp_path: Path) -> None:
+    _, folder = build
+    pid_file = tmp_path / "pid"
+    os.mkfifo(pid_file)
+    model = f"// wait {pid_file}\nmodule {{}}\n"
+    parent = subprocess.Popen([sys.executable, "-c", INTERRUPTED, model], stderr=subprocess.PIPE)
+    worker = int(pid_file.read_text())  # blocks until the worker is in its step
+    parent.send_signal(signal.SIGINT)
+    _, stderr = parent.communicate(timeout=30)
+    assert b"KeyboardInterrupt" in stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
+    assert not list((folder / "work").iterdir())
+
+
+def test_options_say_what_is_wrong() -> None:
+    with pytest.raises(stepwell.UsageError, match=r"there is no option .fast.; there are"):
+        make_options({"fast": True})
+    with pytest.raises(stepwell.UsageError, match="option opt_level is 'high'; it must be of type"):
+        make_options({"opt_level": "high"})
+    with pytest.raises(stepwell.UsageError, match="opt_level is 4"):
+        make_options({"opt_level": 4})
+    with pytest.raises(stepwell.UsageError, match="there is no target z80"):
+        compiler.build("module {}", target="z80")
+    with pytest.raises(stepwell.UsageError, match="sizes must not be negative"):
+        compiler.build("module {}", shapes={"x": (-1, 3)})
+
+
+def test_what_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(stepwell.ModelError, match="cannot be read: no such file"):
+        compiler.build(tmp_path / "missing.onnx")
+    with pytest.raises(stepwell.UsageError, match=r"a builtins.int is not a model; give a path"):
+        compiler.build(3)
+
+
+def test_digest_covers_external_data(tmp_path: Path) -> None:
+    weight = onnx.numpy_helper.from_array(np.arange(999, dtype=np.float32), "w")
+    graph = onnx.helper.make_graph([], "g", [], [], [weight])
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.helper.make_model(graph), path, save_as_external_data=True, location="w.bin")
+    assert sources.external_files(path) == [tmp_path / "w.bin"]
+    before = sources.as_source(path, tmp_path).digest
+    data = bytearray((tmp_path / "w.bin").read_bytes())
+    data[5] ^= 1
+    (tmp_path / "w.bin").write_bytes(data)
+    assert sources.as_source(path, tmp_path).digest != before
+
+
+def test_cache_evicts_what_was_used_longest_ago(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPWELL_CACHE_DIR", str(tmp_path))
+    cache.root.cache_clear()
+    for index, name in enumerate("abc"):
+        path = cache.put("kernels", name, b"x" * 100)
+        os.utime(path, (index, index))
+    assert cache.lookup("kernels", "a") is not None  # now the one used last
+    cache.evict("kernels", 200)
+    assert sorted(path.name for path in cache.folder("kernels").iterdir()) == ["a", "c"]
+    cache.root.cache_clear()
