@@ -9,7 +9,7 @@ from pathlib import Path
 from stepwell.errors import UsageError
 from stepwell.frontends import Imported
 from stepwell.frontends.dense import write_dense
-from stepwell.mlir import ir, run_upstream, serialize_portable_artifact
+from stepwell.mlir import ir, run_upstream
 from stepwell.mlir import stablehlo as bindings
 
 
@@ -29,7 +29,7 @@ def to_portable_artifact(imported: Imported, version: str | None = None) -> byte
     )
     module = with_inline_constants(imported)
     try:
-        return serialize_portable_artifact(module, version)
+        return bindings.serialize_portable_artifact(module, version)
     except (ir.MLIRError, ValueError):
         raise UsageError(
             f"the model cannot be written as StableHLO {version}; versions from "
