@@ -54,6 +54,8 @@ def _driver(
 ) -> Callable[[ir.OpView, rewrite.PatternRewriter], bool]:
     def match_and_rewrite(view: ir.OpView, rewriter: rewrite.PatternRewriter) -> bool:
         op = view.operation
+        if len(op.results) != 1:
+            return True
         with rewriter.ip, op.location:
             for rule in rules:
                 value = rule(op, weights)

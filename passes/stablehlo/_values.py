@@ -204,14 +204,24 @@ def rebuild(
     shape: Sequence[int],
     attributes: Mapping[str, ir.Attribute] | None = None,
 ) -> ir.Value:
-    """A copy of one-result `op` with other operands, another result shape and other attributes."""
-    copy = op.clone()
-    for index, operand in enumerate(operands):
-        copy.operands[index] = operand
-    for name, attribute in (attributes or {}).items():
-        copy.attributes[name] = attribute
+    """A copy of one-result `op` with other operands, another result shape and other attributes.
+
+    It gets the current location, which a clone of the bindings could not.
+    """
+    names = [entry if isinstance(entry, str) else entry.name for entry in op.attributes]
     element = hlo.element_type(op.results[0])
-    copy.results[0].set_type(ir.RankedTensorType.get(list(shape), element))
+    copy = ir.Operation.create(
+        op.name,
+        [ir.RankedTensorType.get(list(shape), element)],
+        list(operands),
+        {name: op.attributes[name] for name in names} | dict(attributes or {}),
+        regions=len(op.regions),
+    )
+    if len(op.regions):
+        spare = op.clone()
+        for source, target in zip(spare.regions, copy.regions, strict=True):
+            source.blocks[0].append_to(target)
+        spare.erase()
     return copy.results[0]
 
 

@@ -1,0 +1,124 @@
+"""choose-layout: put convolutions and poolings into one layout, with explicit transposes around.
+
+    %y = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1] ...
+
+becomes, with `layout=nhwc`,
+
+    %xt = stablehlo.transpose %x, dims = [0, 2, 3, 1]
+    %wt = stablehlo.transpose %w, dims = [2, 3, 1, 0]
+    %yt = stablehlo.convolution(%xt, %wt) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f] ...
+    %y = stablehlo.transpose %yt, dims = [0, 3, 1, 2]
+
+for any spatial rank. Windows over all but the first two dimensions of a tensor are poolings in NCHW
+and move alike. What is in the layout already stays as it is. fold-constants then transposes the
+weights, and propagate-transposes cancels the transposes between the layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.dialects import stablehlo as hlo
+from stepwell.errors import UsageError
+from stepwell.mlir import ir
+from stepwell.mlir import stablehlo as bindings
+from stepwell.passes.base import Pass, State
+from stepwell.passes.stablehlo._rules import Rules
+from stepwell.passes.stablehlo._values import (
+    i64_pairs,
+    i64s,
+    inverse,
+    optional_integers,
+    padding,
+    rebuild,
+)
+from stepwell.weights import WeightTable
+
+NHWC = Rules()
+
+WINDOW_ATTRIBUTES = {"window_strides": 1, "base_dilations": 1, "window_dilations": 1}
+"""Per-dimension attributes of reduce_window beside window_dimensions, with their defaults."""
+
+
+@NHWC.on("convolution")
+def convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A convolution with any dimension numbers, as [b, 0.., f] x [0.., i, o] -> [b, 0.., f]."""
+    numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    inputs = [
+        numbers.input_batch_dimension,
+        *numbers.input_spatial_dimensions,
+        numbers.input_feature_dimension,
+    ]
+    kernel = [
+        *numbers.kernel_spatial_dimensions,
+        numbers.kernel_input_feature_dimension,
+        numbers.kernel_output_feature_dimension,
+    ]
+    outputs = [
+        numbers.output_batch_dimension,
+        *numbers.output_spatial_dimensions,
+        numbers.output_feature_dimension,
+    ]
+    rank = len(inputs)
+    ordered = list(range(rank))
+    if inputs == kernel == outputs == ordered:
+        return None
+    spatial = ordered[1:-1]
+    layout = bindings.ConvDimensionNumbers.get(
+        0, rank - 1, spatial, rank - 2, rank - 1, ordered[:-2], 0, rank - 1, spatial
+    )
+    lhs, rhs = op.operands
+    shape = hlo.shape(op.results[0])
+    result = rebuild(
+        op,
+        [hlo.transpose(lhs, inputs), hlo.transpose(rhs, kernel)],
+        [shape[d] for d in outputs],
+        {"dimension_numbers": layout},
+    )
+    return hlo.transpose(result, inverse(outputs))
+
+
+@NHWC.on("reduce_window")
+def pooling(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Windows over the dimensions from 2 on, moved to lie over those from 1 to the last but one."""
+    shape = hlo.shape(op.results[0])
+    rank = len(shape)
+    window = optional_integers(op, "window_dimensions", rank, 1)
+    pads = padding(op, rank)
+    others = {name: optional_integers(op, name, rank, n) for name, n in WINDOW_ATTRIBUTES.items()}
+    touched = [
+        window[d] != 1 or pads[d] != (0, 0) or any(values[d] != 1 for values in others.values())
+        for d in range(rank)
+    ]
+    if rank < 3 or len(op.operands) != 2 or any(touched[:2]) or not any(touched[2:]):
+        return None
+    order = [0, *range(2, rank), 1]
+    attributes = {
+        "window_dimensions": i64s([window[d] for d in order]),
+        "padding": i64_pairs([pads[d] for d in order]),
+    }
+    attributes |= {name: i64s([values[d] for d in order]) for name, values in others.items()}
+    operands = [hlo.transpose(op.operands[0], order), op.operands[1]]
+    result = rebuild(op, operands, [shape[d] for d in order], attributes)
+    return hlo.transpose(result, inverse(order))
+
+
+LAYOUTS = {"nhwc": NHWC}
+
+
+@dataclass(frozen=True)
+class ChooseLayout(Pass):
+    """Put convolutions and poolings into one layout, with explicit transposes around them."""
+
+    name: ClassVar[str] = "choose-layout"
+
+    layout: str = "nhwc"
+    """The layout: `nhwc` (channels last)."""
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        """Rewrite every convolution and pooling inside `op`."""
+        rules = LAYOUTS.get(self.layout)
+        if rules is None:
+            raise UsageError(f"choose-layout: there is no layout {self.layout}; there is: nhwc")
+        rules.apply(op, state.weights)

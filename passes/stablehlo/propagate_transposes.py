@@ -1,0 +1,301 @@
+"""propagate-transposes: push transposes down through the network until they cancel.
+
+    %t = stablehlo.transpose %x, dims = [0, 3, 1, 2]      // NHWC to NCHW
+    %r = stablehlo.maximum %t, %zero
+    %u = stablehlo.transpose %r, dims = [0, 2, 3, 1]      // and back
+    %y = stablehlo.convolution(%u, %w) ...
+
+becomes
+
+    %r = stablehlo.maximum %x, %zero
+    %y = stablehlo.convolution(%r, %w) ...
+
+An op whose operands are all transposed alike, or cost nothing to transpose (constants, broadcasts),
+works on what was there before, and one transpose follows it. Transposes only ever move down, so the
+rewriting ends. Before a product with constant weights a flattened NCHW tensor stays NHWC, and the
+rows of the weights move instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.dialects import stablehlo as hlo
+from stepwell.mlir import ir
+from stepwell.mlir import stablehlo as bindings
+from stepwell.passes.base import Pass, State
+from stepwell.passes.stablehlo import simplify_algebra
+from stepwell.passes.stablehlo._reshapes import Regrouping, regroup
+from stepwell.passes.stablehlo._rules import Rules
+from stepwell.passes.stablehlo._values import (
+    ELEMENTWISE,
+    constant_attribute,
+    has_one_use,
+    i64_pairs,
+    i64s,
+    integer,
+    integers,
+    inverse,
+    optional_integers,
+    padding,
+    producer,
+    rebuild,
+    splat,
+)
+from stepwell.weights import WeightTable
+
+RULES = Rules()
+
+for _rule in (simplify_algebra.transpose_chain, simplify_algebra.transpose_of_unit_dimensions):
+    RULES.on("transpose")(_rule)
+RULES.on("reshape")(simplify_algebra.reshape_chain)
+RULES.on("reshape", "transpose")(simplify_algebra.identity_shape)
+
+
+def _transposed(value: ir.Value) -> tuple[ir.Value, list[int]] | None:
+    """The operand and the permutation of the transpose that makes `value`."""
+    op = producer(value, "transpose")
+    return (op.operands[0], integers(op, "permutation")) if op else None
+
+
+def _is_free(value: ir.Value) -> bool:
+    """Whether a transpose of `value` costs nothing at run time."""
+    op = producer(value, "constant", "iota", "broadcast_in_dim")
+    if op is None:
+        return not hlo.shape(value)
+    return op.name != "stablehlo.broadcast_in_dim" or hlo.shape(op.operands[0]) != hlo.shape(value)
+
+
+def _moved(value: ir.Value, permutation: Sequence[int]) -> ir.Value:
+    """`value` transposed, by a new constant or broadcast where that is what it is."""
+    shape = [hlo.shape(value)[d] for d in permutation]
+    number = splat(value)
+    if number is not None:
+        return hlo.full(number, shape, hlo.dtype(value))
+    op = producer(value, "iota", "broadcast_in_dim")
+    if op is None:
+        return hlo.transpose(value, permutation)
+    where = inverse(permutation)
+    if op.name == "stablehlo.iota":
+        return hlo.iota(shape, where[integer(op, "iota_dimension")], hlo.dtype(value))
+    targets = [where[d] for d in integers(op, "broadcast_dimensions")]
+    order = sorted(range(len(targets)), key=targets.__getitem__)
+    return hlo.broadcast_in_dim(_moved(op.operands[0], order), shape, sorted(targets))
+
+
+@RULES.on("transpose")
+def of_broadcast(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A transpose of a broadcast or an iota is another broadcast or iota."""
+    operand = op.operands[0]
+    if not _is_free(operand) or constant_attribute(operand) is not None:
+        return None
+    return _moved(operand, integers(op, "permutation"))
+
+
+def _common(values: Sequence[ir.Value]) -> list[int] | None:
+    """The permutation that can be taken off `values`: some have it, the others are free.
+
+    Operands that would need a transpose of their own are allowed where more lose theirs.
+    """
+    found = [(value, known[1]) for value in values if (known := _transposed(value))]
+    if not found:
+        return None
+    permutation = found[0][1]
+    with_it = {value for value, other in found if other == permutation}
+    costly = [value for value in values if value not in with_it and not _is_free(value)]
+    gained = sum(has_one_use(value) for value in with_it)
+    return permutation if not costly or gained > len(costly) else None
+
+
+def _taken_off(value: ir.Value, permutation: Sequence[int]) -> ir.Value:
+    """`value` as it was before `permutation`; scalars stay as they are."""
+    if not hlo.shape(value):
+        return value
+    known = _transposed(value)
+    if known and known[1] == list(permutation):
+        return known[0]
+    return _moved(value, inverse(permutation))
+
+
+def _before(values: Sequence[int], permutation: Sequence[int]) -> list[int]:
+    """Numbers that belong to the dimensions after `permutation`, in the order before it."""
+    return [values[d] for d in inverse(permutation)]
+
+
+# --- Ops that keep the dimensions ----------------------------------------------------------------
+
+
+@RULES.on(*sorted(ELEMENTWISE), "concatenate")
+def through_elementwise(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Elementwise ops and concatenations."""
+    permutation = _common(list(op.operands))
+    if permutation is None:
+        return None
+    attributes = {}
+    if op.name == "stablehlo.concatenate":
+        kind = ir.IntegerType.get_signless(64)
+        dimension = permutation[integer(op, "dimension")]
+        attributes["dimension"] = ir.IntegerAttr.get(kind, dimension)
+    operands = [_taken_off(value, permutation) for value in op.operands]
+    shape = _before(hlo.shape(op.results[0]), permutation)
+    return hlo.transpose(rebuild(op, operands, shape, attributes), permutation)
+
+
+PER_DIMENSION = {
+    "pad": ("edge_padding_low", "edge_padding_high", "interior_padding"),
+    "slice": ("start_indices", "limit_indices", "strides"),
+}
+"""Attributes with one number a dimension."""
+
+
+@RULES.on("pad", "slice")
+def through_pad_or_slice(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Pads and slices (of the first operand; the second of a pad is a scalar)."""
+    known = _transposed(op.operands[0])
+    if known is None:
+        return None
+    source, permutation = known
+    names = PER_DIMENSION[op.name[10:]]
+    attributes = {name: i64s(_before(integers(op, name), permutation)) for name in names}
+    shape = _before(hlo.shape(op.results[0]), permutation)
+    result = rebuild(op, [source, *list(op.operands)[1:]], shape, attributes)
+    return hlo.transpose(result, permutation)
+
+
+@RULES.on("reverse")
+def through_reverse(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Reversals."""
+    known = _transposed(op.operands[0])
+    if known is None:
+        return None
+    source, permutation = known
+    reversed_dimensions = [permutation[d] for d in integers(op, "dimensions")]
+    return hlo.transpose(hlo.reverse(source, reversed_dimensions), permutation)
+
+
+@RULES.on("reduce_window")
+def through_reduce_window(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Poolings."""
+    known = _transposed(op.operands[0])
+    if known is None or len(op.operands) != 2:
+        return None
+    source, permutation = known
+    rank = len(permutation)
+    names = ("window_dimensions", "window_strides", "base_dilations", "window_dilations")
+    attributes = {
+        name: i64s(_before(optional_integers(op, name, rank, 1), permutation)) for name in names
+    }
+    pads = padding(op, rank)
+    attributes["padding"] = i64_pairs([pads[d] for d in inverse(permutation)])
+    shape = _before(hlo.shape(op.results[0]), permutation)
+    result = rebuild(op, [source, op.operands[1]], shape, attributes)
+    return hlo.transpose(result, permutation)
+
+
+# --- Ops that change the dimensions --------------------------------------------------------------
+
+
+@RULES.on("reduce")
+def through_reduce(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Reductions: other dimensions are reduced; what is left is often in order already."""
+    known = _transposed(op.operands[0])
+    if known is None or len(op.operands) != 2:
+        return None
+    source, permutation = known
+    reduced = sorted(permutation[d] for d in integers(op, "dimensions"))
+    left = [d for d in permutation if d not in reduced]
+    order = sorted(left)
+    shape = [hlo.shape(source)[d] for d in order]
+    result = rebuild(op, [source, op.operands[1]], shape, {"dimensions": i64s(reduced)})
+    return hlo.transpose(result, [order.index(d) for d in left])
+
+
+@RULES.on("broadcast_in_dim")
+def through_broadcast(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Broadcasts of a transposed tensor: within one rank the transpose follows the broadcast, else
+    the broadcast takes it up where its dimensions stay ascending."""
+    known = _transposed(op.operands[0])
+    if known is None:
+        return None
+    source, permutation = known
+    targets, shape = integers(op, "broadcast_dimensions"), hlo.shape(op.results[0])
+    if targets == list(range(len(shape))):
+        result = hlo.broadcast_in_dim(source, _before(shape, permutation), targets)
+        return hlo.transpose(result, permutation)
+    composed = _before(targets, permutation)
+    return hlo.broadcast_in_dim(source, shape, composed) if composed == sorted(composed) else None
+
+
+@RULES.on("reshape")
+def through_reshape(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Reshapes that split and merge neighbouring dimensions; those of a channel shuffle, which
+    reorder what they merge, keep a transpose before them when the one behind moves channels."""
+    known = _transposed(op.operands[0])
+    if known is None:
+        return None
+    source, permutation = known
+    groups = regroup(hlo.shape(op.operands[0]), hlo.shape(op.results[0]), permutation)
+    if groups is None:
+        return None
+    if groups.in_order:
+        return hlo.transpose(hlo.reshape(source, groups.shape), groups.permutation)
+    rank = len(groups.shape)
+    if rank < 3 or groups.permutation != [0, rank - 1, *range(1, rank - 1)]:
+        return None
+    inner = hlo.transpose(source, groups.inner_permutation)
+    return hlo.transpose(hlo.reshape(inner, groups.shape), groups.permutation)
+
+
+@RULES.on("dot_general")
+def flattened_before_weights(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A flattened transposed tensor times constant weights: the rows of the weights move."""
+    lhs, rhs = op.operands
+    flat = producer(lhs, "reshape")
+    known = _transposed(flat.operands[0]) if flat else None
+    if flat is None or known is None or constant_attribute(rhs) is None:
+        return None
+    source, permutation = known
+    sizes, shape = hlo.shape(flat.operands[0]), hlo.shape(lhs)
+    groups = regroup(sizes, shape, permutation)
+    if groups is None or groups.in_order or groups.permutation != list(range(len(shape))):
+        return None
+    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    rows = dict(
+        zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True)
+    )
+    for group in groups.reordered:
+        if len(group.results) != 1 or group.results[0] not in rows:
+            return None
+    for group in groups.reordered:
+        rhs = _with_moved_rows(rhs, rows[group.results[0]], sizes, group, permutation)
+    return rebuild(op, [hlo.reshape(source, shape), rhs], hlo.shape(op.results[0]))
+
+
+def _with_moved_rows(
+    value: ir.Value,
+    dimension: int,
+    sizes: Sequence[int],
+    group: Regrouping,
+    permutation: Sequence[int],
+) -> ir.Value:
+    """`value` with dimension `dimension`, made of dimensions `group.operands`, in source order."""
+    shape = hlo.shape(value)
+    parts = [sizes[d] for d in group.operands]
+    order = sorted(range(len(parts)), key=lambda i: permutation[group.operands[i]])
+    split = hlo.reshape(value, [*shape[:dimension], *parts, *shape[dimension + 1 :]])
+    after = range(dimension + len(parts), len(shape) + len(parts) - 1)
+    moved = hlo.transpose(split, [*range(dimension), *(dimension + i for i in order), *after])
+    return hlo.reshape(moved, shape)
+
+
+@dataclass(frozen=True)
+class PropagateTransposes(Pass):
+    """Push transposes down through the network until they cancel."""
+
+    name: ClassVar[str] = "propagate-transposes"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        """Apply the rules until none matches."""
+        RULES.apply(op, state.weights)

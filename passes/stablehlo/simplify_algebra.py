@@ -1,0 +1,384 @@
+"""simplify-algebra: identities that hold for every input, to the last bit for floats.
+
+    %t = stablehlo.transpose %x, dims = [1, 0] : (tensor<2x3xf32>) -> tensor<3x2xf32>
+    %u = stablehlo.transpose %t, dims = [1, 0] : (tensor<3x2xf32>) -> tensor<2x3xf32>
+    %one = stablehlo.constant dense<1.0> : tensor<2x3xf32>
+    %y = stablehlo.multiply %u, %one : tensor<2x3xf32>
+
+becomes `%x`. A division by a power of two becomes a multiplication, `power(x, 2)` a product, and
+broadcasts lose the size-1 dimensions of their operands. `x * 0` and `x - x` are zero for integers
+only. `power(x, 0.5)` becomes `sqrt(x)`, which differs for -inf and -0.0 alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from stepwell.dialects import stablehlo as hlo
+from stepwell.errors import LoweringError
+from stepwell.mlir import ir
+from stepwell.passes.base import Pass, State
+from stepwell.passes.stablehlo._rules import Rules
+from stepwell.passes.stablehlo._values import (
+    constant_attribute,
+    integer,
+    integers,
+    producer,
+    splat,
+)
+from stepwell.weights import WeightTable
+
+RULES = Rules()
+
+
+def _is_float(value: ir.Value) -> bool:
+    return isinstance(hlo.element_type(value), ir.FloatType)
+
+
+def _fused(op: ir.Operation, *others: ir.Operation) -> ir.Location:
+    return ir.Location.fused([op.location, *(other.location for other in others)])
+
+
+# --- Arithmetic ----------------------------------------------------------------------------------
+
+NEUTRAL_RIGHT = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1, "power": 1, "or": 0, "xor": 0}
+"""x op n is x. For floats adding +0.0 changes -0.0 to +0.0, which compares equal."""
+
+
+@RULES.on(*NEUTRAL_RIGHT)
+def neutral_operand(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """x + 0, x - 0, x * 1, x / 1, power(x, 1)."""
+    lhs, rhs = op.operands
+    name = op.name[10:]
+    number = NEUTRAL_RIGHT[name]
+    if splat(rhs) == number:
+        return lhs
+    return rhs if name in ("add", "multiply", "or", "xor") and splat(lhs) == number else None
+
+
+@RULES.on("multiply", "and")
+def integer_zero(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """x * 0 and x & 0 of integers."""
+    if _is_float(op.results[0]) or not isinstance(hlo.element_type(op.results[0]), ir.IntegerType):
+        return None
+    return next((value for value in op.operands if splat(value) == 0), None)
+
+
+@RULES.on("subtract", "xor")
+def integer_self(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """x - x and x ^ x of integers."""
+    lhs, rhs = op.operands
+    if lhs != rhs or not isinstance(hlo.element_type(lhs), ir.IntegerType):
+        return None
+    return hlo.full_like(lhs, 0)
+
+
+@RULES.on("maximum", "minimum", "and", "or")
+def idempotent(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """maximum(x, x)."""
+    lhs, rhs = op.operands
+    return lhs if lhs == rhs else None
+
+
+@RULES.on("maximum", "minimum")
+def repeated_limit(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """maximum(maximum(x, c), c), relu after relu."""
+    inner = producer(op.operands[0], op.name[10:])
+    return inner.results[0] if inner and inner.operands[1] == op.operands[1] else None
+
+
+@RULES.on("negate", "not", "reverse")
+def involution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """negate(negate(x)), not(not(x)), and reverse twice along the same dimensions."""
+    inner = producer(op.operands[0], op.name[10:])
+    if inner is None or (
+        op.name == "stablehlo.reverse"
+        and sorted(integers(op, "dimensions")) != sorted(integers(inner, "dimensions"))
+    ):
+        return None
+    return inner.operands[0]
+
+
+@RULES.on("divide")
+def divide_by_power_of_two(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """x / 8 of floats: the reciprocal is exact."""
+    lhs, rhs = op.operands
+    divisor = splat(rhs) if _is_float(rhs) else None
+    if divisor is None or not math.isfinite(divisor) or abs(math.frexp(divisor)[0]) != 0.5:
+        return None
+    kind = hlo.dtype(rhs)
+    reciprocal = np.asarray(1.0 / divisor).astype(kind)
+    # A reciprocal that is subnormal or overflows would not be exact, or slow.
+    if not 2.0**-14 <= abs(float(reciprocal)) <= 2.0**14:
+        return None
+    return hlo.multiply(lhs, hlo.full_like(rhs, float(reciprocal)))
+
+
+@RULES.on("power")
+def small_power(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """power(x, 2), power(x, 3) and power(x, 0.5)."""
+    base, exponent = op.operands
+    number = splat(exponent)
+    if number == 2:
+        return hlo.multiply(base, base)
+    if number == 3:
+        return hlo.multiply(hlo.multiply(base, base), base)
+    return hlo.sqrt(base) if number == 0.5 else None
+
+
+@RULES.on("add")
+def add_negated(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """x + (-y) is x - y."""
+    lhs, rhs = op.operands
+    negated = producer(rhs, "negate")
+    return hlo.subtract(lhs, negated.operands[0]) if negated else None
+
+
+@RULES.on("add", "multiply", "maximum", "minimum", "and", "or")
+def constant_to_the_right(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Constants become the second operand of commutative ops, so that rules need one form."""
+    lhs, rhs = op.operands
+    if not _is_constant_like(lhs) or _is_constant_like(rhs):
+        return None
+    return hlo.binary(op.name[10:], rhs, lhs)
+
+
+def _is_constant_like(value: ir.Value) -> bool:
+    while (op := producer(value, "broadcast_in_dim", "reshape")) is not None:
+        value = op.operands[0]
+    return producer(value, "constant") is not None
+
+
+# --- Choice and conversion -----------------------------------------------------------------------
+
+
+@RULES.on("select")
+def known_choice(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """select with a constant predicate, or with two equal operands."""
+    predicate, on_true, on_false = op.operands
+    if on_true == on_false:
+        return on_true
+    choice = splat(predicate)
+    return None if choice is None else on_true if choice else on_false
+
+
+@RULES.on("convert")
+def identity_convert(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """convert to the type the operand has."""
+    return op.operands[0] if op.operands[0].type == op.results[0].type else None
+
+
+@RULES.on("convert")
+def exact_convert_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """convert of convert where the first loses nothing."""
+    inner = producer(op.operands[0], "convert")
+    if inner is None:
+        return None
+    source = inner.operands[0]
+    try:
+        first, middle, last = (
+            hlo.dtype(source),
+            hlo.dtype(inner.results[0]),
+            hlo.dtype(op.results[0]),
+        )
+    except LoweringError:
+        return None
+    if middle.kind not in "iuf" or not np.can_cast(first, middle, "safe"):
+        return None
+    if last.kind == "b" or (middle.kind == "f" and last.kind in "iu" and first.kind in "iu"):
+        return None
+    with _fused(op, inner):
+        return hlo.convert(source, last)
+
+
+# --- Shapes --------------------------------------------------------------------------------------
+
+
+@RULES.on("reshape", "slice", "pad", "transpose", "broadcast_in_dim", "concatenate", "reduce")
+def identity_shape(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Ops that leave every element where it is."""
+    operand = op.operands[0]
+    if operand.type != op.results[0].type or op.name not in _IDENTITY:
+        return None
+    return operand if _IDENTITY[op.name](op) else None
+
+
+def _ascending(op: ir.Operation, attribute: str) -> bool:
+    numbers = integers(op, attribute)
+    return numbers == sorted(numbers)
+
+
+_IDENTITY = {
+    "stablehlo.reshape": lambda op: True,
+    "stablehlo.slice": lambda op: True,
+    "stablehlo.pad": lambda op: (
+        not any(integers(op, "edge_padding_low") + integers(op, "edge_padding_high"))
+    ),
+    "stablehlo.transpose": lambda op: _ascending(op, "permutation"),
+    "stablehlo.broadcast_in_dim": lambda op: _ascending(op, "broadcast_dimensions"),
+    "stablehlo.concatenate": lambda op: len(op.operands) == 1,
+}
+
+
+@RULES.on("reshape")
+def reshape_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """reshape of reshape."""
+    inner = producer(op.operands[0], "reshape")
+    if inner is None:
+        return None
+    with _fused(op, inner):
+        return hlo.reshape(inner.operands[0], hlo.shape(op.results[0]))
+
+
+@RULES.on("transpose")
+def transpose_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """transpose of transpose."""
+    inner = producer(op.operands[0], "transpose")
+    if inner is None:
+        return None
+    first = integers(inner, "permutation")
+    with _fused(op, inner):
+        return hlo.transpose(inner.operands[0], [first[d] for d in integers(op, "permutation")])
+
+
+@RULES.on("transpose")
+def transpose_of_unit_dimensions(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A transpose that moves only dimensions of size 1 is a reshape."""
+    sizes = hlo.shape(op.operands[0])
+    moved = [d for d in integers(op, "permutation") if sizes[d] != 1]
+    return hlo.reshape(op.operands[0], hlo.shape(op.results[0])) if moved == sorted(moved) else None
+
+
+@RULES.on("transpose", "reshape")
+def moved_splat(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """transpose or reshape of a value that is the same number everywhere."""
+    attribute = constant_attribute(op.operands[0])
+    if not isinstance(attribute, ir.DenseElementsAttr) or splat(op.operands[0]) is None:
+        return None
+    return hlo.full_like(op.results[0], splat(op.operands[0]) or 0)
+
+
+@RULES.on("broadcast_in_dim")
+def broadcast_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """broadcast of broadcast."""
+    inner = producer(op.operands[0], "broadcast_in_dim")
+    if inner is None:
+        return None
+    outer = integers(op, "broadcast_dimensions")
+    dimensions = [outer[d] for d in integers(inner, "broadcast_dimensions")]
+    with _fused(op, inner):
+        return hlo.broadcast_in_dim(inner.operands[0], hlo.shape(op.results[0]), dimensions)
+
+
+@RULES.on("broadcast_in_dim")
+def broadcast_without_unit_dimensions(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Operand dimensions of size 1 say nothing: the operand loses them."""
+    operand, shape = op.operands[0], hlo.shape(op.operands[0])
+    kept = [d for d, size in enumerate(shape) if size != 1]
+    if len(kept) == len(shape):
+        return None
+    dimensions = integers(op, "broadcast_dimensions")
+    if hlo.shape(op.results[0]) == shape and dimensions == sorted(dimensions):
+        return None
+    squeezed = hlo.reshape(operand, [shape[d] for d in kept])
+    return hlo.broadcast_in_dim(squeezed, hlo.shape(op.results[0]), [dimensions[d] for d in kept])
+
+
+@RULES.on("broadcast_in_dim")
+def broadcast_as_reshape(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A broadcast that only adds dimensions of size 1 is a reshape."""
+    operand, dimensions = op.operands[0], integers(op, "broadcast_dimensions")
+    same = math.prod(hlo.shape(operand)) == math.prod(hlo.shape(op.results[0]))
+    if not same or dimensions != sorted(dimensions) or splat(operand) is not None:
+        return None
+    return hlo.reshape(operand, hlo.shape(op.results[0]))
+
+
+@RULES.on("concatenate")
+def nested_concatenate(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """concatenate of a concatenate along the same dimension that nothing else uses; no empties."""
+    dimension = integer(op, "dimension")
+    flat: list[ir.Value] = []
+    for value in op.operands:
+        inner = producer(value, "concatenate")
+        if inner and integer(inner, "dimension") == dimension and len(list(value.uses)) == 1:
+            flat += inner.operands
+        elif hlo.shape(value)[dimension] or len(op.operands) == 1:
+            flat.append(value)
+    if len(flat) == len(op.operands) or not flat:
+        return None
+    return hlo.concatenate(flat, dimension)
+
+
+@RULES.on("slice")
+def slice_of_concatenate(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A slice that lies within one operand of a concatenate."""
+    inner = producer(op.operands[0], "concatenate")
+    if inner is None:
+        return None
+    start, limit = integers(op, "start_indices"), integers(op, "limit_indices")
+    dimension, offset = integer(inner, "dimension"), 0
+    for value in inner.operands:
+        end = offset + hlo.shape(value)[dimension]
+        if offset <= start[dimension] and limit[dimension] <= end:
+            start[dimension] -= offset
+            limit[dimension] -= offset
+            return hlo.slice(value, start, limit, integers(op, "strides"))
+        offset = end
+    return None
+
+
+@RULES.on("slice")
+def slice_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """slice of slice."""
+    inner = producer(op.operands[0], "slice")
+    if inner is None:
+        return None
+    if 0 in hlo.shape(op.results[0]):
+        return None
+    origin = list(zip(integers(inner, "start_indices"), integers(inner, "strides"), strict=True))
+    starts, limits = integers(op, "start_indices"), integers(op, "limit_indices")
+    start = [base + step * s for (base, step), s in zip(origin, starts, strict=True)]
+    limit = [base + step * (s - 1) + 1 for (base, step), s in zip(origin, limits, strict=True)]
+    strides = [step * s for (_, step), s in zip(origin, integers(op, "strides"), strict=True)]
+    with _fused(op, inner):
+        return hlo.slice(inner.operands[0], start, limit, strides)
+
+
+@RULES.on("reduce")
+def reduce_of_unit_dimensions(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A reduction over dimensions of size 1 from its neutral element is a reshape."""
+    if len(op.operands) != 2:
+        return None
+    operand, init = op.operands
+    body = [child.operation for child in op.regions[0].blocks[0].operations]
+    neutral = _NEUTRAL_INIT.get(body[0].name)
+    shape = hlo.shape(operand)
+    if len(body) != 2 or neutral is None or splat(init) != neutral:
+        return None
+    if any(shape[d] != 1 for d in integers(op, "dimensions")):
+        return None
+    return hlo.reshape(operand, hlo.shape(op.results[0]))
+
+
+_NEUTRAL_INIT = {
+    "stablehlo.add": 0,
+    "stablehlo.multiply": 1,
+    "stablehlo.maximum": -math.inf,
+    "stablehlo.minimum": math.inf,
+}
+
+
+@dataclass(frozen=True)
+class SimplifyAlgebra(Pass):
+    """Remove ops that compute nothing, and put others into their simplest form."""
+
+    name: ClassVar[str] = "simplify-algebra"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        """Apply the rules until none matches."""
+        RULES.apply(op, state.weights)
