@@ -224,7 +224,7 @@ class _Walk:
             self.node(renamed, local)
         if len(self.findings) > before:
             return [None] * len(node.proto.output)
-        return [local[name] for name in body.output]
+        return [local.get(name) for name in body.output]
 
     def _wrap(self, results: Iterable[object], node: Node) -> list[Tensor]:
         tensors: list[Tensor] = []

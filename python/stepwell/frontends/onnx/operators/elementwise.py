@@ -134,7 +134,8 @@ def modulo(node: Node, a: Tensor, b: Tensor) -> ir.Value:
 
 @operator("BitShift")
 def bit_shift(node: Node, x: Tensor, amount: Tensor) -> ir.Value:
-    build = {"LEFT": hlo.shift_left, "RIGHT": hlo.shift_right_logical}[node.text("direction", "")]
+    right = hlo.shift_right_arithmetic if x.dtype.kind == "i" else hlo.shift_right_logical
+    build = {"LEFT": hlo.shift_left, "RIGHT": right}[node.text("direction", "")]
     return build(*broadcast_together(x, amount))
 
 
@@ -193,36 +194,6 @@ def is_infinite(node: Node, x: Tensor) -> ir.Value:
             hit = hlo.compare(x.value, hlo.full_like(x.value, infinity), "EQ")
             found = hlo.or_(found, hit)
     return found
-
-
-@operator("CumSum")
-def cumulative_sum(node: Node, x: Tensor, axis: Tensor) -> ir.Value:
-    """A window of all elements up to this one: padding before it, or after it when reversed."""
-    dimension = int(node.known(axis, "axis").item()) % x.rank
-    count = x.shape[dimension]
-    window, padding = [1] * x.rank, [(0, 0)] * x.rank
-    window[dimension] = count
-    padding[dimension] = (count - 1, 0)
-    operand = x.value
-    if node.integer("exclusive", 0):
-        operand = _shift(operand, dimension, -1 if node.integer("reverse", 0) else 1)
-    if node.integer("reverse", 0):
-        padding[dimension] = (0, count - 1)
-    return hlo.reduce_window(
-        operand,
-        hlo.full(0, [], x.dtype),
-        "add",
-        window=window,
-        strides=[1] * x.rank,
-        padding=padding,
-    )
-
-
-def _shift(operand: ir.Value, dimension: int, by: int) -> ir.Value:
-    """`operand` moved by one along `dimension`, zero filled."""
-    low = [by if d == dimension else 0 for d in range(len(hlo.shape(operand)))]
-    zero = hlo.full(0, [], hlo.dtype(operand))
-    return hlo.pad(operand, zero, low, [-n for n in low])
 
 
 _register_tables()

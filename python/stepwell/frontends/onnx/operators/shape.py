@@ -102,7 +102,7 @@ def split(node: Node, data: Tensor, sizes: Tensor | None = None) -> list[Result]
     count, length = node.used_outputs(), data.shape[axis]
     count = node.integer("num_outputs", count)
     part = -(-length // count)
-    equal = [part] * (length // part) + ([length % part] if length % part else [])
+    equal = [min(part, max(length - i * part, 0)) for i in range(count)]
     parts = node.integers("split", equal)
     if sizes is not None:
         parts = [int(n) for n in node.known(sizes, "split")]
@@ -149,9 +149,13 @@ def slice_(
 def _numpy_slices(slices: list[slice], shape: tuple[int, ...]) -> tuple[slice, ...]:
     """Ends far below zero mean "to the first element" for a negative step, in ONNX as in numpy."""
     return tuple(
-        slice(s.start, None, s.step) if s.step is not None and s.step < 0 and s.stop < -n else s
+        slice(s.start, None, s.step) if _reaches_front(s, n) else s
         for s, n in zip(slices, shape, strict=True)
     )
+
+
+def _reaches_front(s: slice, size: int) -> bool:
+    return s.step is not None and s.step < 0 and s.stop is not None and s.stop < -size
 
 
 def _strided(value: ir.Value, slices: list[slice]) -> ir.Value:
@@ -280,5 +284,6 @@ def space_to_depth(node: Node, x: Tensor) -> Result:
     batch, channels, height, width = x.shape
     block = node.integer("blocksize", 1)
     split = [batch, channels, height // block, block, width // block, block]
-    moved = hlo.transpose(hlo.reshape(x.value, split), [0, 3, 5, 1, 2, 4])
+    order = [0, 3, 5, 1, 2, 4] if node.text("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
+    moved = hlo.transpose(hlo.reshape(x.value, split), order)
     return hlo.reshape(moved, [batch, channels * block**2, height // block, width // block])

@@ -1,0 +1,53 @@
+"""Runs imported models in StableHLO's reference interpreter, in a forked child that may abort."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Sequence
+
+import numpy as np
+from stepwell.errors import Error
+from stepwell.frontends import Imported
+from stepwell.frontends.dense import read_dense, write_dense
+from stepwell.frontends.export import with_inline_constants
+from stepwell.mlir import ir, stablehlo
+from stepwell.weights import WeightTable
+
+
+def interpret(imported: Imported, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of `imported` on `arrays`; raises RuntimeError when the interpreter aborts."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _answer(writing, imported, arrays)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        data = pipe.read()
+    os.waitpid(child, 0)
+    if not data:
+        raise RuntimeError("the interpreter aborted")
+    answer = pickle.loads(data)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _answer(writing: int, imported: Imported, arrays: Sequence[np.ndarray]) -> None:
+    try:
+        module = with_inline_constants(imported)
+        with imported.context, ir.Location.unknown():
+            results = stablehlo.eval_module(module, [write_dense(array) for array in arrays])
+            answer = [_read(ir.DenseElementsAttr(result)) for result in results]
+    except (Error, ir.MLIRError, RuntimeError, TypeError, ValueError) as error:
+        answer = RuntimeError(f"{type(error).__name__}: {error}")
+    with os.fdopen(writing, "wb") as pipe:
+        pickle.dump(answer, pipe)
+
+
+def _read(attribute: ir.DenseElementsAttr) -> np.ndarray:
+    if attribute.is_splat:
+        return np.array(WeightTable().array(attribute))
+    return read_dense(attribute)
