@@ -1,7 +1,10 @@
-/* See thread_pool.h. Every worker has a mailbox of its own: `ticket` counts the jobs given to it,
- * `done` the jobs it finished. A job is posted by one store per worker that takes part, and both
- * sides spin for a short while before they sleep on a futex, so that a dispatch between kernels
- * costs a fraction of a microsecond and an idle pool costs nothing.
+/* See thread_pool.h. Every worker has a mailbox of its own: `ticket` is the number of the last job
+ * posted to it, `claimed` of the last one that somebody began, `done` of the last one it finished.
+ * A job is posted by one store per worker that takes part, and both sides spin for a short while
+ * before they sleep on a futex, so that a dispatch between kernels costs a fraction of a microsecond
+ * and an idle pool costs nothing. Parts that their workers have not claimed when the caller is
+ * through with its own are done by the caller: it never waits for a thread that is still waking up
+ * or that the system gave no processor.
  */
 #include "thread_pool.h"
 
@@ -28,6 +31,7 @@
 typedef struct worker {
   _Alignas(CACHE_LINE) _Atomic uint32_t ticket;
   _Atomic uint32_t sleeping;
+  _Atomic uint32_t claimed;
   _Alignas(CACHE_LINE) _Atomic uint32_t done;
   _Atomic uint32_t awaited;
   pthread_t thread;
@@ -123,14 +127,22 @@ static void run_part(stepwell_task task, void *const *arguments, int64_t count, 
   task(arguments, begin, begin + length + (index < longer));
 }
 
+/* Whether the caller of this is the one to do job `ticket` of `self`. */
+static bool claim(worker *self, uint32_t ticket) {
+  uint32_t previous = ticket - 1;
+  return atomic_compare_exchange_strong(&self->claimed, &previous, ticket);
+}
+
 static void *work(void *argument) {
   worker *self = argument;
   stepwell_pool *pool = self->pool;
-  uint32_t ticket = atomic_load(&self->done);
+  uint32_t ticket = 0;
   for (;;) {
     ticket = wait_for_change(&self->ticket, ticket, &self->sleeping);
     if (atomic_load_explicit(&pool->stopping, memory_order_relaxed))
       return NULL;
+    if (!claim(self, ticket))
+      continue;
     run_part(pool->task, pool->arguments, pool->count, pool->parts, self->index + 1);
     publish(&self->done, ticket, &self->awaited);
   }
@@ -145,6 +157,7 @@ static void start_workers(stepwell_pool *pool) {
   while (pool->workers + 1 < pool->threads) {
     worker *self = &pool->team[pool->workers];
     atomic_store(&self->ticket, 0);
+    atomic_store(&self->claimed, 0);
     atomic_store(&self->done, 0);
     atomic_store(&self->sleeping, 0);
     atomic_store(&self->awaited, 0);
@@ -254,6 +267,16 @@ void stepwell_pool_parallel_for(stepwell_pool *pool, stepwell_task task, void *c
   for (int64_t i = 0; i + 1 < parts; ++i) {
     worker *other = &pool->team[i];
     const uint32_t ticket = atomic_load_explicit(&other->ticket, memory_order_relaxed);
-    wait_for_change(&other->done, ticket - 1, &other->awaited);
+    if (!claim(other, ticket))
+      continue;
+    run_part(task, arguments, count, parts, i + 1);
+    atomic_store_explicit(&other->done, ticket, memory_order_relaxed);
+  }
+  for (int64_t i = 0; i + 1 < parts; ++i) {
+    worker *other = &pool->team[i];
+    const uint32_t ticket = atomic_load_explicit(&other->ticket, memory_order_relaxed);
+    uint32_t done = atomic_load_explicit(&other->done, memory_order_acquire);
+    while (done != ticket)
+      done = wait_for_change(&other->done, done, &other->awaited);
   }
 }

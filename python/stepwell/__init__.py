@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         UsageError,
     )
-    from stepwell.frontends.export import export
+    from stepwell.exporting import export
     from stepwell.inspection.check import check
     from stepwell.just_in_time import jit
     from stepwell.lowering import Lowered, lower
@@ -46,7 +46,7 @@ _MODULES = {
     "UsageError": "stepwell.errors",
     "check": "stepwell.inspection.check",
     "compile": "stepwell.compiler",
-    "export": "stepwell.frontends.export",
+    "export": "stepwell.exporting",
     "jit": "stepwell.just_in_time",
     "load": "stepwell.runtime.executable",
     "lower": "stepwell.lowering",

@@ -17,6 +17,9 @@ Model = object
 an MLIR module."""
 
 _MLIR_MAGIC = b"ML\xefR"
+_JAX_EXPORT = _MLIR_MAGIC + b"\x0dStableHLO_v"
+"""Inside a file of `Exported.serialize()`, the beginning of its portable artifact."""
+
 _EXTERNAL_KEY = b"\x0a\x08location\x12"
 """How protobuf writes the entry `key: "location"` of a tensor's external data, before its value."""
 
@@ -24,11 +27,10 @@ _EXTERNAL_KEY = b"\x0a\x08location\x12"
 @dataclass(frozen=True)
 class Source:
     """A model in a file. `path` ends in `.onnx`, or `.mlir`/`.mlirbc` for StableHLO, unless the
-    user's own file has another name. `digest` covers external data; `name` is for messages."""
+    user's own file has another name. `digest` covers external data."""
 
     path: Path
     digest: str
-    name: str
 
     @property
     def bytes(self) -> int:
@@ -50,12 +52,15 @@ def as_source(model: Model, folder: Path) -> Source:
     data, suffix = _serialized(model)
     path = folder / f"model{suffix}"
     path.write_bytes(data)
-    return Source(path, cache.digest(suffix, data), f"the given {type(model).__name__}")
+    for other in external_files(path):  # relative to the working directory, in a model in memory
+        if Path(other.name).exists():
+            other.symlink_to(Path(other.name).absolute())
+    return _file_source(path)
 
 
 def _is_text(text: str) -> bool:
     """Whether a string is StableHLO text rather than a path."""
-    return "\n" in text or text.lstrip().startswith(("module", "func.func", "#", "//"))
+    return "\n" in text or "{" in text
 
 
 def _file_source(path: Path) -> Source:
@@ -67,7 +72,7 @@ def _file_source(path: Path) -> Source:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ModelError(f"{path}: error: the model cannot be read: {reason}") from error
-    return Source(path, cache.digest(path.suffix, *digests), str(path))
+    return Source(path, cache.digest(path.suffix, *digests))
 
 
 def external_files(path: Path) -> list[Path]:
@@ -96,7 +101,9 @@ def _serialized(model: Model) -> tuple[bytes, str]:
     if isinstance(model, bytes):
         if model.startswith(_MLIR_MAGIC):
             return model, ".mlirbc"
-        return model, ".mlir" if re.match(rb"\s*(module|func|#|//)", model) else ".onnx"
+        if re.match(rb"\s*(module|func|#|//)", model):
+            return model, ".mlir"
+        return model, ".jax_export" if _JAX_EXPORT in model else ".onnx"
     if hasattr(model, "mlir_module_serialized"):
         return getattr(model, "mlir_module_serialized"), ".mlirbc"  # noqa: B009
     if hasattr(model, "SerializeToString"):

@@ -1,0 +1,1 @@
+"""Questions about models and compilations, answered in the words of the source."""

@@ -1,0 +1,1 @@
+"""The commands of `stepwell`, one file each."""

@@ -1,0 +1,167 @@
+"""`stepwell bench`: times of a model, alone or beside other runtimes, whole or by kernel."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+from stepwell import artifact
+from stepwell.artifact import KernelInfo
+from stepwell.errors import UsageError
+from stepwell.options import CompileOptions
+from stepwell.runtime.executable import Executable
+from stepwell.tools import peers
+from stepwell.tools.commands import common
+from stepwell.tools.commands.run import random_inputs
+
+_WARM_UP_CALLS = 3
+_LEAST_ROUNDS = 5
+_PROFILED_CALLS = 20
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of single calls of one contender; `ratio` is its median over Stepwell's."""
+
+    name: str
+    median: float
+    least: float
+    calls: int
+    ratio: float
+
+
+@click.command("bench")
+@click.argument("model")
+@click.option("--against", default="", metavar="PEER,...", help="onnxruntime, openvino, torch.")
+@click.option("--per-kernel", is_flag=True, help="Where the time goes, kernel by kernel.")
+@click.option("--seconds", default=2.0, show_default=True, help="Time to spend on each contender.")
+@common.target_option
+@common.shape_option
+@common.level_option
+@common.threads_option
+@common.cache_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def bench(
+    model: str,
+    against: str,
+    per_kernel: bool,
+    seconds: float,
+    target: str,
+    shapes: tuple[str, ...],
+    opt_level: int,
+    threads: int | None,
+    no_cache: bool,
+    as_json: bool,
+) -> None:
+    """Time MODEL, an artifact or anything that `stepwell compile` takes, on random inputs.
+
+    Contenders run in turns in this process; the figure is the median of single calls.
+    """
+    names = [name for name in against.split(",") if name]
+    if names and (model == "-" or artifact.is_artifact(model)):
+        raise UsageError("--against needs the model's own file, which the peers read as well")
+    options = CompileOptions(opt_level=opt_level, use_cache=not no_cache)
+    exe = common.load_or_compile(model, target, threads, shapes, options)
+    feed = random_inputs(exe.inputs, 0)
+    arrays = [feed[spec.name] for spec in exe.inputs]
+    calls: dict[str, Callable[[], object]] = {"stepwell": lambda: exe(*arrays)}
+    for name in names:
+        calls[name] = peers.prepare(name, Path(model), feed, exe.threads)
+    timings = measure(calls, seconds)
+    kernels = kernel_times(exe, arrays) if per_kernel else []
+    if as_json:
+        _print_json(exe, timings, kernels)
+    else:
+        _print_tables(exe, timings, kernels)
+
+
+def measure(calls: Mapping[str, Callable[[], object]], seconds: float) -> list[Timing]:
+    """Time `calls` in turns for about `seconds` each; the first one is what ratios refer to."""
+    for call in calls.values():
+        for _ in range(_WARM_UP_CALLS):
+            call()
+    spent: dict[str, list[float]] = defaultdict(list)
+    end = time.perf_counter() + seconds * len(calls)
+    while time.perf_counter() < end or len(spent[next(iter(calls))]) < _LEAST_ROUNDS:
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            spent[name].append(time.perf_counter() - begin)
+    medians = {name: statistics.median(times) for name, times in spent.items()}
+    own = medians[next(iter(calls))]
+    return [
+        Timing(name, medians[name], min(times), len(times), medians[name] / own)
+        for name, times in spent.items()
+    ]
+
+
+def kernel_times(exe: Executable, arrays: list[np.ndarray]) -> list[tuple[KernelInfo, float]]:
+    """Median seconds of each kernel, the slowest first."""
+    times: dict[KernelInfo, list[int]] = defaultdict(list)
+    for _ in range(_PROFILED_CALLS):
+        for kernel, nanoseconds in exe.profile(*arrays):
+            times[kernel].append(nanoseconds)
+    medians = [(kernel, statistics.median(values) / 1e9) for kernel, values in times.items()]
+    return sorted(medians, key=lambda item: -item[1])
+
+
+def _print_json(
+    exe: Executable, timings: list[Timing], kernels: list[tuple[KernelInfo, float]]
+) -> None:
+    data: dict[str, object] = {
+        "threads": exe.threads,
+        "target": exe.artifact.manifest.target,
+        "contenders": [vars(timing) for timing in timings],
+    }
+    if kernels:
+        data["kernels"] = [vars(kernel) | {"seconds": time} for kernel, time in kernels]
+    print(json.dumps(data, indent=2))
+
+
+def _print_tables(
+    exe: Executable, timings: list[Timing], kernels: list[tuple[KernelInfo, float]]
+) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, soft_wrap=True)
+    noun = "thread" if exe.threads == 1 else "threads"
+    table = Table(title=f"{exe.threads} {noun}, ms a call", title_justify="left", box=None)
+    table.add_column("runtime")
+    for name in ("median", "least", "calls", "against stepwell"):
+        table.add_column(name, justify="right")
+    for timing in timings:
+        table.add_row(
+            timing.name,
+            f"{timing.median * 1e3:.3f}",
+            f"{timing.least * 1e3:.3f}",
+            str(timing.calls),
+            f"{timing.ratio:.2f}",
+        )
+    console.print(table)
+    if not kernels:
+        return
+    total = sum(time for _, time in kernels)
+    table = Table(title="by kernel", title_justify="left", box=None)
+    for name in ("kernel", "strategy", "sources"):
+        table.add_column(name, overflow="fold")
+    for name in ("us", "%", "GFLOP/s", "GB/s"):
+        table.add_column(name, justify="right")
+    for kernel, time_spent in kernels:
+        table.add_row(
+            kernel.name,
+            kernel.strategy,
+            ", ".join(kernel.sources),
+            f"{time_spent * 1e6:.1f}",
+            f"{100 * time_spent / max(total, 1e-12):.1f}",
+            f"{kernel.flops / max(time_spent, 1e-9) / 1e9:.1f}",
+            f"{kernel.bytes / max(time_spent, 1e-9) / 1e9:.1f}",
+        )
+    console.print(table)

@@ -1,0 +1,79 @@
+"""What several commands share: models, shapes, outputs, options."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from stepwell import artifact
+from stepwell.compiler import compile
+from stepwell.errors import UsageError
+from stepwell.options import CompileOptions
+from stepwell.runtime.executable import Executable, load
+
+target_option = click.option(
+    "--target", default="cpu", show_default=True, help="The machine, as `stepwell targets` lists."
+)
+threads_option = click.option(
+    "--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: physical cores]"
+)
+shape_option = click.option(
+    "--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224", help="Size of a dynamic input."
+)
+level_option = click.option(
+    "-O", "opt_level", type=click.IntRange(0, 3), default=3, help="Optimisation level 0 to 3."
+)
+cache_option = click.option("--no-cache", is_flag=True, help="Compile even what is in the cache.")
+
+
+def read_model(text: str) -> object:
+    """A MODEL argument: a path, or bytes from stdin for `-`."""
+    return sys.stdin.buffer.read() if text == "-" else Path(text)
+
+
+def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
+    """Shapes by name from `name=1x3x224x224`; raises UsageError."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for item in items:
+        name, equals, sizes = item.rpartition("=")
+        try:
+            shapes[name] = tuple(int(size) for size in sizes.split("x") if size)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise UsageError(f"--shape {item} is not of the form NAME=1x3x224x224")
+    return shapes or None
+
+
+def load_or_compile(
+    model: str,
+    target: str,
+    threads: int | None,
+    shapes: Sequence[str],
+    options: CompileOptions,
+) -> Executable:
+    """An executable of an artifact's path or of a model."""
+    if model != "-" and artifact.is_artifact(model):
+        if shapes:
+            raise UsageError("--shape has no effect on an artifact: its shapes are compiled in")
+        return load(model, threads)
+    return compile(read_model(model), target, threads, parse_shapes(shapes), options)
+
+
+def write_output(path: str, data: str | bytes) -> None:
+    """Write to a file, whole or not at all, or to stdout for `-`."""
+    raw = data.encode() if isinstance(data, str) else data
+    if path == "-":
+        sys.stdout.buffer.write(raw)
+        sys.stdout.buffer.flush()
+        return
+    with artifact.replaced_file(path) as file:
+        file.write(raw)
+
+
+def note(text: str) -> None:
+    """A remark for people: on stderr, and only on a terminal."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)

@@ -1,0 +1,67 @@
+"""`stepwell inspect`: the manifest of an artifact."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from stepwell import artifact
+from stepwell.artifact import Artifact
+
+
+@click.command("inspect")
+@click.argument("path", metavar="ARTIFACT")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole manifest as JSON.")
+def inspect(path: str, as_json: bool) -> None:
+    """Show the inputs, outputs, kernels and sizes of ARTIFACT (any target's)."""
+    read = artifact.read(path, check_host=False)
+    if as_json:
+        print(json.dumps(artifact.manifest_to_dict(read.manifest), indent=2))
+        return
+    _show(read)
+
+
+def _show(read: Artifact) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    manifest = read.manifest
+    console = Console(highlight=False, soft_wrap=True)
+    facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    code = sum(manifest.code_sizes)
+    for label, text in (
+        ("target", f"{manifest.target} ({manifest.triple})"),
+        ("compiler", manifest.compiler_version),
+        ("file", _bytes(len(read.file))),
+        ("code", f"{_bytes(code)} ({manifest.code_format})"),
+        ("weights", _bytes(manifest.weights_bytes)),
+        ("arena", _bytes(manifest.arena_bytes)),
+        ("work", f"{sum(k.flops for k in manifest.kernels) / 1e9:.3f} GFLOP"),
+    ):
+        facts.add_row(label, text)
+    for kind, specs in (("input", manifest.inputs), ("output", manifest.outputs)):
+        for spec in specs:
+            facts.add_row(kind, str(spec), style="bold")
+    console.print(facts)
+    kernels = Table(title=f"{len(manifest.kernels)} kernels", title_justify="left", box=None)
+    for name in ("kernel", "strategy", "sources"):
+        kernels.add_column(name, overflow="fold")
+    for name in ("MFLOP", "MB"):
+        kernels.add_column(name, justify="right")
+    for kernel in manifest.kernels:
+        kernels.add_row(
+            kernel.name,
+            kernel.strategy,
+            ", ".join(kernel.sources),
+            f"{kernel.flops / 1e6:.2f}",
+            f"{kernel.bytes / 1e6:.2f}",
+        )
+    if manifest.kernels:
+        console.print(kernels)
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.2f} {unit}"
+    return f"{count} bytes"

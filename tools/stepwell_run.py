@@ -1,0 +1,17 @@
+"""`stepwell-run`: the same as `stepwell run`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from stepwell.tools.stepwell import load_command, run_command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool; returns the exit code."""
+    return run_command(load_command("run"), argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
