@@ -62,7 +62,9 @@ def write_dense(array: np.ndarray) -> ir.Attribute:
     if array.dtype == np.bool_:
         values: list[ir.Attribute] = [ir.BoolAttr.get(bool(v)) for v in data.reshape(-1)]
         with ir.Location.unknown():
-            return ir.DenseElementsAttr.get(values, ir.RankedTensorType.get(data.shape, element))
+            return ir.DenseElementsAttr.get(
+                values, ir.RankedTensorType.get(list(array.shape), element)
+            )
     if array.dtype.kind not in "iuf" or array.dtype == np.float16:
         data = data.view(np.uint16)
     return ir.DenseElementsAttr.get(data, type=element, shape=list(array.shape))

@@ -159,7 +159,11 @@ class _Walk:
 
     def node(self, proto: onnx.NodeProto, values: Environment) -> None:
         """Import one node: enters its outputs into `values`, or a finding into `findings`."""
-        node = Node(proto, self.opset, self.scope)
+
+        def inline(graph: onnx.GraphProto) -> list[Tensor]:
+            return self.graph(graph, dict(values))
+
+        node = Node(proto, self.opset, self.scope, inline)
         for name in proto.input:
             if name and name not in values:
                 raise ModelError(

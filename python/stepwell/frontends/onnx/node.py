@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -77,11 +77,17 @@ class Tensor:
         return self._value
 
 
+Inline = Callable[[onnx.GraphProto], list[Tensor]]
+"""Imports a subgraph at the place of its node."""
+
+
 class Node:
     """One node of the graph: attributes by type, with the defaults of the specification."""
 
-    def __init__(self, proto: onnx.NodeProto, opset: int, scope: Scope) -> None:
-        self.proto, self.opset, self.scope = proto, opset, scope
+    def __init__(
+        self, proto: onnx.NodeProto, opset: int, scope: Scope, inline: Inline | None = None
+    ) -> None:
+        self.proto, self.opset, self.scope, self._inline = proto, opset, scope, inline
         self.operator = proto.op_type
         first = next((output for output in proto.output if output), "")
         self.name = proto.name or f"{proto.op_type}_{first}"
@@ -120,9 +126,10 @@ class Node:
         attribute = self._attributes.get(name)
         return None if attribute is None else reader.tensor_array(attribute.t, self.scope.folder)
 
-    def graph(self, name: str) -> onnx.GraphProto:
-        """Graph attribute `name`."""
-        return self._attributes[name].g
+    def inline(self, name: str) -> list[Tensor]:
+        """Import graph attribute `name` in place; returns its outputs."""
+        assert self._inline is not None
+        return self._inline(self._attributes[name].g)
 
     def used_outputs(self) -> int:
         """How many outputs the node names, trailing omitted ones not counted."""
