@@ -71,6 +71,11 @@ class WeightTable:
             memoryview(data.reshape(-1).view(np.uint8)), name, kind
         )
 
+    def name_of(self, attribute: ir.Attribute) -> str | None:
+        """The table's name for a resource attribute; None for inline data and unknown names."""
+        match = _RESOURCE.match(str(attribute)[:400])
+        return match.group(2) if match and match.group(2) in self._arrays else None
+
     def array(self, attribute: ir.Attribute) -> np.ndarray:
         """The data of a constant's attribute: from this table or from the IR itself (splats expanded
         as broadcast views). Raises LoweringError when a resource is not in the table."""

@@ -1,0 +1,428 @@
+"""The graph that `form-fusion-groups` decides on: operations by role, groups, what may join what.
+
+Roles: an *inline* operation (constant, reshape, broadcast, slice, transpose that keeps the innermost
+dimension) costs nothing to repeat and is cloned into every group that reads through it; the others
+belong to exactly one group. A group has an anchor (contraction or reduction over outer dimensions,
+whose consumers become its epilogue) or is a set of *rows* (elementwise operations and reductions
+over the same trailing dimensions).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+
+from stepwell.errors import LoweringError
+from stepwell.kernels.evaluate import slice_source
+from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize
+from stepwell.kernels.structured import (
+    RESHAPES,
+    Structured,
+    defining_op,
+    elements,
+    is_multiply_add,
+    map_dims,
+    shape_of,
+)
+from stepwell.mlir import ir
+
+
+class Role(Enum):
+    """What an operation is to fusion."""
+
+    INLINE = "inline"
+    ELEMENTWISE = "elementwise"
+    TRANSPOSE = "transpose"
+    CONTRACTION = "contraction"
+    ROW_REDUCTION = "row-reduction"
+    OUTER_REDUCTION = "outer-reduction"
+    PAD = "pad"
+    CONCATENATE = "concatenate"
+    OTHER = "other"
+
+
+ANCHORED = (Role.CONTRACTION, Role.OUTER_REDUCTION)
+CLOSED = (Role.TRANSPOSE, Role.CONCATENATE, Role.OTHER)
+"""Groups of these roles take no consumers."""
+
+
+@dataclass(eq=False)
+class Node:
+    """An operation of the host function in program order."""
+
+    op: ir.Operation
+    order: int
+    role: Role
+    structured: Structured | None
+    group: Group | None = None
+
+
+@dataclass(eq=False)
+class Group:
+    """Operations that become one kernel. `domain` is the element count of its full values, `rows`
+    that of its reduced ones (None while nothing is reduced)."""
+
+    kind: Role
+    domain: int
+    rows: int | None = None
+    nodes: list[Node] = field(default_factory=list)
+    padded: bool = False
+
+    @property
+    def first(self) -> int:
+        return self.nodes[0].order
+
+    @property
+    def last(self) -> int:
+        return self.nodes[-1].order
+
+
+def role_of(op: ir.Operation, structured: Structured | None) -> Role:
+    """The role that `op` has, from its structure alone."""
+    if op.name in ("arith.constant", "tensor.empty", "linalg.fill", *RESHAPES):
+        return Role.INLINE
+    if op.name == "tensor.extract_slice":
+        static = all(v >= 0 for v in op.attributes["static_offsets"])
+        return Role.INLINE if static else Role.OTHER
+    if op.name == "tensor.pad":
+        return Role.PAD if _is_constant_pad(op) else Role.OTHER
+    if op.name == "tensor.concat":
+        return Role.CONCATENATE
+    if structured is None or len(structured.outputs) != 1:
+        return Role.OTHER
+    if structured.is_elementwise:
+        return _elementwise_role(structured)
+    if "reduction" in structured.iterators:
+        return _reduction_role(structured)
+    return Role.OTHER
+
+
+def _is_constant_pad(op: ir.Operation) -> bool:
+    static = all(v >= 0 for name in ("static_low", "static_high") for v in op.attributes[name])
+    yielded = op.regions[0].blocks[0].operations[0].operands[0]
+    source = defining_op(yielded)
+    return static and source is not None and source.name == "arith.constant"
+
+
+def _elementwise_role(structured: Structured) -> Role:
+    copied = structured.copied_input()
+    if copied is None:
+        return Role.ELEMENTWISE
+    source, result = structured.inputs[copied], structured.op.results[0]
+    if elements(source) < elements(result):
+        return Role.INLINE
+    sizes = structured.loop_sizes()
+    dims = [Variable(f"d{i}", 0, size - 1) for i, size in enumerate(sizes)]
+    point = apply_map(structured.maps[copied], [Index.of(d) for d in dims])
+    inner = _innermost(dims)
+    if inner is None:
+        return Role.INLINE
+    flat = linearize(point, shape_of(source))
+    return Role.INLINE if flat.coefficient(inner) == 1 else Role.TRANSPOSE
+
+
+def _reduction_role(structured: Structured) -> Role:
+    iterators = structured.iterators
+    reduced = [i for i, kind in enumerate(iterators) if kind == "reduction"]
+    parallel = [i for i, kind in enumerate(iterators) if kind != "reduction"]
+    output = map_dims(structured.output_map)
+    if output != set(parallel) or not structured.reads_output:
+        return Role.OTHER
+    if is_multiply_add(structured) and contraction_operands(structured) is not None:
+        return Role.CONTRACTION
+    sizes = structured.loop_sizes()
+    main = max(structured.inputs, key=elements)
+    dims = [Variable(f"d{i}", 0, max(size, 1) - 1) for i, size in enumerate(sizes)]
+    point = apply_map(structured.maps[structured.inputs.index(main)], [Index.of(d) for d in dims])
+    flat = linearize(point, shape_of(main))
+    by_stride = sorted(range(len(dims)), key=lambda i: -flat.coefficient(dims[i]))
+    moving = [i for i in by_stride if sizes[i] > 1]
+    if not moving or any(flat.coefficient(dims[i]) == 0 for i in moving):
+        return Role.OTHER
+    trailing = [i for i in moving if i in reduced]
+    if moving[len(moving) - len(trailing) :] == trailing and _covers(flat, dims, sizes, main):
+        in_order = [i for i in moving if i in parallel] == [i for i in parallel if sizes[i] > 1]
+        return Role.ROW_REDUCTION if in_order else Role.OTHER
+    last = moving[-1]
+    inner_output = next((i for i in reversed(parallel) if sizes[i] > 1), None)
+    if last in parallel and last == inner_output and flat.coefficient(dims[last]) == 1:
+        return Role.OUTER_REDUCTION
+    return Role.OTHER
+
+
+def _covers(flat: Index, dims: list[Variable], sizes: list[int], main: ir.Value) -> bool:
+    """Whether the loops visit every element of `main` once (no windows that overlap)."""
+    return math.prod(sizes) == elements(main) and flat.high == elements(main) - 1
+
+
+def contraction_operands(structured: Structured) -> tuple[int, int] | None:
+    """(lhs, rhs) input numbers when the op contracts two operands and its innermost output
+    dimension is one that only the rhs has; None otherwise."""
+    output_dims = [e.position for e in structured.output_map.results if hasattr(e, "position")]
+    if len(output_dims) != len(structured.output_map.results) or not output_dims:
+        return None
+    sizes = structured.loop_sizes()
+    used = [map_dims(structured.maps[0]), map_dims(structured.maps[1])]
+    reduced = {i for i, kind in enumerate(structured.iterators) if kind == "reduction"}
+    if not any(r in used[0] and r in used[1] for r in reduced if sizes[r] > 1) and any(
+        sizes[r] > 1 for r in reduced
+    ):
+        return None
+    inner = output_dims[-1]
+    if inner in used[1] and inner not in used[0]:
+        return (0, 1)
+    if inner in used[0] and inner not in used[1]:
+        return (1, 0)
+    return None
+
+
+def _innermost(dims: list[Variable]) -> Variable | None:
+    return next((d for d in reversed(dims) if d.high > 0), None)
+
+
+class FusionGraph:
+    """Nodes of a host function, and the groups they are put in."""
+
+    def __init__(self, block: ir.Block) -> None:
+        self.nodes: list[Node] = []
+        self.by_value: dict[ir.Value, Node] = {}
+        self.groups: list[Group] = []
+        for order, child in enumerate(block.operations):
+            op = child.operation
+            structured = Structured.of(op)
+            node = Node(op, order, role_of(op, structured), structured)
+            self.nodes.append(node)
+            for result in op.results:
+                self.by_value[result] = node
+
+    # Reading through inline operations
+
+    def bases(self, value: ir.Value) -> list[ir.Value]:
+        """The values behind `value` that inline operations lead to (constants lead nowhere)."""
+        node = self.by_value.get(value)
+        if node is None or node.group is not None or node.role is not Role.INLINE:
+            return [value]
+        if node.op.name in ("arith.constant", "tensor.empty", "linalg.fill"):
+            return []
+        return self.bases(inline_source(node))
+
+    def pull(self, value: ir.Value, indices: list[Index]) -> tuple[ir.Value, list[Index]] | None:
+        """The base value behind `value`, and where it is read for the element at `indices`."""
+        node = self.by_value.get(value)
+        if node is None or node.group is not None or node.role is not Role.INLINE:
+            return value, indices
+        op = node.op
+        if op.name in RESHAPES:
+            source = op.operands[0]
+            flat = linearize(indices, shape_of(value))
+            return self.pull(source, delinearize(flat, shape_of(source)))
+        if op.name == "tensor.extract_slice":
+            return self.pull(op.operands[0], slice_source(op, indices))
+        if node.structured is not None:
+            copied = node.structured.copied_input()
+            assert copied is not None
+            point = apply_map(node.structured.maps[copied], indices)
+            return self.pull(node.structured.inputs[copied], point)
+        return None
+
+    def operands(self, node: Node) -> list[ir.Value]:
+        """All values that `node` reads, those its region captures included."""
+        return [*node.op.operands, *(v for v in captured(node.op) if v in self.by_value)]
+
+    def producers(self, node: Node) -> list[Node]:
+        """The grouped nodes that `node` reads, through inline operations."""
+        found: dict[Node, None] = {}
+        for value in self.operands(node):
+            for base in self.bases(value):
+                producer = self.by_value.get(base)
+                if producer is not None and producer.group is not None:
+                    found[producer] = None
+        return list(found)
+
+    # Joining
+
+    def place(self, node: Node) -> None:
+        """Put `node` into the latest group that can take it, or into one of its own."""
+        candidates = {p.group: None for p in self.producers(node) if p.group is not None}
+        for group in sorted(candidates, key=lambda g: -g.last):
+            if self._can_join(node, group) and not self._makes_cycle(node, group):
+                self._join(node, group)
+                return
+        self._start(node)
+
+    def _start(self, node: Node) -> None:
+        domain = elements(node.op.results[0]) if node.op.results else 0
+        group = Group(node.role, domain)
+        if node.role is Role.ROW_REDUCTION:
+            assert node.structured is not None
+            group = Group(Role.ELEMENTWISE, math.prod(node.structured.loop_sizes()), domain)
+        elif node.role is Role.PAD:
+            group.padded = True
+        self.groups.append(group)
+        node.group = group
+        group.nodes.append(node)
+
+    def _join(self, node: Node, group: Group) -> None:
+        node.group = group
+        group.nodes.append(node)
+        if node.role is Role.ROW_REDUCTION:
+            group.rows = elements(node.op.results[0])
+        if node.role is Role.PAD:
+            group.padded = True
+
+    def _can_join(self, node: Node, group: Group) -> bool:
+        if group.kind in CLOSED or group.kind is Role.PAD or group.padded:
+            return False
+        if node.role is Role.PAD:
+            base = self.by_value.get(node.op.operands[0])
+            whole = base is not None and base.group is group and group.rows is None
+            return whole and elements(node.op.operands[0]) == group.domain
+        if node.structured is None:
+            return False
+        if node.role is Role.ROW_REDUCTION:
+            return self._reduction_joins(node, group)
+        return node.role is Role.ELEMENTWISE and self._elementwise_joins(node, group)
+
+    def _reduction_joins(self, node: Node, group: Group) -> bool:
+        assert node.structured is not None
+        rows = elements(node.op.results[0])
+        if group.kind is not Role.ELEMENTWISE or group.rows not in (None, rows):
+            return False
+        if math.prod(node.structured.loop_sizes()) != group.domain or rows == group.domain:
+            return False
+        return self._reads_agree(node, group, rows)
+
+    def _elementwise_joins(self, node: Node, group: Group) -> bool:
+        assert node.structured is not None
+        size = elements(node.op.results[0])
+        if size == group.domain or (group.rows is not None and size == group.rows):
+            return self._reads_agree(node, group, group.rows)
+        return False
+
+    def _reads_agree(self, node: Node, group: Group, rows: int | None) -> bool:
+        """Whether every value of `group` that `node` reads is read where the group computes it: at
+        the same element, or at the element's row for reduced values."""
+        assert node.structured is not None
+        sizes = node.structured.loop_sizes()
+        dims = [Variable(f"d{i}", 0, max(size, 1) - 1) for i, size in enumerate(sizes)]
+        point = [Index.of(d) for d in dims]
+        here = linearize(point, sizes)
+        total = math.prod(sizes)
+        agree = False
+        for number, value in enumerate(node.structured.inputs):
+            argument = node.structured.body.arguments[number]
+            if not any(True for _ in argument.uses):
+                continue
+            pulled = self.pull(value, apply_map(node.structured.maps[number], point))
+            if pulled is None:
+                continue
+            base, indices = pulled
+            producer = self.by_value.get(base)
+            if producer is None or producer.group is not group:
+                continue
+            there = linearize(indices, shape_of(base))
+            size = elements(base)
+            if size == total:
+                if not self._same_element(there, here, dims, group):
+                    return False
+            elif rows is None or size != rows or there != here.floordiv(total // rows):
+                return False
+            agree = True
+        return agree and not self._captures(node, group)
+
+    def _same_element(self, there: Index, here: Index, dims: list[Variable], group: Group) -> bool:
+        if there == here:
+            return True
+        if group.kind not in ANCHORED:
+            return False
+        inner = _innermost(dims)
+        return inner is not None and there.coefficient(inner) == 1 and there.is_linear
+
+    def _captures(self, node: Node, group: Group) -> bool:
+        """Whether the body of `node` reads a value of `group` at computed indices (a gather)."""
+        direct = set(node.op.operands)
+        for value in self.operands(node):
+            if value in direct:
+                continue
+            for base in self.bases(value):
+                producer = self.by_value.get(base)
+                if producer is not None and producer.group is group:
+                    return True
+        return False
+
+    def _makes_cycle(self, node: Node, group: Group) -> bool:
+        """Whether `node` depends on `group` through some other group."""
+        stack = [p for p in self.producers(node) if p.group is not group]
+        seen: set[Group] = set()
+        while stack:
+            other = stack.pop().group
+            if other is None or other in seen or other.last < group.first:
+                continue
+            seen.add(other)
+            for member in other.nodes:
+                for producer in self.producers(member):
+                    if producer.group is group:
+                        return True
+                    if producer.group is not other:
+                        stack.append(producer)
+        return False
+
+    def sorted_groups(self) -> list[Group]:
+        """Groups in an order in which each comes after those it reads."""
+        done: dict[Group, None] = {}
+        state: set[Group] = set()
+
+        def visit(group: Group) -> None:
+            stack = [(group, iter(self._group_producers(group)))]
+            state.add(group)
+            while stack:
+                current, producers = stack[-1]
+                following = next((p for p in producers if p not in done), None)
+                if following is None:
+                    done[current] = None
+                    stack.pop()
+                    continue
+                if following in state and following not in done:
+                    raise LoweringError("form-fusion-groups made groups that need each other")
+                state.add(following)
+                stack.append((following, iter(self._group_producers(following))))
+
+        for group in sorted(self.groups, key=lambda g: g.first):
+            if group not in done:
+                visit(group)
+        return list(done)
+
+    def _group_producers(self, group: Group) -> list[Group]:
+        found: dict[Group, None] = {}
+        for node in group.nodes:
+            for producer in self.producers(node):
+                if producer.group is not group and producer.group is not None:
+                    found[producer.group] = None
+        return list(found)
+
+
+def captured(op: ir.Operation) -> list[ir.Value]:
+    """Values that the regions of `op` read from outside."""
+    return [operand for _, _, operand in nested_operands(op)]
+
+
+def nested_operands(op: ir.Operation) -> list[tuple[ir.Operation, int, ir.Value]]:
+    """(operation, operand number, operand) for all operations in the regions of `op`."""
+    found = []
+    for region in op.regions:
+        for block in region.blocks:
+            for child in block.operations:
+                inner = child.operation
+                found += [(inner, i, v) for i, v in enumerate(inner.operands)]
+                found += nested_operands(inner)
+    return found
+
+
+def inline_source(node: Node) -> ir.Value:
+    """The one value that an inline operation reads."""
+    if node.structured is not None:
+        copied = node.structured.copied_input()
+        assert copied is not None
+        return node.structured.inputs[copied]
+    return node.op.operands[0]

@@ -1,0 +1,331 @@
+"""`form-fusion-groups`: put tensor operations into groups and outline each as one kernel.
+
+A group is a contraction or an outer reduction with its whole epilogue (bias, activation, residual,
+the zero halo of a following convolution), or a set of elementwise operations and reductions over the
+same rows (a softmax, a normalisation). Kernels take their inputs and one destination per result, and
+equal groups share one kernel.
+
+    func.func @main(%x, %w, %b) {                     func.func private @kernel_0(%x, %w, %b, %out)
+      %0 = linalg.generic (x @ w)                       %0 = linalg.generic (x @ w)
+      %1 = linalg.generic (%0 + b)           ->         %1 = linalg.generic (%0 + b)
+      return %1                                         return %1
+                                                      func.func @main(%x, %w, %b) {
+                                                        %e = tensor.empty()
+                                                        %0 = call @kernel_0(%x, %w, %b, %e)
+                                                        return %0
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.kernels.structured import RESHAPES, Structured, defining_op, location_names
+from stepwell.mlir import dialect, ir
+from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._fusion_graph import (
+    FusionGraph,
+    Group,
+    Node,
+    Role,
+    nested_operands,
+    role_of,
+)
+
+func = dialect("func")
+tensor = dialect("tensor")
+
+
+@dataclass(frozen=True)
+class FormFusionGroups(Pass):
+    """Outline fusion groups of every function that no kernel attribute marks as done.
+
+    `max_operations` bounds the operations of one group (0: no bound).
+    """
+
+    name: ClassVar[str] = "form-fusion-groups"
+    max_operations: int = 0
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        body = op.regions[0].blocks[0]
+        hosts = [
+            child.operation
+            for child in body.operations
+            if child.operation.name == "func.func"
+            and "kernel.strategy" not in child.operation.attributes
+            and not child.operation.attributes["sym_name"].value.startswith("kernel_")
+            and len(child.operation.regions[0].blocks)
+        ]
+        known: dict[str, str] = {}
+        for host in hosts:
+            _Outliner(body, host, known, self.max_operations).run()
+
+
+class _Outliner:
+    def __init__(
+        self, module_body: ir.Block, host: ir.Operation, known: dict[str, str], limit: int
+    ) -> None:
+        self.module_body = module_body
+        self.host = host
+        self.block = host.regions[0].blocks[0]
+        self.known = known
+        self.limit = limit
+
+    def run(self) -> None:
+        _materialize_results(self.block)
+        graph = FusionGraph(self.block)
+        for node in graph.nodes:
+            if node.role is not Role.INLINE and node.op.name != "func.return":
+                if self.limit and any(
+                    p.group is not None and len(p.group.nodes) >= self.limit
+                    for p in graph.producers(node)
+                ):
+                    graph._start(node)
+                else:
+                    graph.place(node)
+        terminator = graph.nodes[-1].op
+        outlined: dict[ir.Value, ir.Value] = {}
+        for group in graph.sorted_groups():
+            self._outline(graph, group, terminator, outlined)
+        views = [n for n in graph.nodes if n.role is Role.INLINE]
+        for value, replacement in outlined.items():
+            value.replace_all_uses_with(replacement)
+        for node in views:
+            node.op.move_before(terminator)
+        self._sort_host(terminator)
+        _erase_unused(self.block)
+
+    def _outline(
+        self,
+        graph: FusionGraph,
+        group: Group,
+        terminator: ir.Operation,
+        outlined: dict[ir.Value, ir.Value],
+    ) -> None:
+        members = {node.op for node in group.nodes}
+        results = [
+            result
+            for node in group.nodes
+            for result in node.op.results
+            if _escapes(graph, result, group)
+        ]
+        inputs: dict[ir.Value, None] = {}
+        body: dict[Node, None] = {}
+
+        def require(value: ir.Value) -> None:
+            node = graph.by_value.get(value)
+            if node is None:
+                inputs[value] = None
+            elif node.op in members or node.role is Role.INLINE:
+                if node not in body:
+                    for operand in graph.operands(node):
+                        require(operand)
+                    body[node] = None
+            else:
+                inputs[value] = None
+
+        for node in group.nodes:
+            for operand in graph.operands(node):
+                require(operand)
+            body[node] = None
+        arguments = list(inputs)
+        types = [v.type for v in arguments] + [r.type for r in results]
+        names = list(
+            dict.fromkeys(n for node in group.nodes for n in location_names(node.op.location))
+        )
+        symbol = self._kernel(list(body), arguments, results, types, group)
+        with ir.InsertionPoint(terminator):
+            location = _fused(names)
+            destinations = [
+                tensor.EmptyOp(list(r.type.shape), r.type.element_type, loc=location).result
+                for r in results
+            ]
+            call = func.CallOp(
+                [r.type for r in results],
+                ir.FlatSymbolRefAttr.get(symbol),
+                [outlined.get(a, a) for a in arguments] + destinations,
+                loc=location,
+            )
+        for result, new in zip(results, call.results, strict=True):
+            outlined[result] = new
+
+    def _kernel(
+        self,
+        nodes: list[Node],
+        arguments: list[ir.Value],
+        results: list[ir.Value],
+        types: list[ir.Type],
+        group: Group,
+    ) -> str:
+        symbol = f"kernel_{len(self.known)}"
+        while _has_symbol(self.module_body, symbol):
+            symbol = f"{symbol}_"
+        kernel_type = ir.FunctionType.get(types, [r.type for r in results])
+        with ir.InsertionPoint(self.module_body):
+            kernel = func.FuncOp(symbol, kernel_type, visibility="private")
+        kernel.attributes["kernel.kind"] = ir.StringAttr.get(group.kind.value)
+        entry = kernel.add_entry_block()
+        mapping = dict(zip(arguments, entry.arguments, strict=False))
+        destinations = dict(zip(results, list(entry.arguments)[len(arguments) :], strict=True))
+        with ir.InsertionPoint(entry):
+            for node in nodes:
+                _clone(node.op, mapping, destinations)
+            func.ReturnOp([mapping[r] for r in results])
+        digest = hashlib.sha256(_canonical_text(kernel.operation, symbol).encode()).hexdigest()
+        if digest in self.known:
+            kernel.operation.erase()
+            return self.known[digest]
+        self.known[digest] = symbol
+        return symbol
+
+    def _sort_host(self, terminator: ir.Operation) -> None:
+        """Order the host's operations so that each stands after what it reads."""
+        pending = [c.operation for c in self.block.operations if c.operation != terminator]
+        placed: set[ir.Operation] = set()
+
+        def place(op: ir.Operation) -> None:
+            stack = [(op, False)]
+            while stack:
+                current, ready = stack.pop()
+                if current in placed:
+                    continue
+                if ready:
+                    current.move_before(terminator)
+                    placed.add(current)
+                    continue
+                stack.append((current, True))
+                for value in current.operands:
+                    producer = defining_op(value)
+                    if producer is not None and producer not in placed:
+                        stack.append((producer, False))
+
+        for op in pending:
+            place(op)
+
+
+def _materialize_results(block: ir.Block) -> None:
+    """Give results that are arguments, constants or inline values an operation that writes them."""
+    terminator = list(block.operations)[-1].operation
+    seen: set[ir.Value] = set()
+    for number, value in enumerate(list(terminator.operands)):
+        base = value
+        while (op := defining_op(base)) is not None and op.name in RESHAPES:
+            base = op.operands[0]
+        op = defining_op(base)
+        graph_role = None
+        if op is not None:
+            graph_role = role_of(op, Structured.of(op))
+        if (op is None or graph_role is Role.INLINE or base in seen) and isinstance(
+            value.type, ir.RankedTensorType
+        ):
+            with ir.InsertionPoint(terminator), (op or terminator).location:
+                terminator.operands[number] = _copy(value)
+        seen.add(base)
+
+
+def _copy(value: ir.Value) -> ir.Value:
+    """`linalg.generic` that copies a tensor."""
+    kind = ir.RankedTensorType(value.type)
+    identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank))
+    empty = tensor.EmptyOp(list(kind.shape), kind.element_type).result
+    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
+    op = ir.Operation.create(
+        "linalg.generic",
+        results=[kind],
+        operands=[value, empty],
+        attributes={
+            "indexing_maps": ir.ArrayAttr.get([identity, identity]),
+            "iterator_types": ir.ArrayAttr.get([parallel] * kind.rank),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+        },
+        regions=1,
+    )
+    block = op.regions[0].blocks.append(kind.element_type, kind.element_type)
+    with ir.InsertionPoint(block):
+        ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
+    return op.results[0]
+
+
+def _escapes(graph: FusionGraph, value: ir.Value, group: Group) -> bool:
+    """Whether something outside the group reads `value`, directly or through inline operations."""
+    stack = [value]
+    while stack:
+        for use in stack.pop().uses:
+            owner = use.owner.operation
+            while owner.parent is not None and not owner.results and owner.name != "func.return":
+                owner = owner.parent
+            node = next((graph.by_value.get(r) for r in owner.results), None)
+            if node is None:
+                top = _host_level(graph, owner)
+                if top is None:
+                    return True
+                node = top
+            if node.group is group:
+                continue
+            if node.role is Role.INLINE and node.group is None:
+                stack.extend(node.op.results)
+                continue
+            return True
+    return False
+
+
+def _host_level(graph: FusionGraph, op: ir.Operation) -> Node | None:
+    """The node whose region holds `op`."""
+    current: ir.Operation | None = op
+    while current is not None:
+        for result in current.results:
+            if result in graph.by_value:
+                return graph.by_value[result]
+        current = current.parent.operation if current.parent is not None else None
+    return None
+
+
+def _clone(
+    op: ir.Operation, mapping: dict[ir.Value, ir.Value], destinations: dict[ir.Value, ir.Value]
+) -> None:
+    """Copy `op` to the insertion point with mapped operands; a result that leaves the kernel is
+    written into its destination where the operation allows."""
+    clone = op.clone()
+    for number, operand in enumerate(list(clone.operands)):
+        if operand in mapping:
+            clone.operands[number] = mapping[operand]
+    for inner, number, operand in nested_operands(clone):
+        if operand in mapping:
+            inner.operands[number] = mapping[operand]
+    for result, new in zip(op.results, clone.results, strict=True):
+        mapping[result] = new
+    if op.name == "linalg.generic" and op.results[0] in destinations:
+        last = len(clone.operands) - 1
+        target = defining_op(op.operands[last])
+        if target is not None and target.name == "tensor.empty":
+            clone.operands[last] = destinations[op.results[0]]
+
+
+def _erase_unused(block: ir.Block) -> None:
+    """Erase operations without uses, last first."""
+    for child in reversed(list(block.operations)):
+        op = child.operation
+        if op.name not in ("func.return", "func.call") and not any(
+            True for r in op.results for _ in r.uses
+        ):
+            op.erase()
+
+
+def _canonical_text(kernel: ir.Operation, symbol: str) -> str:
+    text = kernel.get_asm(enable_debug_info=False, large_elements_limit=16)
+    return re.sub(rf"@{symbol}\b", "@kernel", text)
+
+
+def _has_symbol(block: ir.Block, symbol: str) -> bool:
+    return any(
+        "sym_name" in c.operation.attributes and c.operation.attributes["sym_name"].value == symbol
+        for c in block.operations
+    )
+
+
+def _fused(names: list[str]) -> ir.Location:
+    if len(names) <= 1:
+        return ir.Location.name(names[0]) if names else ir.Location.unknown()
+    return ir.Location.fused([ir.Location.name(n) for n in names])

@@ -1,0 +1,85 @@
+"""`hoist-constants`: turn constant arrays of the host function into arguments that name a weight.
+
+Constants become arguments before bufferization, so that weights never reach LLVM as globals; each
+new argument carries `stepwell.weight`, its name in the weight table. Splats and scalars stay.
+
+    %w = arith.constant dense_resource<w>   ->   func.func @main(..., %w {stepwell.weight = "w"})
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.mlir import ir
+from stepwell.passes.base import Pass, State
+
+WEIGHT = "stepwell.weight"
+"""The argument attribute that names a weight."""
+
+
+@dataclass(frozen=True)
+class HoistConstants(Pass):
+    """Hoist the constant arrays of every public function with a body."""
+
+    name: ClassVar[str] = "hoist-constants"
+    anchor: ClassVar[str] = "func.func"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        if not len(op.regions[0].blocks):
+            return
+        entry = op.regions[0].blocks[0]
+        by_name: dict[str, ir.Value] = {}
+        added: list[str] = []
+        for child in list(entry.operations):
+            constant = child.operation
+            if constant.name != "arith.constant" or not _is_array(constant):
+                continue
+            name = _weight_name(constant, state)
+            if name not in by_name:
+                by_name[name] = entry.add_argument(constant.results[0].type, constant.location)
+                added.append(name)
+            constant.results[0].replace_all_uses_with(by_name[name])
+            constant.erase()
+        if added:
+            _extend_signature(op, entry, added)
+
+
+def _is_array(constant: ir.Operation) -> bool:
+    if not isinstance(constant.results[0].type, ir.RankedTensorType):
+        return False
+    attribute = constant.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr):
+        return not attribute.is_splat
+    return True
+
+
+def _weight_name(constant: ir.Operation, state: State) -> str:
+    attribute = constant.attributes["value"]
+    name = state.weights.name_of(attribute)
+    return (
+        name if name is not None else state.weights.add("constant", state.weights.array(attribute))
+    )
+
+
+def _extend_signature(op: ir.Operation, entry: ir.Block, added: list[str]) -> None:
+    kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
+    inputs = [argument.type for argument in entry.arguments]
+    op.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, kind.results))
+    known = list(op.attributes["arg_attrs"]) if "arg_attrs" in op.attributes else []
+    while len(known) < len(inputs) - len(added):
+        known.append(ir.DictAttr.get({}))
+    known += [ir.DictAttr.get({WEIGHT: ir.StringAttr.get(name)}) for name in added]
+    op.attributes["arg_attrs"] = ir.ArrayAttr.get(known)
+
+
+def weight_arguments(function: ir.Operation) -> dict[int, str]:
+    """Weight name by argument number of a function."""
+    if "arg_attrs" not in function.attributes:
+        return {}
+    found = {}
+    for number, attributes in enumerate(function.attributes["arg_attrs"]):
+        entries = ir.DictAttr(attributes)
+        if WEIGHT in entries:
+            found[number] = ir.StringAttr(entries[WEIGHT]).value
+    return found

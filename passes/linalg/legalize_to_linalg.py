@@ -1,0 +1,103 @@
+"""`legalize-to-linalg`: StableHLO to structured operations on tensors.
+
+Upstream's `stablehlo-legalize-to-linalg` does most of it. What it lacks or lowers to scalar branches
+is rewritten first: `stablehlo.concatenate` becomes `tensor.concat`, `chlo.erf` a generic of
+`math.erf`. Named operations are generalised, so that what follows sees one form, `linalg.generic`.
+
+    %0 = stablehlo.add %a, %b     ->     %0 = linalg.generic ... { arith.addf }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.errors import LoweringError
+from stepwell.kernels.structured import source_name
+from stepwell.mlir import dialect, ir, run_upstream
+from stepwell.passes.base import Pass, State
+
+tensor = dialect("tensor")
+
+_UPSTREAM = (
+    "stablehlo-legalize-to-linalg,stablehlo-convert-to-signless,reconcile-unrealized-casts,"
+    "func.func(linalg-generalize-named-ops),canonicalize,cse"
+)
+
+
+def _concatenate(op: ir.Operation) -> ir.Value:
+    dimension = ir.IntegerAttr(op.attributes["dimension"]).value
+    return tensor.ConcatOp(op.results[0].type, dimension, list(op.operands)).result
+
+
+def _erf(op: ir.Operation) -> ir.Value:
+    kind = ir.RankedTensorType(op.results[0].type)
+    return elementwise([op.operands[0]], kind, "math.erf")
+
+
+def elementwise(operands: list[ir.Value], kind: ir.RankedTensorType, scalar_op: str) -> ir.Value:
+    """`linalg.generic` that applies `scalar_op` to tensors of one shape."""
+    identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank))
+    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
+    empty = tensor.EmptyOp(list(kind.shape), kind.element_type).result
+    generic = ir.Operation.create(
+        "linalg.generic",
+        results=[kind],
+        operands=[*operands, empty],
+        attributes={
+            "indexing_maps": ir.ArrayAttr.get([identity] * (len(operands) + 1)),
+            "iterator_types": ir.ArrayAttr.get([parallel] * kind.rank),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 1]),
+        },
+        regions=1,
+    )
+    block = generic.regions[0].blocks.append(
+        *[o.type.element_type for o in operands], kind.element_type
+    )
+    with ir.InsertionPoint(block):
+        value = ir.Operation.create(
+            scalar_op,
+            results=[kind.element_type],
+            operands=list(block.arguments)[: len(operands)],
+        ).results[0]
+        ir.Operation.create("linalg.yield", operands=[value])
+    return generic.results[0]
+
+
+_REWRITES: dict[str, Callable[[ir.Operation], ir.Value]] = {
+    "stablehlo.concatenate": _concatenate,
+    "chlo.erf": _erf,
+}
+
+
+@dataclass(frozen=True)
+class LegalizeToLinalg(Pass):
+    """Lower every StableHLO operation; raises LoweringError that names one that is left."""
+
+    name: ClassVar[str] = "legalize-to-linalg"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        for function in op.regions[0].blocks[0].operations:
+            for block in function.operation.regions[0].blocks:
+                for child in list(block.operations):
+                    rewrite = _REWRITES.get(child.operation.name)
+                    if rewrite is not None:
+                        with ir.InsertionPoint(child), child.operation.location:
+                            value = rewrite(child.operation)
+                        child.operation.results[0].replace_all_uses_with(value)
+                        child.operation.erase()
+        run_upstream(op, _UPSTREAM)
+        left: list[str] = []
+
+        def look(inner: ir.Operation) -> ir.WalkResult:
+            if inner.name.startswith(("stablehlo.", "chlo.", "vhlo.")):
+                left.append(f"{source_name(inner)}: {inner.name}")
+            return ir.WalkResult.ADVANCE
+
+        op.walk(look)
+        if left:
+            raise LoweringError(
+                f"{left[0]} has no lowering to linalg"
+                + (f" ({len(left)} operations in all)" if len(left) > 1 else "")
+            )

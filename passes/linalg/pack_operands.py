@@ -1,0 +1,214 @@
+"""`pack-operands`: choose the strategy of each contraction kernel and pack its weights for it.
+
+The rhs of a contraction is read a panel of columns at a time. Where it is a weight at every call, it
+is stored in that order at compile time: `[n / panel][k...][panel]`, zeros filling the last panel; the
+kernel reads it through the map that says so.
+
+    (d0, d1, d2) -> (d2, d1)  on tensor<768x3072xf32>
+      ->  (d0, d1, d2) -> (d1 floordiv 64, d2, d1 mod 64)  on tensor<48x768x64xf32>
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from stepwell.kernels.cpu.contraction import ContractionShape, choose
+from stepwell.kernels.structured import RESHAPES, Structured, defining_op, element_type, shape_of
+from stepwell.mlir import ir
+from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._fusion_graph import contraction_operands
+from stepwell.passes.linalg.hoist_constants import WEIGHT, weight_arguments
+
+
+@dataclass(frozen=True)
+class PackOperands(Pass):
+    """Set `kernel.strategy` on contraction kernels; with `pack`, also reorder constant operands."""
+
+    name: ClassVar[str] = "pack-operands"
+    pack: bool = True
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        functions = {
+            child.operation.attributes["sym_name"].value: child.operation
+            for child in op.regions[0].blocks[0].operations
+            if child.operation.name == "func.func"
+        }
+        calls: dict[str, list[tuple[ir.Operation, ir.Operation]]] = {}
+        for function in functions.values():
+            for call in _calls(function):
+                callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+                calls.setdefault(callee, []).append((function, call))
+        packed: dict[tuple[str, object], ir.Value] = {}
+        for name, kernel in functions.items():
+            kind = kernel.attributes["kernel.kind"] if "kernel.kind" in kernel.attributes else None
+            if kind is not None and ir.StringAttr(kind).value == "contraction":
+                self._prepare(kernel, calls.get(name, []), state, packed)
+
+    def _prepare(
+        self,
+        kernel: ir.Operation,
+        calls: list[tuple[ir.Operation, ir.Operation]],
+        state: State,
+        packed: dict[tuple[str, object], ir.Value],
+    ) -> None:
+        anchor = next(
+            s
+            for child in kernel.regions[0].blocks[0].operations
+            if (s := Structured.of(child.operation)) is not None and "reduction" in s.iterators
+        )
+        operands = contraction_operands(anchor)
+        assert operands is not None
+        shape = ContractionShape.of(anchor, operands)
+        number = _argument_behind(anchor.inputs[shape.rhs])
+        weights = [_weight_of(host, call, number) for host, call in calls]
+        is_weight = self.pack and number is not None and bool(weights) and all(weights)
+        strategy = choose(anchor, shape, state.target, bool(is_weight))
+        kernel.attributes["kernel.strategy"] = strategy.to_attribute()
+        panel = strategy.vectors * state.target.vector_lanes
+        plan = _plan(anchor, shape, panel) if is_weight else None
+        if plan is None or number is None:
+            return
+        kind = ir.RankedTensorType.get(plan.shape, element_type(anchor.inputs[shape.rhs]))
+        _retype_argument(kernel, number, kind)
+        maps = list(anchor.op.attributes["indexing_maps"])
+        maps[shape.rhs] = ir.AffineMapAttr.get(plan.map)
+        anchor.op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
+        anchor.op.operands[shape.rhs] = kernel.regions[0].blocks[0].arguments[number]
+        for (host, call), weight in zip(calls, weights, strict=True):
+            assert weight is not None
+            key = (weight, (plan, str(kind)))
+            if key not in packed:
+                array = plan.apply(state.weights[weight])
+                packed[key] = _add_weight(host, state.weights.add(f"{weight}_packed", array), kind)
+            call.operands[number] = packed[key]
+
+
+@dataclass(frozen=True)
+class PackPlan:
+    """How a weight becomes panels: the axes' new order, the columns' padding, the new shape."""
+
+    source_shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    batch: int
+    columns: int
+    panel: int
+    shape: tuple[int, ...]
+    map: ir.AffineMap
+
+    def __hash__(self) -> int:
+        return hash((self.source_shape, self.axes, self.panel, self.shape))
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """The packed copy of `array`."""
+        moved = array.reshape(self.source_shape).transpose(self.axes)
+        panels = self.shape[self.batch]
+        result = np.zeros(self.shape, array.dtype)
+        whole = self.columns // self.panel
+        lead = (slice(None),) * self.batch
+        if whole:
+            main = moved[..., : whole * self.panel]
+            split = main.reshape(*main.shape[:-1], whole, self.panel)
+            result[(*lead, slice(0, whole))] = np.moveaxis(split, -2, self.batch)
+        if whole < panels:
+            rest = moved[..., whole * self.panel :]
+            result[(*lead, whole, Ellipsis, slice(0, rest.shape[-1]))] = rest
+        return result
+
+
+def _plan(anchor: Structured, shape: ContractionShape, panel: int) -> PackPlan | None:
+    """The packing of the rhs; None when it is not read at plain loop indices."""
+    rhs_map = anchor.maps[shape.rhs]
+    source_shape = shape_of(anchor.inputs[shape.rhs])
+    axis_of: dict[int, int] = {}
+    unit_axes = []
+    for axis, expression in enumerate(rhs_map.results):
+        if isinstance(expression, ir.AffineDimExpr):
+            axis_of[expression.position] = axis
+        elif isinstance(expression, ir.AffineConstantExpr) and source_shape[axis] == 1:
+            unit_axes.append(axis)
+        else:
+            return None
+    batch = [d for d in shape.batch if d in axis_of]
+    reduced = [d for d in shape.reduced if d in axis_of]
+    order = [*batch, *reduced, shape.column]
+    if len(order) != len(axis_of) or len(reduced) != len(shape.reduced):
+        return None
+    axes = [axis_of[d] for d in order[:-1]]
+    panels = math.ceil(shape.n / panel)
+    dim = ir.AffineExpr.get_dim
+    column = dim(shape.column)
+    results = [
+        *(dim(d) for d in batch),
+        ir.AffineExpr.get_floor_div(column, panel),
+        *(dim(d) for d in reduced),
+        ir.AffineExpr.get_mod(column, panel),
+    ]
+    packed_shape = (
+        *(shape.sizes[d] for d in batch),
+        panels,
+        *(shape.sizes[d] for d in reduced),
+        panel,
+    )
+    squeezed = tuple(n for axis, n in enumerate(source_shape) if axis not in unit_axes)
+    renumber = {
+        axis: i for i, axis in enumerate(a for a in range(len(source_shape)) if a not in unit_axes)
+    }
+    return PackPlan(
+        squeezed,
+        tuple(renumber[a] for a in [*axes, axis_of[shape.column]]),
+        len(batch),
+        shape.n,
+        panel,
+        packed_shape,
+        ir.AffineMap.get(rhs_map.n_dims, 0, results),
+    )
+
+
+def _calls(function: ir.Operation) -> Iterator[ir.Operation]:
+    for block in function.regions[0].blocks:
+        for child in block.operations:
+            if child.operation.name == "func.call":
+                yield child.operation
+
+
+def _argument_behind(value: ir.Value) -> int | None:
+    """The kernel argument that `value` is, or is a reshape of."""
+    while (op := defining_op(value)) is not None:
+        if op.name not in RESHAPES:
+            return None
+        value = op.operands[0]
+    return ir.BlockArgument(value).arg_number
+
+
+def _weight_of(host: ir.Operation, call: ir.Operation, number: int | None) -> str | None:
+    if number is None:
+        return None
+    value = call.operands[number]
+    if defining_op(value) is not None:
+        return None
+    return weight_arguments(host).get(ir.BlockArgument(value).arg_number)
+
+
+def _retype_argument(kernel: ir.Operation, number: int, kind: ir.Type) -> None:
+    entry = kernel.regions[0].blocks[0]
+    entry.arguments[number].set_type(kind)
+    old = ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value)
+    inputs = [argument.type for argument in entry.arguments]
+    kernel.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, old.results))
+
+
+def _add_weight(host: ir.Operation, name: str, kind: ir.Type) -> ir.Value:
+    entry = host.regions[0].blocks[0]
+    argument = entry.add_argument(kind, ir.Location.unknown())
+    old = ir.FunctionType(ir.TypeAttr(host.attributes["function_type"]).value)
+    inputs = [a.type for a in entry.arguments]
+    host.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, old.results))
+    known = list(host.attributes["arg_attrs"])
+    known.append(ir.DictAttr.get({WEIGHT: ir.StringAttr.get(name)}))
+    host.attributes["arg_attrs"] = ir.ArrayAttr.get(known)
+    return argument

@@ -1,0 +1,388 @@
+"""Writing affine loop nests: loops, loads and stores at `Index`es, vector arithmetic.
+
+`NestBuilder` is what kernel emitters share. A loop is a context manager that gives its variable:
+
+    with nest.loop("i", 0, 128, step=6) as i:
+        x = nest.load(buffer, [Index.of(i), Index.of(lane)], lane)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from stepwell.kernels.index import Index, Variable, linearize
+from stepwell.mlir import dialect, ir
+
+affine = dialect("affine")
+arith = dialect("arith")
+memref = dialect("memref")
+vector = dialect("vector")
+
+CONTRACT = "#arith.fastmath<contract>"
+"""Cloned float arithmetic may fuse a multiply into an add; nothing else is relaxed."""
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The lanes of a vector as an index variable of range [0, count); count 1 means scalar code."""
+
+    count: int
+    variable: Variable
+
+    @staticmethod
+    def of(count: int) -> Lanes:
+        return Lanes(count, Variable("lane", 0, count - 1))
+
+    @property
+    def index(self) -> Index:
+        return Index.of(self.variable)
+
+    def stride(self, index: Index) -> int | None:
+        """How far `index` moves from lane to lane; None when not by a constant."""
+        if not index.depends_on(self.variable):
+            return 0
+        rest = Index(tuple((a, c) for a, c in index.terms if a is not self.variable))
+        return None if rest.depends_on(self.variable) else index.coefficient(self.variable)
+
+    def at(self, index: Index, lane: int) -> Index:
+        """`index` for one lane."""
+        return index.substitute(self.variable, Index((), lane))
+
+
+class NestBuilder:
+    """Emits affine, vector and arith operations at the current insertion point."""
+
+    def __init__(self) -> None:
+        self._flat: dict[ir.Value, ir.Value] = {}
+        self._constants: dict[tuple[str, str], ir.Value] = {}
+        self._entry: ir.InsertionPoint | None = None
+        self._anchor: ir.Operation | None = None
+
+    def start(self, entry: ir.Block) -> None:
+        """Emit into `entry`; constants and views of arguments are kept at its top."""
+        with ir.InsertionPoint(entry):
+            marker = arith.ConstantOp(ir.IndexType.get(), 0)
+        self._anchor = marker.operation
+
+    @contextmanager
+    def _at_top(self) -> Iterator[None]:
+        assert self._anchor is not None, "start() comes first"
+        with ir.InsertionPoint(self._anchor):
+            yield
+
+    # Loops
+
+    @contextmanager
+    def parallel(self, name: str, count: int) -> Iterator[Variable]:
+        """`affine.parallel (name) = 0 to count`: the tasks of a kernel, in any order."""
+        op = affine.AffineParallelOp(
+            [],
+            ir.ArrayAttr.get([]),
+            ir.AffineMap.get_constant(0),
+            ir.Attribute.parse("dense<1> : tensor<1xi32>"),
+            ir.AffineMap.get_constant(count),
+            ir.Attribute.parse("dense<1> : tensor<1xi32>"),
+            ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1)]),
+            [],
+        )
+        block = op.regions[0].blocks.append(ir.IndexType.get())
+        with ir.InsertionPoint(block):
+            yield Variable(name, 0, count - 1, block.arguments[0])
+            affine.AffineYieldOp([])
+
+    @contextmanager
+    def loop(self, name: str, start: int, stop: int, step: int = 1) -> Iterator[Variable]:
+        """`affine.for name = start to stop step step`; the variable counts elements."""
+        op = affine.AffineForOp(start, stop, step)
+        with ir.InsertionPoint(op.body):
+            last = start + (max(stop - start, 1) - 1) // step * step
+            yield Variable(name, start, last, op.induction_variable)
+            affine.AffineYieldOp([])
+
+    @contextmanager
+    def loop_between(
+        self, name: str, start: Index, stop: Index, limit: int, step: int = 1
+    ) -> Iterator[Variable]:
+        """A loop from `start` to min(`stop`, `limit`); its variable ranges over [0, limit)."""
+        low_map, low_operands = self._map([start])
+        high_map, high_operands = self._map([stop, Index((), limit)])
+        op = affine.AffineForOp(
+            low_map,
+            high_map,
+            step,
+            lower_bound_operands=low_operands,
+            upper_bound_operands=high_operands,
+        )
+        with ir.InsertionPoint(op.body):
+            yield Variable(name, start.low, limit - 1, op.induction_variable)
+            affine.AffineYieldOp([])
+
+    def reduce_loop(
+        self,
+        name: str,
+        start: int,
+        stop: int,
+        step: int,
+        initial: Sequence[ir.Value],
+        body: Callable[[Variable, list[ir.Value]], Sequence[ir.Value]],
+    ) -> list[ir.Value]:
+        """A loop that carries values: `body(variable, carried)` returns the next ones. A loop of one
+        iteration is not made; its body is emitted in place."""
+        count = -(-(stop - start) // step)
+        if count <= 0:
+            return list(initial)
+        if count == 1:
+            return list(body(Variable(name, start, start), list(initial)))
+        op = affine.AffineForOp(start, start + count * step, step, iter_args=list(initial))
+        with ir.InsertionPoint(op.body):
+            variable = Variable(name, start, start + (count - 1) * step, op.induction_variable)
+            affine.AffineYieldOp(list(body(variable, list(op.inner_iter_args))))
+        return list(op.results)
+
+    @contextmanager
+    def when(self, condition: Index, *, equals: int, otherwise: bool = False) -> Iterator[AffineIf]:
+        """`affine.if condition == equals`; use the result's `then()` and `otherwise()`."""
+        variables = condition.variables()
+        expression = (condition + -equals).to_affine(variables.index)
+        integer_set = ir.IntegerSet.get(len(variables), 0, [expression], [True])
+        op = affine.AffineIfOp(
+            integer_set, cond_operands=[_ssa(v) for v in variables], has_else=otherwise
+        )
+        yield AffineIf(op)
+
+    # Memory
+
+    def _map(self, indices: Sequence[Index]) -> tuple[ir.AffineMap, list[ir.Value]]:
+        variables: dict[Variable, int] = {}
+        for index in indices:
+            for variable in index.variables():
+                variables.setdefault(variable, len(variables))
+        expressions = [index.to_affine(variables.__getitem__) for index in indices]
+        return ir.AffineMap.get(len(variables), 0, expressions), [_ssa(v) for v in variables]
+
+    def _place(
+        self, buffer: ir.Value, indices: Sequence[Index]
+    ) -> tuple[ir.Value, tuple[Index, ...]]:
+        """The buffer and indices to use: flattened where that turns quotients into linear forms."""
+        if all(index.is_linear for index in indices):
+            return buffer, tuple(indices)
+        flat = linearize(indices, buffer.type.shape)
+        if not flat.is_linear:
+            return buffer, tuple(indices)
+        return self.flattened(buffer), (flat,)
+
+    def flattened(self, buffer: ir.Value) -> ir.Value:
+        """The 1-D view of a contiguous buffer."""
+        if buffer not in self._flat:
+            kind = ir.MemRefType(buffer.type)
+            if kind.rank == 1:
+                self._flat[buffer] = buffer
+            else:
+                flat = ir.MemRefType.get([math.prod(kind.shape)], kind.element_type)
+                axes = [ir.IntegerAttr.get(_i64(), i) for i in range(kind.rank)]
+                with self._at_top():
+                    self._flat[buffer] = memref.CollapseShapeOp(
+                        flat, buffer, ir.ArrayAttr.get([ir.ArrayAttr.get(axes)] if axes else [])
+                    ).result
+        return self._flat[buffer]
+
+    def load(self, buffer: ir.Value, indices: Sequence[Index], lanes: Lanes) -> ir.Value:
+        """The elements at `indices` for all lanes: a vector; a scalar when no index moves with the
+        lane. Contiguous lanes become one vector load, others one load a lane."""
+        buffer, placed = self._place(buffer, indices)
+        strides = [lanes.stride(index) for index in placed]
+        base = [lanes.at(index, 0) for index in placed]
+        if lanes.count == 1 or all(stride == 0 for stride in strides):
+            return self._load_scalar(buffer, base)
+        if strides[-1] == 1 and all(stride == 0 for stride in strides[:-1]):
+            return self._load_vector(buffer, base, lanes.count)
+        flat = linearize(placed, buffer.type.shape)
+        if lanes.stride(flat) == 1:
+            return self._load_vector(self.flattened(buffer), [lanes.at(flat, 0)], lanes.count)
+        parts = [
+            self._load_scalar(buffer, [lanes.at(index, lane) for index in placed])
+            for lane in range(lanes.count)
+        ]
+        return vector.FromElementsOp(ir.VectorType.get([lanes.count], parts[0].type), parts).result
+
+    def gather(
+        self, buffer: ir.Value, indices: Sequence[ir.Value | Index], lanes: Lanes
+    ) -> ir.Value:
+        """Elements at indices that were computed: each an `Index`, a scalar or a vector of index.
+        One vector load when only a symbolic last index moves, by one element, with the lane."""
+        *outer, last = indices
+        contiguous = isinstance(last, Index) and lanes.stride(last) == 1
+        if contiguous and all(self._is_uniform(index, lanes) for index in outer):
+            base = [self._lane(index, 0, lanes) for index in indices]
+            kind = ir.VectorType.get([lanes.count], buffer.type.element_type)
+            if lanes.count == 1:
+                return memref.LoadOp(buffer, base).result
+            return vector.LoadOp(kind, buffer, base).result
+        if lanes.count == 1 or all(self._is_uniform(index, lanes) for index in indices):
+            return memref.LoadOp(buffer, [self._lane(i, 0, lanes) for i in indices]).result
+        parts = [
+            memref.LoadOp(buffer, [self._lane(index, lane, lanes) for index in indices]).result
+            for lane in range(lanes.count)
+        ]
+        return vector.FromElementsOp(ir.VectorType.get([lanes.count], parts[0].type), parts).result
+
+    def _is_uniform(self, index: ir.Value | Index, lanes: Lanes) -> bool:
+        if isinstance(index, Index):
+            return not index.depends_on(lanes.variable)
+        return not isinstance(index.type, ir.VectorType)
+
+    def _lane(self, index: ir.Value | Index, lane: int, lanes: Lanes) -> ir.Value:
+        if isinstance(index, Index):
+            return self._apply(lanes.at(index, lane))
+        if isinstance(index.type, ir.VectorType):
+            return vector.ExtractOp(index, [], [lane]).result
+        return index
+
+    def _load_scalar(self, buffer: ir.Value, indices: Sequence[Index]) -> ir.Value:
+        affine_map, operands = self._map(indices)
+        element = buffer.type.element_type
+        stored = affine.AffineLoadOp(
+            element, buffer, operands, ir.AffineMapAttr.get(affine_map)
+        ).result
+        return stored
+
+    def _load_vector(self, buffer: ir.Value, indices: Sequence[Index], count: int) -> ir.Value:
+        affine_map, operands = self._map(indices)
+        kind = ir.VectorType.get([count], buffer.type.element_type)
+        return affine.AffineVectorLoadOp(
+            kind, buffer, operands, ir.AffineMapAttr.get(affine_map)
+        ).result
+
+    def store(
+        self, value: ir.Value, buffer: ir.Value, indices: Sequence[Index], lanes: Lanes
+    ) -> None:
+        """Write a vector (or a scalar for all lanes) at `indices`."""
+        buffer, placed = self._place(buffer, indices)
+        value = self.as_vector(value, lanes)
+        strides = [lanes.stride(index) for index in placed]
+        base = [lanes.at(index, 0) for index in placed]
+        if lanes.count == 1:
+            self._store_scalar(value, buffer, base)
+        elif strides[-1] == 1 and all(stride == 0 for stride in strides[:-1]):
+            self._store_vector(value, buffer, base)
+        else:
+            flat = linearize(placed, buffer.type.shape)
+            if lanes.stride(flat) == 1:
+                self._store_vector(value, self.flattened(buffer), [lanes.at(flat, 0)])
+                return
+            for lane in range(lanes.count):
+                part = vector.ExtractOp(value, [], [lane]).result
+                self._store_scalar(part, buffer, [lanes.at(index, lane) for index in placed])
+
+    def _store_scalar(self, value: ir.Value, buffer: ir.Value, indices: Sequence[Index]) -> None:
+        affine_map, operands = self._map(indices)
+        affine.AffineStoreOp(value, buffer, operands, map=ir.AffineMapAttr.get(affine_map))
+
+    def _store_vector(self, value: ir.Value, buffer: ir.Value, indices: Sequence[Index]) -> None:
+        affine_map, operands = self._map(indices)
+        affine.AffineVectorStoreOp(value, buffer, operands, map=ir.AffineMapAttr.get(affine_map))
+
+    def scratch(self, shape: Sequence[int], element: ir.Type) -> ir.Value:
+        """A buffer on the stack of the running thread, 64-byte aligned."""
+        kind = ir.MemRefType.get(list(shape), element)
+        with self._at_top():
+            return memref.AllocaOp(kind, [], [], alignment=64).result
+
+    # Arithmetic
+
+    def constant(self, attribute: ir.Attribute) -> ir.Value:
+        """A scalar or vector constant, made once at the top of the kernel."""
+        key = (str(attribute), str(attribute.type))
+        if key not in self._constants:
+            with self._at_top():
+                self._constants[key] = arith.ConstantOp(attribute.type, attribute).result
+        return self._constants[key]
+
+    def float_constant(self, value: float, element: ir.Type) -> ir.Value:
+        return self.constant(ir.FloatAttr.get(element, value))
+
+    def as_vector(self, value: ir.Value, lanes: Lanes) -> ir.Value:
+        """`value` in all lanes when it is a scalar."""
+        if lanes.count == 1 or isinstance(value.type, ir.VectorType):
+            return value
+        kind = ir.VectorType.get([lanes.count], value.type)
+        return vector.BroadcastOp(kind, value).result
+
+    def index_value(self, index: Index, lanes: Lanes) -> ir.Value:
+        """`index` as a value of type index: a scalar, or a vector when it moves with the lane."""
+        stride = lanes.stride(index)
+        if stride == 0:
+            return self._apply(index)
+        if stride is None:
+            parts = [self._apply(lanes.at(index, lane)) for lane in range(lanes.count)]
+            kind = ir.VectorType.get([lanes.count], ir.IndexType.get())
+            return vector.FromElementsOp(kind, parts).result
+        kind = ir.VectorType.get([lanes.count], ir.IndexType.get())
+        steps = ir.DenseElementsAttr.get(
+            [ir.IntegerAttr.get(ir.IndexType.get(), stride * i) for i in range(lanes.count)], kind
+        )
+        base = vector.BroadcastOp(kind, self._apply(lanes.at(index, 0))).result
+        return arith.AddIOp(base, self.constant(steps)).result
+
+    def _apply(self, index: Index) -> ir.Value:
+        affine_map, operands = self._map([index])
+        return affine.AffineApplyOp(affine_map, operands).result
+
+    def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        """a * b + c, on vectors of floats or on scalars."""
+        if isinstance(a.type, ir.VectorType) and str(a.type.element_type) in ("f32", "f64"):
+            return vector.FMAOp(a, b, c).result
+        if isinstance(_scalar_type(a.type), ir.IntegerType):
+            return arith.AddIOp(arith.MulIOp(a, b).result, c).result
+        contract = ir.Attribute.parse(CONTRACT)
+        return arith.AddFOp(
+            arith.MulFOp(a, b, fastmath=contract).result, c, fastmath=contract
+        ).result
+
+    def zero(self, element: ir.Type, count: int) -> ir.Value:
+        """Zero, in `count` lanes."""
+        if isinstance(element, ir.IntegerType):
+            scalar: ir.Attribute = ir.IntegerAttr.get(element, 0)
+        else:
+            scalar = ir.FloatAttr.get(element, 0.0)
+        if count == 1:
+            return self.constant(scalar)
+        kind = ir.VectorType.get([count], element)
+        return self.constant(ir.DenseElementsAttr.get_splat(kind, scalar))
+
+
+class AffineIf:
+    """The two branches of an `affine.if`."""
+
+    def __init__(self, op: affine.AffineIfOp) -> None:
+        self._op = op
+
+    @contextmanager
+    def then(self) -> Iterator[None]:
+        with ir.InsertionPoint(self._op.then_block):
+            yield
+            affine.AffineYieldOp([])
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        block = self._op.else_block
+        assert block is not None
+        with ir.InsertionPoint(block):
+            yield
+            affine.AffineYieldOp([])
+
+
+def _ssa(variable: Variable) -> ir.Value:
+    assert variable.value is not None, f"{variable.name} has no loop"
+    return variable.value
+
+
+def _scalar_type(kind: ir.Type) -> ir.Type:
+    return kind.element_type if isinstance(kind, ir.VectorType) else kind
+
+
+def _i64() -> ir.Type:
+    return ir.IntegerType.get_signless(64)

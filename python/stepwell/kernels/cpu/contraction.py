@@ -1,0 +1,528 @@
+"""Contractions: matrix products and direct convolutions as one register-tiled loop nest.
+
+    out[b, m, n] += lhs[b, m, k] * rhs[b, k, n]        (m and k may be several dimensions)
+
+A register tile is `rows` x `vectors` accumulators: each step of k loads `vectors` vectors of the
+rhs and one scalar a row of the lhs, broadcast. The rhs is packed into panels of `vectors` vectors
+when it is a weight, so that a panel streams from the cache; the epilogue runs on the accumulators.
+A tile's rows are a box of the last two m dimensions, so that each is a constant distance from the
+first and one base register addresses them all.
+
+Blocking: with a small rhs (it fits half of L2) a block of rows meets all panels; else a panel meets
+as many rows as keep the lhs block in half of L2, and the rhs is read once a block.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from stepwell.kernels.builder import Lanes, vector
+from stepwell.kernels.group import KernelGroup, widths
+from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
+from stepwell.kernels.structured import (
+    Structured,
+    defining_op,
+    element_type,
+    map_dims,
+    shape_of,
+)
+from stepwell.mlir import ir
+from stepwell.targets import Target
+
+
+@dataclass(frozen=True)
+class ContractionStrategy:
+    """Every choice of a contraction kernel.
+
+    `box` is the register tile's extent in the last two m dimensions, `vectors` its vectors in n;
+    `row_tiles` tiles of rows and `panels` panels make one task; `unroll` repeats the k loop's body;
+    `merge_rows` flattens all m dimensions into one.
+    """
+
+    box: tuple[int, int]
+    vectors: int
+    row_tiles: int
+    panels: int
+    unroll: int
+    merge_rows: bool
+
+    def to_attribute(self) -> ir.Attribute:
+        """As a dictionary attribute, to stand on a kernel function."""
+        flag = "true" if self.merge_rows else "false"
+        return ir.Attribute.parse(
+            f"{{box = array<i64: {self.box[0]}, {self.box[1]}>, vectors = {self.vectors} : i64, "
+            f"row_tiles = {self.row_tiles} : i64, panels = {self.panels} : i64, "
+            f"unroll = {self.unroll} : i64, merge_rows = {flag}}}"
+        )
+
+    @staticmethod
+    def from_attribute(attribute: ir.Attribute) -> ContractionStrategy:
+        """The inverse of `to_attribute`."""
+        entries = ir.DictAttr(attribute)
+        number = {
+            name: ir.IntegerAttr(entries[name]).value
+            for name in ("vectors", "row_tiles", "panels", "unroll")
+        }
+        low, high = list(entries["box"])
+        return ContractionStrategy(
+            (low, high), merge_rows=ir.BoolAttr(entries["merge_rows"]).value, **number
+        )
+
+
+@dataclass(frozen=True)
+class ContractionShape:
+    """The loops of a contraction by role: positions in the op's iteration space, and extents."""
+
+    lhs: int
+    rhs: int
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    column: int
+    reduced: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @staticmethod
+    def of(op: Structured, operands: tuple[int, int]) -> ContractionShape:
+        """Sort the loops of `op`; dimensions of the output that only the rhs has, beside the last,
+        count as batch dimensions."""
+        lhs, rhs = operands
+        in_lhs, in_rhs = map_dims(op.maps[lhs]), map_dims(op.maps[rhs])
+        output = [e.position for e in op.output_map.results]
+        column = output[-1]
+        rows = tuple(d for d in output if d in in_lhs and d not in in_rhs)
+        batch = tuple(d for d in output if d != column and d not in rows)
+        reduced = tuple(i for i, kind in enumerate(op.iterators) if kind == "reduction")
+        return ContractionShape(lhs, rhs, batch, rows, column, reduced, tuple(op.loop_sizes()))
+
+    def extent(self, dims: tuple[int, ...]) -> int:
+        return math.prod(self.sizes[d] for d in dims)
+
+    @property
+    def m(self) -> int:
+        return self.extent(self.rows)
+
+    @property
+    def n(self) -> int:
+        return self.sizes[self.column]
+
+    @property
+    def k(self) -> int:
+        return self.extent(self.reduced)
+
+
+def rows_merge(op: Structured, shape: ContractionShape) -> bool:
+    """Whether all m dimensions can be walked as one: the lhs is as contiguous in them as the output
+    (a matrix product, a 1x1 convolution of stride 1)."""
+    if len(shape.rows) < 2:
+        return True
+    dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(shape.sizes)]
+    point = [Index.of(d) for d in dims]
+    lhs_shape = shape_of(op.inputs[shape.lhs])
+    flat = Index()
+    for index, size in zip(apply_map(op.maps[shape.lhs], point), lhs_shape, strict=True):
+        flat = flat * size + index
+    stride = None
+    for position in reversed(shape.rows):
+        if shape.sizes[position] == 1:
+            continue
+        step = flat.coefficient(dims[position])
+        if stride is not None and step != stride:
+            return False
+        stride = step * shape.sizes[position]
+    return True
+
+
+def is_packed(op: Structured, shape: ContractionShape) -> bool:
+    """Whether the rhs is stored in panels: its last index is the column modulo the panel."""
+    last = list(op.maps[shape.rhs].results)[-1]
+    return isinstance(last, ir.AffineModExpr)
+
+
+def choose(
+    op: Structured, shape: ContractionShape, target: Target, packed: bool
+) -> ContractionStrategy:
+    """The strategy with the least estimated time on `target` (deterministic)."""
+    lanes = target.vector_lanes
+    merge = rows_merge(op, shape)
+    m_sizes = [shape.m] if merge else [shape.sizes[d] for d in shape.rows]
+    last = m_sizes[-1] if m_sizes else 1
+    before = m_sizes[-2] if len(m_sizes) > 1 else 1
+    most_rows = 8 if merge else 14
+    best, best_cost = (1, 1, 1), math.inf
+    for vectors in range(1, 5):
+        for rows in range(1, most_rows + 1):
+            if rows * vectors + vectors + 1 > target.vector_registers or rows > last:
+                continue
+            boxes = [(1, rows)]
+            if rows == last and before > 1:
+                boxes += [
+                    (h, rows)
+                    for h in range(2, 9)
+                    if h * rows <= 14
+                    and h <= before
+                    and h * rows * vectors + vectors + 1 <= target.vector_registers
+                ]
+            for box in boxes:
+                cost = _cost(box, vectors, last, before, shape.n, lanes)
+                if cost < best_cost - 1e-9:
+                    best, best_cost = (*box, vectors), cost
+    height, width, vectors = best
+    strategy = ContractionStrategy((height, width), vectors, 1, 1, 1, merge)
+    return _block(strategy, shape, target, packed)
+
+
+def _cost(
+    box: tuple[int, int], vectors: int, last: int, before: int, columns: int, lanes: int
+) -> float:
+    """Cycles per useful multiply-add, up to a factor: waste at the edges, and per step of k the
+    larger of multiply-adds (never fewer than their latency) and loads, plus a little overhead."""
+    rows = box[0] * box[1]
+    tiles = math.ceil(last / box[1]) * math.ceil(before / box[0])
+    panels = math.ceil(columns / (vectors * lanes))
+    step = max(rows * vectors, 4.0, (rows * 0.5 + vectors)) + 0.02 * rows + 0.35
+    if last % box[1]:
+        tail = last % box[1]
+        tiles -= math.ceil(before / box[0]) * (1 - max(tail * vectors, 4.0) / (rows * vectors))
+    return tiles * panels * step / (last * before * columns)
+
+
+def _block(
+    strategy: ContractionStrategy, shape: ContractionShape, target: Target, packed: bool
+) -> ContractionStrategy:
+    """Fill in how many row tiles and panels a task takes."""
+    half = target.l2_bytes // 2
+    rows = strategy.box[0] * strategy.box[1]
+    row_tiles = math.ceil(shape.m / rows)
+    panels = math.ceil(shape.n / (strategy.vectors * target.vector_lanes))
+    rhs_bytes = shape.k * panels * strategy.vectors * target.vector_lanes * 4
+    lhs_tile_bytes = rows * shape.k * 4
+    if rhs_bytes <= half or not packed:
+        taken, width = 1, panels
+        while row_tiles // taken > 64:
+            taken *= 2
+        if row_tiles // taken < 8:
+            width = max(1, panels // max(1, 8 // max(row_tiles, 1)))
+    else:
+        taken, width = max(1, min(row_tiles, half // max(lhs_tile_bytes, 1))), 1
+    if not strategy.merge_rows:
+        taken = 1 if rhs_bytes <= half else taken
+    return ContractionStrategy(
+        strategy.box, strategy.vectors, taken, width, strategy.unroll, strategy.merge_rows
+    )
+
+
+def emit(
+    group: KernelGroup, strategy: ContractionStrategy, operands: tuple[int, int], lanes: int
+) -> None:
+    """Write the loops of a contraction group with `strategy`."""
+    _Contraction(group, strategy, operands, lanes).emit()
+
+
+class _Contraction:
+    def __init__(
+        self,
+        group: KernelGroup,
+        strategy: ContractionStrategy,
+        operands: tuple[int, int],
+        lanes: int,
+    ) -> None:
+        self.group = group
+        self.nest = group.nest
+        self.evaluator = group.evaluator
+        self.op = group.anchor()
+        self.shape = ContractionShape.of(self.op, operands)
+        self.strategy = strategy
+        self.lanes = lanes
+        sizes = self.shape.sizes
+        self.row_sizes = (
+            [self.shape.m] if strategy.merge_rows else [sizes[d] for d in self.shape.rows]
+        ) or [1]
+        if len(self.row_sizes) == 1:
+            self.row_sizes = [1, *self.row_sizes]
+        self.panel = strategy.vectors * lanes
+        self.panels = -(-self.shape.n // self.panel)
+        self.packed = is_packed(self.op, self.shape)
+
+    # Tasks: batch x blocks of row tiles x groups of panels
+
+    def emit(self) -> None:
+        shape, strategy = self.shape, self.strategy
+        height, width = strategy.box
+        tiles_across = self.row_sizes[-1] // width
+        tiles_down = self.row_sizes[-2] // height
+        lead = math.prod(self.row_sizes[:-2])
+        full = lead * tiles_down * tiles_across
+        batch = shape.extent(shape.batch)
+        blocks = -(-full // strategy.row_tiles) if full else 0
+        panel_groups = -(-self.panels // strategy.panels)
+        edges = self._edge_tiles()
+        extra = 1 if edges else 0
+        tasks = batch * (blocks + extra) * panel_groups
+        with self.nest.parallel("task", tasks) as task, self.evaluator.scope():
+            flat = Index.of(task)
+            self.group.fill_halos(flat, self.lanes)
+            which, column_group, block = delinearize(flat, [batch, panel_groups, blocks + extra])
+            dims = [Index()] * len(shape.sizes)
+            for axis, index in zip(
+                shape.batch, delinearize(which, [shape.sizes[d] for d in shape.batch]), strict=True
+            ):
+                dims[axis] = index
+            if not edges:
+                self._full_block(dims, block, column_group, full)
+            elif not blocks:
+                self._edge_block(dims, edges, column_group)
+            else:
+                with self.nest.when(block, equals=blocks, otherwise=True) as branch:
+                    with branch.then(), self.evaluator.scope():
+                        self._edge_block(dims, edges, column_group)
+                    with branch.otherwise(), self.evaluator.scope():
+                        self._full_block(dims, block, column_group, full)
+
+    def _edge_tiles(self) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
+        """(start, count of boxes, box) of the regions that the full boxes leave, in the last two row
+        dimensions: a strip on the right and one at the bottom."""
+        height, width = self.strategy.box
+        down, across = self.row_sizes[-2], self.row_sizes[-1]
+        whole_down, whole_across = down // height * height, across // width * width
+        edges = []
+        if across > whole_across and whole_down:
+            box = (height, across - whole_across)
+            edges.append(((0, whole_across), (whole_down // height, 1), box))
+        if down > whole_down:
+            rest = down - whole_down
+            if whole_across:
+                edges.append(((whole_down, 0), (1, whole_across // width), (rest, width)))
+            if across > whole_across:
+                corner = (rest, across - whole_across)
+                edges.append(((whole_down, whole_across), (1, 1), corner))
+        return edges
+
+    def _full_block(self, dims: list[Index], block: Index, column_group: Index, full: int) -> None:
+        height, width = self.strategy.box
+        tiles = [*self.row_sizes[:-2], self.row_sizes[-2] // height, self.row_sizes[-1] // width]
+        taken = self.strategy.row_tiles
+        self._for_panels(
+            column_group,
+            lambda panel, last: self._for_tiles(
+                block,
+                taken,
+                full,
+                lambda tile: self._tile(
+                    dims, self._rows_at(tile, tiles, (height, width)), (height, width), panel, last
+                ),
+            ),
+        )
+
+    def _rows_at(self, tile: Index, tiles: list[int], box: tuple[int, int]) -> list[Index]:
+        *lead, down, across = delinearize(tile, tiles)
+        return [*lead, down * box[0], across * box[1]]
+
+    def _edge_block(self, dims: list[Index], edges: list, column_group: Index) -> None:
+        lead_sizes = self.row_sizes[:-2]
+        for start, counts, box in edges:
+            tiles = [*lead_sizes, *counts]
+            total = math.prod(tiles)
+
+            def run(panel: Index, last: bool, start=start, tiles=tiles, box=box, total=total):
+                with self.nest.loop("tile", 0, total) as variable, self.evaluator.scope():
+                    *lead, down, across = delinearize(Index.of(variable), tiles)
+                    rows = [*lead, down * box[0] + start[0], across * box[1] + start[1]]
+                    self._tile(dims, rows, box, panel, last)
+
+            self._for_panels(column_group, run)
+
+    def _for_tiles(self, block: Index, taken: int, full: int, body) -> None:
+        if taken == 1:
+            body(block)
+            return
+        start = block * taken
+        with self.nest.loop_between("tile", start, start + taken, full) as variable:
+            with self.evaluator.scope():
+                body(Index.of(variable))
+
+    def _for_panels(self, column_group: Index, body) -> None:
+        """Call `body(panel, is_last)` in loops over the panels of a group; the last panel of all is
+        apart when it is not full."""
+        count = self.strategy.panels
+        groups = -(-self.panels // count)
+        ragged = self.shape.n % self.panel != 0
+        if groups == 1:
+            whole = self.panels - (1 if ragged else 0)
+            if whole:
+                with self.nest.loop("panel", 0, whole) as variable, self.evaluator.scope():
+                    body(Index.of(variable), False)
+            if ragged:
+                with self.evaluator.scope():
+                    body(constant(self.panels - 1), True)
+            return
+        start = column_group * count
+        whole = self.panels - (1 if ragged else 0)
+        with self.nest.loop_between("panel", start, start + count, whole) as variable:
+            with self.evaluator.scope():
+                body(Index.of(variable), False)
+        if ragged:
+            with self.nest.when(column_group, equals=groups - 1) as branch:
+                with branch.then(), self.evaluator.scope():
+                    body(constant(self.panels - 1), True)
+
+    # The register tile
+
+    def _tile(
+        self,
+        dims: list[Index],
+        rows: list[Index],
+        box: tuple[int, int],
+        panel: Index,
+        last: bool,
+    ) -> None:
+        columns = self.shape.n - (self.panels - 1) * self.panel if last else self.panel
+        vectors = self._vectors(columns)
+        lanes = [Lanes.of(register.width) for register in vectors]
+        element = element_type(self.op.op.results[0])
+        zeros = [self.nest.zero(element, register.width) for register in vectors]
+        points = [(r, c) for r in range(box[0]) for c in range(box[1])]
+
+        def place(point: tuple[int, int], column: Index, reduced: list[Index]) -> list[Index]:
+            full = list(dims)
+            index = [*rows[:-2], rows[-2] + point[0], rows[-1] + point[1]]
+            if self.strategy.merge_rows:
+                index = delinearize(index[-1], [self.shape.sizes[d] for d in self.shape.rows])
+            else:
+                index = index[len(index) - len(self.shape.rows) :]
+            for axis, value in zip(self.shape.rows, index, strict=True):
+                full[axis] = value
+            full[self.shape.column] = column
+            for axis, value in zip(self.shape.reduced, reduced, strict=True):
+                full[axis] = value
+            return full
+
+        start = panel * self.panel
+
+        def step(reduced: list[Index], carried: list[ir.Value]) -> list[ir.Value]:
+            right = [
+                self._operand(
+                    self.shape.rhs,
+                    place((0, 0), start + register.offset + lane.index, reduced),
+                    lane,
+                )
+                for register, lane in zip(vectors, lanes, strict=True)
+            ]
+            following = list(carried)
+            for number, point in enumerate(points):
+                scalar = self._operand(self.shape.lhs, place(point, start, reduced), Lanes.of(1))
+                for v, loaded in enumerate(right):
+                    cell = number * len(vectors) + v
+                    left = self.nest.as_vector(scalar, lanes[v])
+                    right_vector = self.nest.as_vector(loaded, lanes[v])
+                    following[cell] = self.nest.fma(left, right_vector, following[cell])
+            return following
+
+        sums = self._walk(step, zeros * len(points))
+        for number, point in enumerate(points):
+            for v, register in enumerate(vectors):
+                total = sums[number * len(vectors) + v]
+                at = place(point, start + register.offset, [Index()] * len(self.shape.reduced))
+                self._finish(at, total, register)
+
+    def _vectors(self, columns: int) -> list[_Vector]:
+        """The vectors of a tile of `columns` columns: full ones where the packed rhs has padding to
+        read, else halving ones that end with the columns."""
+        if self.packed:
+            starts = range(0, columns, self.lanes)
+            return [_Vector(s, self.lanes, min(self.lanes, columns - s)) for s in starts]
+        return [_Vector(begin, width, width) for begin, width in _pieces(columns, self.lanes)]
+
+    def _operand(self, number: int, dims: list[Index], lanes: Lanes) -> ir.Value:
+        value = self.op.inputs[number]
+        return self.evaluator.at(value, apply_map(self.op.maps[number], dims), lanes)
+
+    def _walk(self, step, carried: list[ir.Value]) -> list[ir.Value]:
+        extents = [self.shape.sizes[d] for d in self.shape.reduced]
+        unroll = self.strategy.unroll
+
+        def nested(prefix: list[Index], carried: list[ir.Value]) -> list[ir.Value]:
+            if len(prefix) == len(extents):
+                with self.evaluator.scope():
+                    return step(prefix, carried)
+            innermost = len(prefix) == len(extents) - 1
+            size = extents[len(prefix)]
+            by = unroll if innermost and size % unroll == 0 else 1
+
+            def body(k: Variable, inner: list[ir.Value]) -> list[ir.Value]:
+                for offset in range(by):
+                    inner = nested([*prefix, Index.of(k) + offset], inner)
+                return inner
+
+            return self.nest.reduce_loop("k", 0, size, by, carried, body)
+
+        return nested([], carried)
+
+    def _finish(self, dims: list[Index], total: ir.Value, register: _Vector) -> None:
+        """Add the initial value, run the epilogue on the valid lanes, and store."""
+        for begin, count in _pieces(register.valid, self.lanes):
+            lanes = Lanes.of(count)
+            part = total
+            if count < register.width:
+                part = vector.ExtractStridedSliceOp(
+                    ir.VectorType.get([count], total.type.element_type),
+                    total,
+                    [begin],
+                    [count],
+                    [1],
+                ).result
+                if count == 1:
+                    part = vector.ExtractOp(part, [], [0]).result
+            full = list(dims)
+            full[self.shape.column] = dims[self.shape.column] + begin + lanes.index
+            point = apply_map(self.op.output_map, full)
+            result = self.op.op.results[0]
+            with self.evaluator.scope():
+                part = self._with_initial(part, point, lanes)
+                self.evaluator.bind(result, point, part)
+                for output in self.group.outputs:
+                    self.group.write(output, self.group.point_of(output, result, point), lanes)
+
+    def _with_initial(self, total: ir.Value, point: list[Index], lanes: Lanes) -> ir.Value:
+        initial = self.op.outputs[0]
+        if _is_zero_fill(initial):
+            return total
+        value = self.nest.as_vector(self.evaluator.at(initial, point, lanes), lanes)
+        return ir.Operation.create(
+            "arith.addf", results=[total.type], operands=[total, value]
+        ).results[0]
+
+
+@dataclass(frozen=True)
+class _Vector:
+    """One vector of a tile: first column, lanes computed, lanes that exist in the output."""
+
+    offset: int
+    width: int
+    valid: int
+
+
+def _pieces(columns: int, lanes: int) -> list[tuple[int, int]]:
+    """(begin, width) pieces of `columns`, full vectors first, then halving ones."""
+    return [
+        (start, width)
+        for begin, end, width in widths(columns, lanes)
+        for start in range(begin, end, width)
+    ]
+
+
+def _is_zero_fill(value: ir.Value) -> bool:
+    op = defining_op(value)
+    if op is None or op.name not in ("linalg.fill", "linalg.generic"):
+        return False
+    structured = Structured.of(op)
+    if structured is not None and structured.copied_input() != 0:
+        return False
+    source = defining_op(op.operands[0])
+    if source is None or source.name != "arith.constant":
+        return False
+    attribute = source.attributes["value"]
+    if isinstance(source.results[0].type, ir.ShapedType):
+        dense = ir.DenseElementsAttr(attribute)
+        attribute = dense.get_splat_value() if dense.is_splat else attribute
+    return isinstance(attribute, ir.FloatAttr) and attribute.value == 0.0

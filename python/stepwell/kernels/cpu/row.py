@@ -1,0 +1,203 @@
+"""Row kernels: softmax, normalisations, and reductions over trailing dimensions.
+
+Each task is one row. Every reduction is a pass over the row with several vector accumulators; values
+that are costly to compute and needed again (the exponentials of a softmax) are kept in a row of
+scratch; a last pass writes the results.
+"""
+
+from __future__ import annotations
+
+import math
+
+from stepwell.errors import LoweringError
+from stepwell.kernels.builder import Lanes
+from stepwell.kernels.group import KernelGroup, widths
+from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize
+from stepwell.kernels.reduction import Combiner
+from stepwell.kernels.structured import Structured, defining_op, element_type, elements, shape_of
+from stepwell.mlir import ir
+
+ACCUMULATORS = 4
+"""Independent accumulators of a pass: hides the latency of an addition."""
+
+SCRATCH_BYTES = 64 << 10
+"""Longest row that is kept in scratch."""
+
+_COSTLY = {"math.exp", "math.log", "math.tanh", "math.erf", "math.powf", "math.rsqrt", "math.sqrt",
+           "math.sin", "math.cos", "math.log1p", "math.expm1"}  # fmt: skip
+
+
+def emit(group: KernelGroup, lanes: int) -> None:
+    """Write the passes of a group of row operations."""
+    reductions = group.reductions()
+    domain = math.prod(reductions[0].loop_sizes())
+    rows = elements(reductions[0].op.results[0])
+    with group.nest.parallel("row", rows) as row, group.evaluator.scope():
+        _Row(group, lanes, Index.of(row), domain // rows).emit(reductions)
+
+
+class _Row:
+    def __init__(self, group: KernelGroup, lanes: int, row: Index, length: int) -> None:
+        self.group = group
+        self.nest = group.nest
+        self.evaluator = group.evaluator
+        self.lanes = lanes
+        self.row = row
+        self.length = length
+
+    def emit(self, reductions: list[Structured]) -> None:
+        self.group.fill_halos(self.row, self.lanes)
+        for reduction in reductions:
+            self._reduce(reduction)
+        full = [o for o in self.group.outputs if math.prod(o.shape) != self._rows(o.shape)]
+        one = Lanes.of(1)
+        for output in self.group.outputs:
+            if output not in full:
+                self.group.write(output, delinearize(self.row, output.shape), one)
+        if not full:
+            return
+        for begin, end, width in widths(self.length, self.lanes):
+            vector = Lanes.of(width)
+            with self.nest.loop("i", begin, end, width) as i, self.evaluator.scope():
+                flat = self.row * self.length + Index.of(i) + vector.index
+                for output in full:
+                    self.group.write(output, delinearize(flat, output.shape), vector)
+
+    def _rows(self, shape: tuple[int, ...]) -> int:
+        """The element count of a row-level value if `shape` is one, else 0."""
+        size = math.prod(shape)
+        return size if size * self.length == self._domain() and self.length > 1 else 0
+
+    def _domain(self) -> int:
+        return (self.row.high + 1) * self.length
+
+    def _reduce(self, op: Structured) -> None:
+        combiner = Combiner.of(op)
+        kept = self._keep(op)
+        initial = self.evaluator.at(
+            op.outputs[0], delinearize(self.row, shape_of(op.outputs[0])), Lanes.of(1)
+        )
+        total = initial
+        for begin, end, width in widths(self.length, self.lanes):
+            vector = Lanes.of(width)
+            count = min(ACCUMULATORS, (end - begin) // width)
+            stop = begin + (end - begin) // (count * width) * count * width
+            pieces = [(begin, stop, count)]
+            if end > stop:
+                pieces.append((stop, end, 1))
+            for low, high, unroll in pieces:
+                total = combiner.join(
+                    total, self._pass(op, combiner, kept, vector, low, high, unroll)
+                )
+        result = op.op.results[0]
+        self.evaluator.bind(result, delinearize(self.row, shape_of(result)), total)
+        for value, scratch in kept.items():
+            self.evaluator.keep(value, scratch, self.row * self.length)
+
+    def _pass(
+        self,
+        op: Structured,
+        combiner: Combiner,
+        kept: dict[ir.Value, ir.Value],
+        vector: Lanes,
+        begin: int,
+        end: int,
+        unroll: int,
+    ) -> ir.Value:
+        scalar = op.body.arguments[len(op.inputs)].type
+        kind = ir.VectorType.get([vector.count], scalar) if vector.count > 1 else scalar
+        identity = self.nest.constant(combiner.identity_of(kind))
+
+        def body(i: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+            return [
+                self._step(op, kept, vector, Index.of(i) + number * vector.count, accumulator)
+                for number, accumulator in enumerate(carried)
+            ]
+
+        with self.evaluator.scope():
+            carried = self.nest.reduce_loop(
+                "i", begin, end, unroll * vector.count, [identity] * unroll, body
+            )
+        while len(carried) > 1:
+            half = len(carried) // 2
+            carried = [
+                *(
+                    combiner.join(a, b)
+                    for a, b in zip(carried[:half], carried[half:], strict=False)
+                ),
+                *carried[2 * half :],
+            ]
+        return combiner.across_lanes(carried[0])
+
+    def _step(
+        self,
+        op: Structured,
+        kept: dict[ir.Value, ir.Value],
+        vector: Lanes,
+        position: Index,
+        accumulator: ir.Value,
+    ) -> ir.Value:
+        dims = self._loop_point(op, self.row * self.length + position + vector.index)
+        with self.evaluator.scope():
+            arguments: dict = {op.body.arguments[len(op.inputs)]: accumulator}
+            for number, value in enumerate(op.inputs):
+                argument = op.body.arguments[number]
+                if not any(True for _ in argument.uses):
+                    continue
+                read = self.evaluator.at(value, apply_map(op.maps[number], dims), vector)
+                arguments[argument] = read
+                if value in kept:
+                    place = [position + vector.index]
+                    self.nest.store(read, kept[value], place, vector)
+            return self.evaluator.run_body(op, dims, arguments, vector)
+
+    def _loop_point(self, op: Structured, flat: Index) -> list[Index]:
+        """The loop indices of `op` for the element `flat` of its main operand."""
+        sizes = op.loop_sizes()
+        dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(sizes)]
+        main = max(range(len(op.inputs)), key=lambda i: elements(op.inputs[i]))
+        point = apply_map(op.maps[main], [Index.of(d) for d in dims])
+        strides = linearize(point, shape_of(op.inputs[main]))
+        order = sorted(range(len(sizes)), key=lambda i: (-strides.coefficient(dims[i]), i))
+        parts = delinearize(flat, [sizes[i] for i in order])
+        result = [Index()] * len(sizes)
+        for position, part in zip(order, parts, strict=True):
+            result[position] = part
+        return result
+
+    def _keep(self, op: Structured) -> dict[ir.Value, ir.Value]:
+        """Scratch rows for operands of `op` that are costly and needed again."""
+        kept: dict[ir.Value, ir.Value] = {}
+        for value in op.inputs:
+            producer = defining_op(value)
+            users = {use.owner.operation for use in value.uses}
+            element = element_type(value)
+            if (
+                producer is None
+                or elements(value) != self._domain()
+                or len(users) < 2
+                or not _is_costly(value)
+                or str(element) == "i1"
+                or self.length * 8 > SCRATCH_BYTES
+            ):
+                continue
+            kept[value] = self.nest.scratch([self.length], element)
+        return kept
+
+
+def _is_costly(value: ir.Value) -> bool:
+    op = defining_op(value)
+    structured = Structured.of(op) if op is not None else None
+    if structured is None or not structured.is_elementwise:
+        return False
+    names = {child.operation.name for child in structured.body.operations}
+    return bool(names & _COSTLY) or any(_is_costly(v) for v in structured.inputs)
+
+
+def check(group: KernelGroup) -> None:
+    """Raise LoweringError when the reductions of the group are not over the same rows."""
+    reductions = group.reductions()
+    rows = {elements(r.op.results[0]) for r in reductions}
+    domains = {math.prod(r.loop_sizes()) for r in reductions}
+    if len(rows) != 1 or len(domains) != 1:
+        raise LoweringError(f"{group.name}: reductions over different rows in one kernel")

@@ -1,0 +1,339 @@
+"""Evaluating values of a fusion group at points of a loop nest.
+
+A group is a small graph of tensor operations. An emitter writes the loops of its anchor (a
+contraction, a reduction, or plain elementwise loops) and asks for values at indices; the evaluator
+pulls them through the graph: elementwise bodies are cloned onto vectors, reshapes, slices,
+broadcasts and transposes become index arithmetic, arguments become loads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from stepwell.errors import LoweringError
+from stepwell.kernels.builder import CONTRACT, Lanes, NestBuilder, arith
+from stepwell.kernels.index import Index, apply_map, delinearize, linearize, same
+from stepwell.kernels.structured import (
+    RESHAPES,
+    Structured,
+    defining_op,
+    element_type,
+    shape_of,
+    source_name,
+)
+from stepwell.mlir import ir
+
+Computed = ir.Value | Index
+"""What a body operand can be: an SSA value, or an index still in symbolic form."""
+
+_FUSABLE = {"arith.addf", "arith.subf", "arith.mulf"}
+_EXTREMA = {"arith.maximumf": "ogt", "arith.minimumf": "olt"}
+_EXTREME_PREDICATES = {"ogt": 2, "olt": 4}
+
+
+class Evaluator:
+    """Values at points. `buffers` maps tensor arguments of the group to memrefs."""
+
+    def __init__(self, nest: NestBuilder, buffers: dict[ir.Value, ir.Value]) -> None:
+        self.nest = nest
+        self.buffers = buffers
+        self._bound: list[dict[ir.Value, tuple[list[Index], ir.Value]]] = [{}]
+        self._cache: list[dict[object, ir.Value]] = [{}]
+        self._kept: list[dict[ir.Value, tuple[ir.Value, Index]]] = [{}]
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Values made inside are forgotten at the end: enter one scope a loop body or branch."""
+        self._cache.append({})
+        self._bound.append({})
+        self._kept.append({})
+        try:
+            yield
+        finally:
+            self._cache.pop()
+            self._bound.pop()
+            self._kept.pop()
+
+    def keep(self, value: ir.Value, scratch: ir.Value, start: Index) -> None:
+        """Say that in this scope the elements of `value` from flat position `start` on lie in the
+        1-D buffer `scratch`."""
+        self._kept[-1][value] = (scratch, start)
+
+    def bind(self, value: ir.Value, indices: Sequence[Index], computed: ir.Value) -> None:
+        """Say what `value` is at `indices` (an accumulator, a row's reduction), in this scope."""
+        self._bound[-1][value] = (list(indices), computed)
+
+    def at(self, value: ir.Value, indices: Sequence[Index], lanes: Lanes) -> ir.Value:
+        """`value` at `indices`: a vector over the lanes, or a scalar when all lanes are the same."""
+        for frame in reversed(self._bound):
+            if value in frame:
+                point, computed = frame[value]
+                if not same(point, indices, shape_of(value)):
+                    raise LoweringError(
+                        f"{_where(value)}: a fused value is needed at a point of the loop nest "
+                        "other than the one where it is computed"
+                    )
+                return computed
+        key = (value, tuple(indices), lanes.variable)
+        for frame in reversed(self._cache):
+            if key in frame:
+                return frame[key]
+        result = self._compute(value, list(indices), lanes)
+        self._cache[-1][key] = result
+        return result
+
+    def _compute(self, value: ir.Value, indices: list[Index], lanes: Lanes) -> ir.Value:
+        for frame in reversed(self._kept):
+            if value in frame:
+                scratch, start = frame[value]
+                flat = linearize(indices, shape_of(value))
+                return self.nest.load(scratch, [flat - start], lanes)
+        if value in self.buffers:
+            loaded = self.nest.load(self.buffers[value], indices, lanes)
+            return from_storage(loaded, element_type(value))
+        op = defining_op(value)
+        if op is None:
+            raise LoweringError(f"{_where(value)}: an argument has no buffer")
+        if op.name == "arith.constant":
+            return self._constant(op, value)
+        if op.name == "linalg.fill":
+            return self.at_scalar(op.operands[0])
+        if op.name in RESHAPES:
+            source = op.operands[0]
+            flat = linearize(indices, shape_of(value))
+            return self.at(source, delinearize(flat, shape_of(source)), lanes)
+        if op.name == "tensor.extract_slice":
+            return self.at(op.operands[0], slice_source(op, indices), lanes)
+        structured = Structured.of(op)
+        if structured is not None and structured.is_elementwise:
+            return self._elementwise(structured, indices, lanes)
+        raise LoweringError(f"{source_name(op)}: {op.name} cannot be computed inside a fused loop")
+
+    def _constant(self, op: ir.Operation, value: ir.Value) -> ir.Value:
+        attribute = op.attributes["value"]
+        if isinstance(value.type, ir.ShapedType):
+            dense = ir.DenseElementsAttr(attribute)
+            if not dense.is_splat:
+                raise LoweringError(f"{source_name(op)}: a constant array was not hoisted")
+            attribute = dense.get_splat_value()
+        return self.nest.constant(attribute)
+
+    def at_scalar(self, value: ir.Value) -> ir.Value:
+        """A scalar that the group captures: a constant, or the element of a 0-d tensor."""
+        op = defining_op(value)
+        if op is not None and op.name == "arith.constant":
+            return self._constant(op, value)
+        if op is not None and op.name == "tensor.extract":
+            return self.at(op.operands[0], [], Lanes.of(1))
+        raise LoweringError(f"{_where(value)}: this scalar is not known inside a fused loop")
+
+    def _elementwise(self, op: Structured, dims: list[Index], lanes: Lanes) -> ir.Value:
+        arguments: dict[ir.Value, Computed] = {}
+        body = op.body
+        for number, (value, affine_map) in enumerate(zip(op.inputs, op.maps, strict=False)):
+            argument = body.arguments[number]
+            if any(True for _ in argument.uses):
+                arguments[argument] = self.at(value, apply_map(affine_map, dims), lanes)
+        return self.run_body(op, dims, arguments, lanes)
+
+    def run_body(
+        self,
+        op: Structured,
+        dims: Sequence[Index],
+        arguments: dict[ir.Value, Computed],
+        lanes: Lanes,
+    ) -> ir.Value:
+        """Clone the scalar body of `op` onto vectors; returns what it yields."""
+        known = dict(arguments)
+        for child in op.body.operations:
+            operation = child.operation
+            if operation.name == "linalg.yield":
+                return self._value(known, operation.operands[0], lanes)
+            known[operation.results[0]] = self._body_op(operation, known, dims, lanes)
+        raise LoweringError(f"{source_name(op.op)}: the body yields nothing")
+
+    def _value(self, known: dict[ir.Value, Computed], value: ir.Value, lanes: Lanes) -> ir.Value:
+        found = self._known(known, value)
+        return self.nest.index_value(found, lanes) if isinstance(found, Index) else found
+
+    def _known(self, known: dict[ir.Value, Computed], value: ir.Value) -> Computed:
+        if value in known:
+            return known[value]
+        op = defining_op(value)
+        if op is not None and op.name == "arith.constant" and str(value.type) == "index":
+            return Index((), ir.IntegerAttr(op.attributes["value"]).value)
+        return self.at_scalar(value)
+
+    def _body_op(
+        self,
+        op: ir.Operation,
+        known: dict[ir.Value, Computed],
+        dims: Sequence[Index],
+        lanes: Lanes,
+    ) -> Computed:
+        if op.name == "linalg.index":
+            return dims[ir.IntegerAttr(op.attributes["dim"]).value]
+        if op.name == "arith.constant":
+            return self._known({}, op.results[0])
+        if op.name == "tensor.extract":
+            return self._extract(op, known, lanes)
+        symbolic = self._symbolic(op, [self._known(known, v) for v in op.operands])
+        if symbolic is not None:
+            return symbolic
+        if op.regions or not op.name.startswith(("arith.", "math.", "complex.")):
+            raise LoweringError(f"{source_name(op)}: {op.name} has no vector form")
+        operands = [self._value(known, v, lanes) for v in op.operands]
+        return self.elementwise_op(op, operands, lanes)
+
+    def _symbolic(self, op: ir.Operation, operands: list[Computed]) -> Index | None:
+        """Index arithmetic that stays symbolic, so that addresses keep their form."""
+        if not operands or not all(isinstance(operand, Index) for operand in operands):
+            return None
+        first, *rest = [operand for operand in operands if isinstance(operand, Index)]
+        if op.name == "arith.addi":
+            return first + rest[0]
+        if op.name == "arith.subi":
+            return first - rest[0]
+        if op.name == "arith.muli" and (first.is_constant or rest[0].is_constant):
+            return first * rest[0].constant if rest[0].is_constant else rest[0] * first.constant
+        if op.name == "arith.maxsi" and first.low >= rest[0].high:
+            return first
+        if op.name == "arith.minsi" and first.high <= rest[0].low:
+            return first
+        return None
+
+    def _extract(self, op: ir.Operation, known: dict[ir.Value, Computed], lanes: Lanes) -> ir.Value:
+        """`tensor.extract` in a body: an indexed read, vectorised when only a symbolic last index
+        moves with the lane."""
+        source = op.operands[0]
+        indices = [self._known(known, v) for v in list(op.operands)[1:]]
+        if all(isinstance(index, Index) for index in indices):
+            return self.at(source, [i for i in indices if isinstance(i, Index)], lanes)
+        if source not in self.buffers:
+            raise LoweringError(f"{source_name(op)}: a gather reads a value that is not in memory")
+        loaded = self.nest.gather(self.buffers[source], indices, lanes)
+        return from_storage(loaded, element_type(source))
+
+    def elementwise_op(self, op: ir.Operation, operands: list[ir.Value], lanes: Lanes) -> ir.Value:
+        """`op` on vectors when any operand is one, else on scalars."""
+        is_vector = any(isinstance(v.type, ir.VectorType) for v in operands)
+        kind = op.results[0].type
+        if op.name == "arith.divf" and is_vector:
+            quotient = self._divide_by_uniform(operands, lanes)
+            if quotient is not None:
+                return quotient
+        if is_vector:
+            operands = [self.nest.as_vector(v, lanes) for v in operands]
+            kind = ir.VectorType.get([lanes.count], kind)
+        if op.name in _EXTREMA:
+            bounded = self._extreme_of_constant(op, operands)
+            if bounded is not None:
+                return bounded
+        attributes = {name: op.attributes[name] for name in op.attributes}
+        if op.name in _FUSABLE:
+            attributes["fastmath"] = ir.Attribute.parse(CONTRACT)
+        return ir.Operation.create(
+            op.name, results=[kind], operands=operands, attributes=attributes
+        ).results[0]
+
+    def _divide_by_uniform(self, operands: list[ir.Value], lanes: Lanes) -> ir.Value | None:
+        """x / s with one s for all lanes, as x * (1 / s): one division instead of a vector of them;
+        the result differs by at most one unit in the last place."""
+        numerator, denominator = operands
+        if isinstance(denominator.type, ir.VectorType):
+            return None
+        one = self.nest.float_constant(1.0, denominator.type)
+        inverse = arith.DivFOp(one, denominator).result
+        return arith.MulFOp(
+            numerator,
+            self.nest.as_vector(inverse, lanes),
+            fastmath=ir.Attribute.parse(CONTRACT),
+        ).result
+
+    def _extreme_of_constant(self, op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
+        """max(x, c) and min(x, c) with a constant c that is no NaN, as one compare and select that
+        keeps a NaN in x (a single vmaxps), instead of the five operations a maximum takes."""
+        number = next(
+            (i for i, v in enumerate(op.operands) if _is_ordered_constant(v)),
+            None,
+        )
+        if number is None:
+            return None
+        bound, other = operands[number], operands[1 - number]
+        predicate = _EXTREMA[op.name]
+        nsz = ir.Attribute.parse("#arith.fastmath<nsz>")
+        keep = arith.CmpFOp(_EXTREME_PREDICATES[predicate], bound, other, fastmath=nsz).result
+        return ir.Operation.create(
+            "arith.select",
+            results=[other.type],
+            operands=[keep, bound, other],
+            attributes={"fastmath": nsz},
+        ).results[0]
+
+
+def slice_source(op: ir.Operation, indices: Sequence[Index]) -> list[Index]:
+    """Where a static `tensor.extract_slice` reads for the element at `indices`."""
+    offsets, sizes, strides = (
+        list(op.attributes[name]) for name in ("static_offsets", "static_sizes", "static_strides")
+    )
+    if any(value < 0 for value in (*offsets, *strides)):
+        raise LoweringError(
+            f"{source_name(op)}: a slice has offsets that are known only at run time"
+        )
+    source_shape = shape_of(op.operands[0])
+    result_shape = shape_of(op.results[0])
+    kept = iter(indices)
+    remaining = list(result_shape)
+    expanded: list[Index] = []
+    for size in sizes:
+        dropped = len(remaining) < len(sizes) - len(expanded) and size == 1
+        if not dropped and remaining and remaining[0] == size:
+            remaining.pop(0)
+            expanded.append(next(kept))
+        else:
+            expanded.append(Index())
+    assert len(expanded) == len(source_shape)
+    return [i * s + o for i, s, o in zip(expanded, strides, offsets, strict=True)]
+
+
+def from_storage(value: ir.Value, element: ir.Type) -> ir.Value:
+    """Booleans lie in memory as bytes; compare them with zero after loading."""
+    if str(element) != "i1":
+        return value
+    kind = value.type
+    byte = ir.IntegerType.get_signless(8)
+    zero = ir.IntegerAttr.get(byte, 0)
+    if isinstance(kind, ir.VectorType):
+        attribute: ir.Attribute = ir.DenseElementsAttr.get_splat(kind, zero)
+    else:
+        attribute = zero
+    return arith.CmpIOp(1, value, arith.ConstantOp(kind, attribute).result).result
+
+
+def to_storage(value: ir.Value, element: ir.Type) -> ir.Value:
+    """The inverse of `from_storage`."""
+    if str(element) != "i1":
+        return value
+    byte: ir.Type = ir.IntegerType.get_signless(8)
+    if isinstance(value.type, ir.VectorType):
+        byte = ir.VectorType.get(list(value.type.shape), byte)
+    return arith.ExtUIOp(byte, value).result
+
+
+def storage_type(element: ir.Type) -> ir.Type:
+    """The element type that values of `element` have in memory."""
+    return ir.IntegerType.get_signless(8) if str(element) == "i1" else element
+
+
+def _is_ordered_constant(value: ir.Value) -> bool:
+    op = defining_op(value)
+    if op is None or op.name != "arith.constant" or isinstance(value.type, ir.ShapedType):
+        return False
+    return not math.isnan(ir.FloatAttr(op.attributes["value"]).value)
+
+
+def _where(value: ir.Value) -> str:
+    op = defining_op(value)
+    return source_name(op) if op is not None else str(value.type)

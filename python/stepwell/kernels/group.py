@@ -1,0 +1,226 @@
+"""A kernel function as emitters see it: arguments, results, anchor, and where results are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stepwell.errors import LoweringError
+from stepwell.kernels.builder import Lanes, NestBuilder
+from stepwell.kernels.evaluate import Evaluator, slice_source, to_storage
+from stepwell.kernels.index import (
+    Index,
+    Variable,
+    apply_map,
+    constant,
+    delinearize,
+    linearize,
+)
+from stepwell.kernels.structured import (
+    RESHAPES,
+    Structured,
+    defining_op,
+    element_type,
+    shape_of,
+    source_name,
+)
+from stepwell.mlir import ir
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """One result of a kernel: the value to compute, the buffer for it, and the constant halo around
+    it (`low` elements before each dimension) when the result is padded."""
+
+    value: ir.Value
+    buffer: ir.Value
+    low: tuple[int, ...]
+    halo: ir.Value | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return shape_of(self.value)
+
+
+class KernelGroup:
+    """The parsed body of an outlined tensor function and the memrefs of its emitted form."""
+
+    def __init__(self, function: ir.Operation, buffers: list[ir.Value], nest: NestBuilder) -> None:
+        self.function = function
+        self.nest = nest
+        block = function.regions[0].blocks[0]
+        self.operations = [child.operation for child in block.operations]
+        returned = list(self.operations[-1].operands)
+        self.operations.pop()
+        count = len(block.arguments) - len(returned)
+        self.inputs = list(block.arguments)[:count]
+        self.evaluator = Evaluator(nest, dict(zip(block.arguments, buffers, strict=True)))
+        self.outputs = [
+            _output(value, buffer) for value, buffer in zip(returned, buffers[count:], strict=True)
+        ]
+
+    @property
+    def name(self) -> str:
+        return self.function.attributes["sym_name"].value
+
+    def reductions(self) -> list[Structured]:
+        """The operations with reduction loops, in order."""
+        found = (Structured.of(op) for op in self.operations)
+        return [s for s in found if s is not None and "reduction" in s.iterators]
+
+    def anchor(self) -> Structured:
+        """The one operation with reduction loops."""
+        reductions = self.reductions()
+        if len(reductions) != 1:
+            raise LoweringError(f"{self.name}: expected one reduction, found {len(reductions)}")
+        return reductions[0]
+
+    def point_of(self, output: Output, anchor: ir.Value, at: list[Index]) -> list[Index]:
+        """The element of `output` that is computed from the element `at` of `anchor`."""
+        shape = output.shape
+        if output.value == anchor:
+            return at
+        dims = [Variable(f"d{i}", 0, max(size, 1) - 1) for i, size in enumerate(shape)]
+        here = [Index.of(d) for d in dims]
+        there = next(pull_to(output.value, here, anchor), None)
+        if there is None:
+            raise LoweringError(f"{self.name}: a result does not come from the kernel's anchor")
+        if linearize(there, shape_of(anchor)) == linearize(here, shape):
+            return delinearize(linearize(at, shape_of(anchor)), shape)
+        result = [constant(0)] * len(shape)
+        for index, value in zip(there, at, strict=True):
+            for position, dim in enumerate(dims):
+                if index == Index.of(dim) and not index.is_constant:
+                    result[position] = value
+        return result
+
+    def write(self, output: Output, point: list[Index], lanes: Lanes) -> None:
+        """Evaluate `output` at `point` and store it."""
+        value = self.evaluator.at(output.value, point, lanes)
+        place = [index + low for index, low in zip(point, output.low, strict=True)]
+        stored = to_storage(value, element_type(output.value))
+        self.nest.store(stored, output.buffer, place, lanes)
+
+    def fill_halos(self, task: Index, lanes: int) -> None:
+        """In the first task, write the constant halo of every padded output."""
+        padded = [o for o in self.outputs if o.halo is not None and o.shape != _buffer_shape(o)]
+        if not padded:
+            return
+        if task.is_constant:
+            for output in padded:
+                self._fill_halo(output, lanes)
+            return
+        with self.nest.when(task, equals=0) as branch, branch.then(), self.evaluator.scope():
+            for output in padded:
+                self._fill_halo(output, lanes)
+
+    def _fill_halo(self, output: Output, lanes: int) -> None:
+        """Each dimension's two margins, over the whole extent of the dimensions before it... as boxes
+        that do not overlap: interior in earlier dimensions, everything in later ones."""
+        assert output.halo is not None
+        value = self.evaluator.at_scalar(output.halo)
+        outer = _buffer_shape(output)
+        for axis in range(len(outer)):
+            box = [(low, low + n) for low, n in zip(output.low, output.shape, strict=True)]
+            box[axis + 1 :] = [(0, n) for n in outer[axis + 1 :]]
+            for start, stop in ((0, output.low[axis]), (box[axis][1], outer[axis])):
+                if stop > start:
+                    box[axis] = (start, stop)
+                    self._fill_box(output.buffer, list(box), value, lanes)
+            box[axis] = (output.low[axis], output.low[axis] + output.shape[axis])
+
+    def _fill_box(
+        self, buffer: ir.Value, box: list[tuple[int, int]], value: ir.Value, lanes: int
+    ) -> None:
+        def fill(prefix: list[Index], axes: list[tuple[int, int]]) -> None:
+            start, stop = axes[0]
+            if len(axes) == 1:
+                for begin, end, width in widths(stop - start, lanes):
+                    vector = Lanes.of(width)
+                    with self.nest.loop("h", start + begin, start + end, width) as variable:
+                        place = [*prefix, Index.of(variable) + vector.index]
+                        self.nest.store(value, buffer, place, vector)
+                return
+            with self.nest.loop("h", start, stop) as variable:
+                fill([*prefix, Index.of(variable)], axes[1:])
+
+        fill([], box)
+
+
+def widths(count: int, lanes: int) -> Iterator[tuple[int, int, int]]:
+    """(begin, end, width) covering [0, count): full vectors first, then halving ones."""
+    begin, width = 0, lanes
+    while begin < count:
+        end = begin + (count - begin) // width * width
+        if end > begin:
+            yield begin, end, width
+            begin = end
+        width //= 2
+
+
+def pull_to(value: ir.Value, indices: list[Index], target: ir.Value) -> Iterator[list[Index]]:
+    """Where `target` is read when `value` is computed at `indices` (one item per path)."""
+    if value == target:
+        yield indices
+        return
+    op = defining_op(value)
+    if op is None:
+        return
+    if op.name in RESHAPES:
+        source = op.operands[0]
+        flat = linearize(indices, shape_of(value))
+        yield from pull_to(source, delinearize(flat, shape_of(source)), target)
+    elif op.name == "tensor.extract_slice":
+        yield from pull_to(op.operands[0], slice_source(op, indices), target)
+    else:
+        structured = Structured.of(op)
+        if structured is not None and structured.is_elementwise:
+            for source, affine_map in zip(structured.inputs, structured.maps, strict=False):
+                yield from pull_to(source, apply_map(affine_map, indices), target)
+
+
+def accesses(
+    value: ir.Value, indices: list[Index], leaves: set[ir.Value]
+) -> Iterator[tuple[ir.Value, list[Index]]]:
+    """(leaf, indices) for every read of a leaf that computing `value` at `indices` makes."""
+    if value in leaves:
+        yield value, indices
+        return
+    op = defining_op(value)
+    if op is None:
+        return
+    if op.name in RESHAPES:
+        source = op.operands[0]
+        flat = linearize(indices, shape_of(value))
+        yield from accesses(source, delinearize(flat, shape_of(source)), leaves)
+    elif op.name == "tensor.extract_slice":
+        yield from accesses(op.operands[0], slice_source(op, indices), leaves)
+    else:
+        structured = Structured.of(op)
+        if structured is not None and structured.is_elementwise:
+            arguments = structured.body.arguments
+            for number, source in enumerate(structured.inputs):
+                if any(True for _ in arguments[number].uses):
+                    point = apply_map(structured.maps[number], indices)
+                    yield from accesses(source, point, leaves)
+
+
+def _output(value: ir.Value, buffer: ir.Value) -> Output:
+    op = defining_op(value)
+    if op is not None and op.name == "tensor.pad":
+        low = tuple(op.attributes["static_low"])
+        if any(v < 0 for v in low):
+            raise LoweringError(f"{source_name(op)}: padding is known only at run time")
+        halo = op.regions[0].blocks[0].operations[0].operands[0]
+        return Output(op.operands[0], buffer, low, halo)
+    return Output(value, buffer, (0,) * len(shape_of(value)), None)
+
+
+def _buffer_shape(output: Output) -> tuple[int, ...]:
+    return tuple(output.buffer.type.shape)
+
+
+def task_grain(total: int, minimum: int, most: int = 64) -> int:
+    """How many of `total` units one task takes: at least `minimum`, for at most `most` tasks."""
+    return max(minimum, math.ceil(total / most))

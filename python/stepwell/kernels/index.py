@@ -1,0 +1,260 @@
+"""Index arithmetic of loop nests: linear forms over loop variables, simplified by their ranges.
+
+An `Index` is `c0 + sum(ci * vi)` where each `vi` is a loop variable, the lane of a vector, or a
+quotient or remainder that could not be simplified. Knowing each variable's range, `(64*j + r)`
+divided by 64 is `j` when `0 <= r < 64`: this is how reshapes and packed layouts disappear.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+
+from stepwell.mlir import ir
+
+
+_serial = itertools.count()
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """A loop variable (or the lane of a vector) with its inclusive range and its SSA value."""
+
+    name: str
+    low: int
+    high: int
+    value: ir.Value | None = None
+    serial: int = dataclass_field(default_factory=lambda: next(_serial))
+
+    @property
+    def order(self) -> tuple:
+        return (0, self.serial)
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """`dividend floordiv divisor` (or `mod`, when `remainder`), kept because it did not simplify."""
+
+    dividend: Index
+    divisor: int
+    remainder: bool
+
+    @property
+    def order(self) -> tuple:
+        inner = tuple((atom.order, factor) for atom, factor in self.dividend.terms)
+        return (1, inner, self.dividend.constant, self.divisor, self.remainder)
+
+    @property
+    def low(self) -> int:
+        return 0 if self.remainder else self.dividend.low // self.divisor
+
+    @property
+    def high(self) -> int:
+        return self.divisor - 1 if self.remainder else self.dividend.high // self.divisor
+
+
+Atom = Variable | Quotient
+
+
+@dataclass(frozen=True)
+class Index:
+    """A linear form over atoms."""
+
+    terms: tuple[tuple[Atom, int], ...] = ()
+    constant: int = 0
+
+    @staticmethod
+    def of(atom: Atom) -> Index:
+        """The index that is just `atom`; a constant when its range has one element."""
+        if atom.low == atom.high:
+            return Index((), atom.low)
+        return Index(((atom, 1),))
+
+    @property
+    def low(self) -> int:
+        """Smallest value over the ranges of the atoms."""
+        return self.constant + sum(c * (a.low if c > 0 else a.high) for a, c in self.terms)
+
+    @property
+    def high(self) -> int:
+        """Greatest value over the ranges of the atoms."""
+        return self.constant + sum(c * (a.high if c > 0 else a.low) for a, c in self.terms)
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether there is no quotient or remainder in it."""
+        return all(isinstance(atom, Variable) for atom, _ in self.terms)
+
+    def coefficient(self, atom: Atom) -> int:
+        """The factor of `atom`, 0 when it does not occur."""
+        return next((c for a, c in self.terms if a == atom), 0)
+
+    def depends_on(self, variable: Variable) -> bool:
+        """Whether `variable` occurs anywhere, inside quotients too."""
+        return any(
+            atom is variable if isinstance(atom, Variable) else atom.dividend.depends_on(variable)
+            for atom, _ in self.terms
+        )
+
+    def __add__(self, other: Index | int) -> Index:
+        if isinstance(other, int):
+            return Index(self.terms, self.constant + other)
+        factors: dict[Atom, int] = dict(self.terms)
+        for atom, factor in other.terms:
+            factors[atom] = factors.get(atom, 0) + factor
+        return _normal(factors, self.constant + other.constant)
+
+    def __mul__(self, factor: int) -> Index:
+        if factor == 0:
+            return Index()
+        return Index(tuple((a, c * factor) for a, c in self.terms), self.constant * factor)
+
+    def __sub__(self, other: Index) -> Index:
+        return self + other * -1
+
+    def _split(self, divisor: int) -> tuple[Index, Index]:
+        """(q, r) with self == divisor * q + r, the multiples of the divisor all in q."""
+        quotient = tuple((a, c // divisor) for a, c in self.terms if c % divisor == 0)
+        rest = tuple((a, c) for a, c in self.terms if c % divisor)
+        whole = self.constant // divisor
+        return Index(quotient, whole), Index(rest, self.constant - whole * divisor)
+
+    def floordiv(self, divisor: int) -> Index:
+        """`self floordiv divisor`."""
+        if divisor == 1:
+            return self
+        quotient, rest = self._split(divisor)
+        if rest.low // divisor == rest.high // divisor:
+            return quotient + rest.low // divisor
+        grain, coarse, _ = rest._coarsen(divisor)
+        return quotient + Index.of(Quotient(coarse, divisor // grain, remainder=False))
+
+    def _coarsen(self, divisor: int) -> tuple[int, Index, Index]:
+        """(g, coarse, fine) with self == g * coarse + fine, 0 <= fine < g, and g a divisor of
+        `divisor` as large as can be: only `coarse` matters to the quotient."""
+        for grain in sorted({math.gcd(c, divisor) for _, c in self.terms}, reverse=True):
+            coarse, fine = self._split(grain)
+            if 0 <= fine.low and fine.high < grain:
+                return grain, coarse, fine
+        return 1, self, Index()
+
+    def mod(self, divisor: int) -> Index:
+        """`self mod divisor`."""
+        if divisor == 1:
+            return Index()
+        _, rest = self._split(divisor)
+        if 0 <= rest.low and rest.high < divisor:
+            return rest
+        grain, coarse, fine = rest._coarsen(divisor)
+        return Index.of(Quotient(coarse, divisor // grain, remainder=True)) * grain + fine
+
+    def substitute(self, variable: Variable, value: Index) -> Index:
+        """The form with `variable` replaced."""
+        result = Index((), self.constant)
+        for atom, factor in self.terms:
+            if isinstance(atom, Quotient):
+                inner = atom.dividend.substitute(variable, value)
+                part = inner.mod(atom.divisor) if atom.remainder else inner.floordiv(atom.divisor)
+            else:
+                part = value if atom is variable else Index(((atom, 1),))
+            result = result + part * factor
+        return result
+
+    def variables(self) -> list[Variable]:
+        """The loop variables in it, each once, in order of occurrence."""
+        found: dict[Variable, None] = {}
+        for atom, _ in self.terms:
+            inner = [atom] if isinstance(atom, Variable) else atom.dividend.variables()
+            found.update(dict.fromkeys(inner))
+        return list(found)
+
+    def to_affine(self, position: Callable[[Variable], int]) -> ir.AffineExpr:
+        """MLIR's expression, each variable being the dimension that `position` gives."""
+        result = ir.AffineExpr.get_constant(self.constant)
+        for atom, factor in self.terms:
+            if isinstance(atom, Variable):
+                part = ir.AffineExpr.get_dim(position(atom))
+            else:
+                inner = atom.dividend.to_affine(position)
+                part = (
+                    ir.AffineExpr.get_mod(inner, atom.divisor)
+                    if atom.remainder
+                    else ir.AffineExpr.get_floor_div(inner, atom.divisor)
+                )
+            result = ir.AffineExpr.get_add(result, ir.AffineExpr.get_mul(part, factor))
+        return result
+
+
+def _normal(factors: dict[Atom, int], constant: int) -> Index:
+    """Drop zeros, and join `k*c*(x floordiv c) + k*(x mod c)` to `k*x`."""
+    for atom, factor in list(factors.items()):
+        if not isinstance(atom, Quotient) or not atom.remainder or not factor:
+            continue
+        whole = Quotient(atom.dividend, atom.divisor, remainder=False)
+        if factors.get(whole, 0) == factor * atom.divisor:
+            factors[atom] = factors[whole] = 0
+            return _normal({a: c for a, c in factors.items() if c}, constant) + (
+                atom.dividend * factor
+            )
+    terms = sorted(((a, c) for a, c in factors.items() if c), key=lambda term: term[0].order)
+    return Index(tuple(terms), constant)
+
+
+def constant(value: int) -> Index:
+    """The index that is always `value`."""
+    return Index((), value)
+
+
+def linearize(indices: Sequence[Index], shape: Sequence[int]) -> Index:
+    """Row-major position of `indices` in `shape`."""
+    flat = Index()
+    for index, size in zip(indices, shape, strict=True):
+        flat = flat * size + index
+    return flat
+
+
+def delinearize(flat: Index, shape: Sequence[int]) -> list[Index]:
+    """Indices in `shape` of the row-major position `flat`."""
+    result: list[Index] = []
+    for position in range(len(shape)):
+        inner = math.prod(shape[position + 1 :])
+        outer = flat.floordiv(inner)
+        result.append(outer if position == 0 else outer.mod(shape[position]))
+        if shape[position] == 1:
+            result[-1] = Index()
+    return result
+
+
+def apply_map(affine_map: ir.AffineMap, dims: Sequence[Index]) -> list[Index]:
+    """The results of `affine_map` at `dims`."""
+    return [_apply(expression, dims) for expression in affine_map.results]
+
+
+def _apply(expression: ir.AffineExpr, dims: Sequence[Index]) -> Index:
+    if isinstance(expression, ir.AffineDimExpr):
+        return dims[expression.position]
+    if isinstance(expression, ir.AffineConstantExpr):
+        return constant(expression.value)
+    assert isinstance(expression, ir.AffineBinaryExpr)
+    left, right = _apply(expression.lhs, dims), _apply(expression.rhs, dims)
+    if isinstance(expression, ir.AffineAddExpr):
+        return left + right
+    if isinstance(expression, ir.AffineMulExpr):
+        return left * right.constant if right.is_constant else right * left.constant
+    if isinstance(expression, ir.AffineFloorDivExpr):
+        return left.floordiv(right.constant)
+    if isinstance(expression, ir.AffineModExpr):
+        return left.mod(right.constant)
+    return (left + (right.constant - 1)).floordiv(right.constant)
+
+
+def same(left: Sequence[Index], right: Sequence[Index], shape: Sequence[int]) -> bool:
+    """Whether two points of `shape` are equal for all values of their variables."""
+    return list(left) == list(right) or linearize(left, shape) == linearize(right, shape)

@@ -1,0 +1,168 @@
+"""Reading structured operations: what a `linalg.generic` computes, over which loops, from what.
+
+Emitters, fusion and strategies look at operations through `Structured` alone; named linalg ops are
+generalised before (`linalg-generalize-named-ops`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from stepwell.mlir import ir
+
+RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
+
+
+def shape_of(value: ir.Value) -> tuple[int, ...]:
+    """Static shape of a tensor or memref value; () for scalars."""
+    kind = value.type
+    return tuple(kind.shape) if isinstance(kind, ir.ShapedType) else ()
+
+
+def element_type(value: ir.Value) -> ir.Type:
+    """Element type of a shaped value, the type itself for scalars."""
+    kind = value.type
+    return kind.element_type if isinstance(kind, ir.ShapedType) else kind
+
+
+def defining_op(value: ir.Value) -> ir.Operation | None:
+    """The operation that makes `value`; None for block arguments."""
+    owner = value.owner
+    return None if isinstance(owner, ir.Block) else owner.operation
+
+
+def source_name(op: ir.Operation) -> str:
+    """What users call this operation: the name in its location."""
+    return location_names(op.location)[0] if location_names(op.location) else op.name
+
+
+def location_names(location: ir.Location) -> list[str]:
+    """All names in a location, fused ones flattened, each once."""
+    found: dict[str, None] = {}
+    stack = [location.attr]
+    while stack:
+        attribute = stack.pop(0)
+        text = str(attribute)
+        if text.startswith('loc("') and "fused" not in text[:5]:
+            found[text[5 : text.index('"', 5)]] = None
+        elif text.startswith("loc(fused"):
+            inner = text[text.index("[") + 1 : text.rindex("]")]
+            for part in inner.split('"')[1::2]:
+                found[part] = None
+    return list(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Structured:
+    """A `linalg.generic`: its operation, iterators and indexing maps (inputs first, then outputs)."""
+
+    op: ir.Operation
+    iterators: tuple[str, ...]
+    maps: tuple[ir.AffineMap, ...]
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+
+    @staticmethod
+    def of(op: ir.Operation) -> Structured | None:
+        """The structured view of `op`; None when it is no `linalg.generic`."""
+        if op.name != "linalg.generic":
+            return None
+        sizes = list(op.attributes["operandSegmentSizes"])
+        count = sizes[0]
+        operands = list(op.operands)
+        iterators = tuple(str(i).split("<")[1].rstrip(">") for i in op.attributes["iterator_types"])
+        maps = tuple(m.value for m in op.attributes["indexing_maps"])
+        return Structured(op, iterators, maps, tuple(operands[:count]), tuple(operands[count:]))
+
+    @property
+    def body(self) -> ir.Block:
+        return self.op.regions[0].blocks[0]
+
+    @property
+    def output_map(self) -> ir.AffineMap:
+        return self.maps[len(self.inputs)]
+
+    @property
+    def is_elementwise(self) -> bool:
+        """All loops parallel, one output, written at the loops' own indices."""
+        return (
+            all(i == "parallel" for i in self.iterators)
+            and len(self.outputs) == 1
+            and is_identity(self.output_map)
+        )
+
+    @property
+    def reads_output(self) -> bool:
+        """Whether the body uses the old value of the output."""
+        return any(True for _ in self.body.arguments[len(self.inputs)].uses)
+
+    def loop_sizes(self) -> list[int]:
+        """Extent of each loop, from the operands' static shapes."""
+        sizes = [0] * len(self.iterators)
+        for affine_map, value in zip(self.maps, (*self.inputs, *self.outputs), strict=True):
+            for expression, size in zip(affine_map.results, shape_of(value), strict=True):
+                if isinstance(expression, ir.AffineDimExpr):
+                    sizes[expression.position] = size
+        return sizes
+
+    def copied_input(self) -> int | None:
+        """The input that the body merely copies to the output, if that is all it does."""
+        operations = list(self.body.operations)
+        if len(operations) != 1:
+            return None
+        value = operations[0].operands[0]
+        if not isinstance(value.owner, ir.Block) or value.owner != self.body:
+            return None
+        number = ir.BlockArgument(value).arg_number
+        return number if number < len(self.inputs) else None
+
+
+def is_identity(affine_map: ir.AffineMap) -> bool:
+    """Whether the map is (d0, d1, ...) -> (d0, d1, ...)."""
+    return affine_map.n_dims == len(affine_map.results) and all(
+        isinstance(e, ir.AffineDimExpr) and e.position == i
+        for i, e in enumerate(affine_map.results)
+    )
+
+
+def dims_in(expression: ir.AffineExpr) -> set[int]:
+    """Positions of the dimensions that occur in `expression`."""
+    if isinstance(expression, ir.AffineDimExpr):
+        return {expression.position}
+    if isinstance(expression, ir.AffineBinaryExpr):
+        return dims_in(expression.lhs) | dims_in(expression.rhs)
+    return set()
+
+
+def map_dims(affine_map: ir.AffineMap) -> set[int]:
+    """Positions of the dimensions that occur in a map."""
+    return set().union(*(dims_in(e) for e in affine_map.results)) if affine_map.results else set()
+
+
+def elements(value: ir.Value) -> int:
+    """Number of elements of a shaped value."""
+    return math.prod(shape_of(value))
+
+
+def is_multiply_add(op: Structured) -> bool:
+    """Whether the body is `out + a * b` of two float or integer inputs."""
+    operations = [o.operation for o in op.body.operations]
+    names = [o.name for o in operations]
+    if names not in (
+        ["arith.mulf", "arith.addf", "linalg.yield"],
+        ["arith.muli", "arith.addi", "linalg.yield"],
+    ):
+        return False
+    product, total = operations[0], operations[1]
+    accumulator = op.body.arguments[len(op.inputs)]
+    return (
+        len(op.inputs) == 2
+        and set(map(_argument_number, product.operands)) == {0, 1}
+        and accumulator in list(total.operands)
+        and product.results[0] in list(total.operands)
+    )
+
+
+def _argument_number(value: ir.Value) -> int:
+    return ir.BlockArgument(value).arg_number if isinstance(value.owner, ir.Block) else -1
