@@ -48,12 +48,10 @@ def build(
     threads: int | None = None,
     shapes: Shapes | None = None,
     options: CompileOptions | Mapping[str, object] | None = None,
-    *,
-    entry: str = ENTRY,
 ) -> Artifact:
     """Compile `model` into an artifact without loading its code, for any target.
 
-    Arguments and errors as for `compile`; `entry` names the compiling function, `module:function`.
+    Arguments and errors as for `compile`.
     """
     settings = make_options(options)
     if threads is not None and threads < 1:
@@ -67,7 +65,7 @@ def build(
             cache.compiler_digest(),
             source.digest,
             repr(machine),
-            json.dumps([count, sizes, settings.result_key(), entry], sort_keys=True),
+            json.dumps([count, sizes, settings.result_key(), ENTRY], sort_keys=True),
         )
         name = f"{key}.stepwell"
         use_cache = settings.use_cache and settings.dump_phases_to is None
@@ -86,7 +84,7 @@ def build(
                 "dump_phases_to": _absolute(settings.dump_phases_to),
             },
             memory_limit_mb=settings.memory_limit_mb or _memory_limit_mb(source),
-            entry=entry,
+            entry=ENTRY,
         )
         with progress_lines(settings.progress) as progress:
             run_worker(request, folder, progress)

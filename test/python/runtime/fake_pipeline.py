@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from conftest import WEIGHT, manifest
+from handmade import WEIGHT, manifest
 from stepwell import artifact
 from stepwell.errors import LoweringError, Unsupported, UnsupportedError
 from stepwell.options import CompileOptions

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import stepwell
-from conftest import WEIGHT, manifest
+from handmade import WEIGHT, manifest
 from stepwell import artifact
 from stepwell.artifact import TensorSpec
 

@@ -6,74 +6,53 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 import stepwell
-from conftest import WEIGHT
+from handmade import WEIGHT
 from stepwell import cache, compiler, sources
 from stepwell.artifact import Artifact
 from stepwell.options import make_options
 
-HERE = Path(__file__).parent
-ENTRY = "fake_pipeline:compile_to_artifact"
-Build = Callable[..., Artifact]
+
+def build(behaviour: str, **arguments: object) -> Artifact:
+    """Compile a model that makes fake_pipeline.py behave in some way."""
+    return compiler.build(f"// {behaviour}\nmodule {{}}\n", **arguments)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.fixture
-def build(
-    tmp_path: Path, add_weight_code: bytes, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Build, Path]:
-    """`build(behaviour)` compiles with fake_pipeline.py; and the folder of the cache."""
-    code = tmp_path / "code.so"
-    code.write_bytes(add_weight_code)
-    monkeypatch.setenv("STEPWELL_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("STEPWELL_TEST_CODE", str(code))
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
-    cache.root.cache_clear()
-
-    def run(behaviour: str, **arguments: object) -> Artifact:
-        model = f"// {behaviour}\nmodule {{}}\n"
-        return compiler.build(model, entry=ENTRY, **arguments)  # pyright: ignore[reportArgumentType]
-
-    yield run, tmp_path / "cache" / cache.VERSION
-    cache.root.cache_clear()
-
-
-def test_second_compilation_comes_from_the_cache(build: tuple[Build, Path], tmp_path: Path) -> None:
-    compile_model, _ = build
+def test_second_compilation_comes_from_the_cache(fake_compiler: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     for _ in range(2):
-        exe = stepwell.Executable(compile_model(f"count {log}"))
+        exe = stepwell.Executable(build(f"count {log}"))
         x = np.ones((16, 8), np.float32)
         np.testing.assert_array_equal(exe(x)[0], np.maximum(x + WEIGHT, 0))
     assert log.read_text() == "compiled\n"
-    compile_model(f"count {log}", options={"opt_level": 1})
-    compile_model(f"count {log}", threads=7)
-    compile_model(f"count {log}", options={"use_cache": False})
+    build(f"count {log}", options={"opt_level": 1})
+    build(f"count {log}", threads=7)
+    build(f"count {log}", options={"use_cache": False})
     assert log.read_text() == "compiled\n" * 4
 
 
-def test_damaged_cache_entry_is_compiled_again(build: tuple[Build, Path], tmp_path: Path) -> None:
-    compile_model, folder = build
+def test_damaged_cache_entry_is_compiled_again(fake_compiler: Path, tmp_path: Path) -> None:
+    folder = fake_compiler
     log = tmp_path / "log"
-    compile_model(f"count {log}")
+    build(f"count {log}")
     (entry,) = (folder / "artifacts").iterdir()
     entry.write_bytes(entry.read_bytes()[:-1])
-    compile_model(f"count {log}")
+    build(f"count {log}")
     assert log.read_text() == "compiled\n" * 2
     assert not list((folder / "work").iterdir())
 
 
-def test_errors_keep_their_class_and_sentence(build: tuple[Build, Path]) -> None:
-    compile_model, folder = build
+def test_errors_keep_their_class_and_sentence(fake_compiler: Path) -> None:
+    folder = fake_compiler
     with pytest.raises(stepwell.LoweringError, match=r"^MatMul_3: too large$"):
-        compile_model("lowering-error MatMul_3: too large")
+        build("lowering-error MatMul_3: too large")
     with pytest.raises(stepwell.UnsupportedError, match="2 nodes are not supported") as caught:
-        compile_model("unsupported")
+        build("unsupported")
     assert caught.value.findings[0].operator == "Einsum"
     assert not list((folder / "work").iterdir())
     assert not (folder / "crashes").exists()
@@ -85,12 +64,12 @@ def crash_folder(error: stepwell.CompilerCrash, folder: Path) -> Path:
     return crash
 
 
-def test_segfault_becomes_a_crash_with_a_reproducer(build: tuple[Build, Path]) -> None:
-    compile_model, folder = build
+def test_segfault_becomes_a_crash_with_a_reproducer(fake_compiler: Path) -> None:
+    folder = fake_compiler
     with pytest.raises(
         stepwell.CompilerCrash, match="was ended by SIGSEGV, in step second-step"
     ) as caught:
-        compile_model("segfault")
+        build("segfault")
     crash = crash_folder(caught.value, folder)
     assert (crash / "model.mlir").read_text().startswith("// segfault")
     assert (crash / "phases" / "first-step.mlir").exists()
@@ -100,28 +79,28 @@ def test_segfault_becomes_a_crash_with_a_reproducer(build: tuple[Build, Path]) -
     assert again.returncode == -signal.SIGSEGV
 
 
-def test_bug_becomes_a_crash(build: tuple[Build, Path]) -> None:
-    compile_model, folder = build
+def test_bug_becomes_a_crash(fake_compiler: Path) -> None:
+    folder = fake_compiler
     with pytest.raises(stepwell.CompilerCrash, match="failed with TypeError: no such thing") as e:
-        compile_model("bug no such thing")
+        build("bug no such thing")
     assert "Traceback" in (crash_folder(e.value, folder) / "log.txt").read_text()
 
 
-def test_memory_limit(build: tuple[Build, Path]) -> None:
-    compile_model, _ = build
+def test_memory_limit(fake_compiler: Path) -> None:
     with pytest.raises(stepwell.CompilerCrash, match=r"ran out of memory .its limit is 2000 MB"):
-        compile_model(f"allocate {4 << 30}", options={"memory_limit_mb": 2000})
+        build(f"allocate {4 << 30}", options={"memory_limit_mb": 2000})
 
 
 INTERRUPTED = """
 import sys
 from stepwell import compiler
-compiler.build(sys.argv[1], entry="fake_pipeline:compile_to_artifact")
+compiler.ENTRY = "fake_pipeline:compile_to_artifact"
+compiler.build(sys.argv[1])
 """
 
 
-def test_interrupt_kills_the_worker(build: tuple[Build, Path], tmp_path: Path) -> None:
-    _, folder = build
+def test_interrupt_kills_the_worker(fake_compiler: Path, tmp_path: Path) -> None:
+    folder = fake_compiler
     pid_file = tmp_path / "pid"
     os.mkfifo(pid_file)
     model = f"// wait {pid_file}\nmodule {{}}\n"

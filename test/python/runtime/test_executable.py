@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import stepwell
-from conftest import ADD_WEIGHT, COPY, WEIGHT, manifest
+from handmade import ADD_WEIGHT, COPY, WEIGHT, manifest
 from stepwell import artifact
 from stepwell.artifact import TensorSpec
 
