@@ -202,19 +202,21 @@ def rebuild(
     op: ir.Operation,
     operands: Sequence[ir.Value],
     shape: Sequence[int],
-    attributes: Mapping[str, ir.Attribute] | None = None,
+    attributes: Mapping[str, ir.Attribute | None] | None = None,
 ) -> ir.Value:
-    """A copy of one-result `op` with other operands, another result shape and other attributes.
+    """A copy of one-result `op` with other operands, another result shape and other attributes
+    (None removes one).
 
     It gets the current location, which a clone of the bindings could not.
     """
     names = [entry if isinstance(entry, str) else entry.name for entry in op.attributes]
+    merged = {name: op.attributes[name] for name in names} | dict(attributes or {})
     element = hlo.element_type(op.results[0])
     copy = ir.Operation.create(
         op.name,
         [ir.RankedTensorType.get(list(shape), element)],
         list(operands),
-        {name: op.attributes[name] for name in names} | dict(attributes or {}),
+        {name: attribute for name, attribute in merged.items() if attribute is not None},
         regions=len(op.regions),
     )
     if len(op.regions):

@@ -73,7 +73,8 @@ def _combined(
     """A constant of the type of `value`: `function` of `arrays` in double precision."""
     parts = compact(*arrays)
     result = function(*(part.astype(np.float64) for part in parts)).astype(hlo.dtype(value))
-    return broadcast_constant(result, hlo.shape(value), weights, "channel")
+    # The count keeps names apart at once: there are thousands of these in a large network.
+    return broadcast_constant(result, hlo.shape(value), weights, f"channel_{len(weights)}")
 
 
 def _grows(*arrays: np.ndarray) -> bool:

@@ -12,8 +12,8 @@ becomes
 
 An op whose operands are all transposed alike, or cost nothing to transpose (constants, broadcasts),
 works on what was there before, and one transpose follows it. Transposes only ever move down, so the
-rewriting ends. Before a product with constant weights a flattened NCHW tensor stays NHWC, and the
-rows of the weights move instead.
+rewriting ends; those into NHWC do not move but wait for others to arrive. Before a product with
+constant weights a flattened NCHW tensor stays NHWC, and the rows of the weights move instead.
 """
 
 from __future__ import annotations
@@ -55,9 +55,20 @@ RULES.on("reshape", "transpose")(simplify_algebra.identity_shape)
 
 
 def _transposed(value: ir.Value) -> tuple[ir.Value, list[int]] | None:
-    """The operand and the permutation of the transpose that makes `value`."""
+    """The operand and the permutation of the transpose that makes `value`, if it should move.
+
+    A transpose into NHWC stays where choose-layout has put it: just before its convolution.
+    """
     op = producer(value, "transpose")
-    return (op.operands[0], integers(op, "permutation")) if op else None
+    if op is None:
+        return None
+    source, permutation = op.operands[0], integers(op, "permutation")
+    rank = len(permutation)
+    into_nhwc = permutation == [0, *range(2, rank), 1]
+    # In rank 3, into and out of NHWC are the same permutation; an input is in NCHW.
+    if into_nhwc and (rank > 3 or not isinstance(source, ir.OpResult)):
+        return None
+    return source, permutation
 
 
 def _is_free(value: ir.Value) -> bool:
@@ -94,19 +105,30 @@ def of_broadcast(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     return _moved(operand, integers(op, "permutation"))
 
 
-def _common(values: Sequence[ir.Value]) -> list[int] | None:
-    """The permutation that can be taken off `values`: some have it, the others are free.
+def _common(op: ir.Operation) -> list[int] | None:
+    """The permutation that can be taken off the operands: some have it, the others are free.
 
-    Operands that would need a transpose of their own are allowed where more lose theirs.
+    Operands that would need a transpose of their own are allowed where more are saved.
     """
+    values = list(op.operands)
     found = [(value, known[1]) for value in values if (known := _transposed(value))]
     if not found:
         return None
     permutation = found[0][1]
     with_it = {value for value, other in found if other == permutation}
     costly = [value for value in values if value not in with_it and not _is_free(value)]
-    gained = sum(has_one_use(value) for value in with_it)
+    gained = sum(has_one_use(value) for value in with_it) + _is_undone(op.results[0], permutation)
     return permutation if not costly or gained > len(costly) else None
+
+
+def _is_undone(value: ir.Value, permutation: Sequence[int]) -> bool:
+    """Whether all uses of `value` are transposes that would undo `permutation`."""
+    back = inverse(permutation)
+    users = [use.owner.operation for use in value.uses]
+    return all(
+        user.name == "stablehlo.transpose" and integers(user, "permutation") == back
+        for user in users
+    )
 
 
 def _taken_off(value: ir.Value, permutation: Sequence[int]) -> ir.Value:
@@ -130,7 +152,7 @@ def _before(values: Sequence[int], permutation: Sequence[int]) -> list[int]:
 @RULES.on(*sorted(ELEMENTWISE), "concatenate")
 def through_elementwise(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """Elementwise ops and concatenations."""
-    permutation = _common(list(op.operands))
+    permutation = _common(op)
     if permutation is None:
         return None
     attributes = {}

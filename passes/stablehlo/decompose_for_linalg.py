@@ -1,0 +1,255 @@
+"""decompose-for-linalg: ops that the linalg level has no good form for, in terms of others.
+
+    %y = stablehlo.convolution(%x, %w) ... lhs_dilate = [2, 2]  // 2x2 kernel: tensor<1x4x4x8xf32>
+
+becomes, for this transposed convolution of stride 2, one convolution at the input's resolution with
+four times the channels, whose result is spread out over the pixels:
+
+    %p = stablehlo.convolution(%x, %w') ...                     // 1x1 kernel: tensor<1x4x4x32xf32>
+    %s = stablehlo.reshape %p                                   // tensor<1x4x4x2x2x8xf32>
+    %t = stablehlo.transpose %s, dims = [0, 1, 3, 2, 4, 5]
+    %y = stablehlo.reshape %t                                   // tensor<1x8x8x8xf32>
+
+- A grouped convolution that is not depthwise becomes one convolution a group.
+- A dot_general with several contracting dimensions gets one; its batch dimensions come first.
+- A sum of booleans is their disjunction, as the specification says (arith.addi would be xor).
+
+Convolutions taken apart are first put into NHWC, as choose-layout does. fold-constants comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from stepwell.dialects import stablehlo as hlo
+from stepwell.mlir import ir
+from stepwell.mlir import stablehlo as bindings
+from stepwell.passes.base import Pass, State
+from stepwell.passes.stablehlo import choose_layout
+from stepwell.passes.stablehlo._rules import Rules
+from stepwell.passes.stablehlo._values import (
+    i64_pairs,
+    integer,
+    optional_integers,
+    padding,
+    rebuild,
+)
+from stepwell.weights import WeightTable
+
+RULES = Rules()
+
+
+@RULES.on("add")
+def sum_of_booleans(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """add of i1 is or."""
+    kind = hlo.element_type(op.results[0])
+    if not isinstance(kind, ir.IntegerType) or kind.width != 1:
+        return None
+    return hlo.or_(*op.operands)
+
+
+# --- Convolutions --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Window:
+    """One spatial dimension of a transposed convolution: see `transposed_convolution`."""
+
+    size: int
+    kernel: int
+    stride: int
+    low: int
+    result: int
+
+    @property
+    def kernel_low(self) -> int:
+        """Zeros before the kernel, so that its taps fall into whole groups of `stride`."""
+        return self.stride - 1 - self.low % self.stride
+
+    @property
+    def taps(self) -> int:
+        """Taps of the convolution at input resolution."""
+        return -(-(self.kernel + self.kernel_low) // self.stride)
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """Padding of the convolution at input resolution; at least `result` pixels come out."""
+        low = self.low // self.stride
+        outputs = -(-self.result // self.stride)
+        return low, max(0, outputs - self.size - low + self.taps - 1)
+
+    @property
+    def outputs(self) -> int:
+        """Pixels of the convolution at input resolution."""
+        return self.size + sum(self.padding) - self.taps + 1
+
+
+@RULES.on("convolution")
+def transposed_convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A convolution with input dilation s at the input's resolution (sub-pixel convolution).
+
+    y[s*h + r] = sum over t of dilated(x)[s*h + r + t - low] * w[t], where only the taps
+    t = s*j + low % s - r meet an element of x. So phase r of all pixels is one convolution with
+    every s-th tap of w, and the s phases are channels of one (Shi et al. 2016, arXiv:1609.05158).
+    """
+    rank = len(hlo.shape(op.results[0])) - 2
+    strides = optional_integers(op, "lhs_dilation", rank, 1)
+    if strides == [1] * rank:
+        return None
+    canonical = choose_layout.convolution(op, weights)
+    if canonical is not None:
+        return canonical
+    lhs, rhs = op.operands
+    pads = padding(op, rank)
+    moved = optional_integers(op, "window_strides", rank, 1) + optional_integers(
+        op, "rhs_dilation", rank, 1
+    )
+    groups = integer(op, "feature_group_count") * integer(op, "batch_group_count")
+    if set(moved) != {1} or groups != 1 or min(low for low, _ in pads) < 0 or _reverses(op):
+        return _with_explicit_dilation(op, strides, pads)
+    inputs, kernel, result = hlo.shape(lhs), hlo.shape(rhs), hlo.shape(op.results[0])
+    windows = [
+        _Window(inputs[1 + d], kernel[d], strides[d], pads[d][0], result[1 + d])
+        for d in range(rank)
+    ]
+    phases = rebuild(
+        op,
+        [lhs, _phase_kernel(rhs, windows)],
+        [inputs[0], *(w.outputs for w in windows), kernel[-1] * prod(strides)],
+        {"lhs_dilation": None, "padding": i64_pairs([w.padding for w in windows])},
+    )
+    spread = _spread_phases(phases, windows, kernel[-1])
+    return hlo.slice(spread, [0] * (rank + 2), result)
+
+
+def _phase_kernel(kernel: ir.Value, windows: Sequence[_Window]) -> ir.Value:
+    """[k.., I, O] as [taps.., I, phases * O]."""
+    rank = len(windows)
+    features = list(hlo.shape(kernel)[rank:])
+    zero = hlo.full(0, [], hlo.dtype(kernel))
+    low = [w.kernel_low for w in windows]
+    high = [w.taps * w.stride - w.kernel - w.kernel_low for w in windows]
+    padded = hlo.pad(kernel, zero, [*low, 0, 0], [*high, 0, 0])
+    split = hlo.reshape(padded, [n for w in windows for n in (w.taps, w.stride)] + features)
+    phase_dimensions = range(1, 2 * rank, 2)
+    flipped = hlo.reverse(split, phase_dimensions)
+    order = [*range(0, 2 * rank, 2), 2 * rank, *phase_dimensions, 2 * rank + 1]
+    phases = prod(w.stride for w in windows)
+    shape = [*(w.taps for w in windows), features[0], phases * features[1]]
+    return hlo.reshape(hlo.transpose(flipped, order), shape)
+
+
+def _spread_phases(value: ir.Value, windows: Sequence[_Window], features: int) -> ir.Value:
+    """[N, h.., phases * O] as [N, h * stride.., O]."""
+    rank, batch = len(windows), hlo.shape(value)[0]
+    split = [batch, *(w.outputs for w in windows), *(w.stride for w in windows), features]
+    order = [0, *(d for i in range(rank) for d in (1 + i, 1 + rank + i)), 2 * rank + 1]
+    pixels = hlo.transpose(hlo.reshape(value, split), order)
+    return hlo.reshape(pixels, [batch, *(w.outputs * w.stride for w in windows), features])
+
+
+def _reverses(op: ir.Operation) -> bool:
+    """Whether the convolution reads its kernel backwards in some dimension."""
+    if "window_reversal" not in op.attributes:
+        return False
+    return "true" in str(op.attributes["window_reversal"])
+
+
+def _with_explicit_dilation(
+    op: ir.Operation, strides: Sequence[int], pads: Sequence[tuple[int, int]]
+) -> ir.Value:
+    """The same convolution of an input with zeros between its elements."""
+    lhs, rhs = op.operands
+    zero = hlo.full(0, [], hlo.dtype(lhs))
+    low, high = [0, *(p[0] for p in pads), 0], [0, *(p[1] for p in pads), 0]
+    dilated = hlo.pad(lhs, zero, low, high, [0, *(s - 1 for s in strides), 0])
+    rank = len(strides)
+    plain = {"lhs_dilation": None, "padding": i64_pairs([(0, 0)] * rank)}
+    return rebuild(op, [dilated, rhs], hlo.shape(op.results[0]), plain)
+
+
+@RULES.on("convolution")
+def grouped_convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """One convolution a group, unless each group has one input channel (depthwise)."""
+    groups = integer(op, "feature_group_count")
+    numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    if groups == 1 or hlo.shape(op.operands[1])[numbers.kernel_input_feature_dimension] == 1:
+        return None
+    canonical = choose_layout.convolution(op, weights)
+    if canonical is not None:
+        return canonical
+    lhs, rhs = op.operands
+    *outer, features = hlo.shape(op.results[0])
+    one = {"feature_group_count": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1)}
+    parts = [
+        rebuild(
+            op,
+            [_channels(lhs, group, groups), _channels(rhs, group, groups)],
+            [*outer, features // groups],
+            one,
+        )
+        for group in range(groups)
+    ]
+    return hlo.concatenate(parts, len(outer))
+
+
+def _channels(value: ir.Value, group: int, groups: int) -> ir.Value:
+    """Part `group` of `groups` along the last dimension."""
+    *outer, last = hlo.shape(value)
+    count, zeros = last // groups, [0] * len(outer)
+    return hlo.slice(value, [*zeros, group * count], [*outer, (group + 1) * count])
+
+
+# --- Products ------------------------------------------------------------------------------------
+
+
+@RULES.on("dot_general")
+def canonical_dot(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Batch dimensions first and in order, and one contracting dimension."""
+    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    batch = (list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions))
+    summed = (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions))
+    leading = list(range(len(batch[0])))
+    if len(summed[0]) <= 1 and batch[0] == leading and batch[1] == leading:
+        return None
+    operands, dimensions = [], []
+    for value, first, last in zip(op.operands, batch, summed, strict=True):
+        canonical, dimension = _one_contraction(value, first, last)
+        operands.append(canonical)
+        dimensions.append([] if dimension is None else [dimension])
+    attribute = bindings.DotDimensionNumbers.get(leading, leading, *dimensions)
+    shape = hlo.shape(op.results[0])
+    return rebuild(op, operands, shape, {"dot_dimension_numbers": attribute})
+
+
+def _one_contraction(
+    value: ir.Value, batch: list[int], summed: list[int]
+) -> tuple[ir.Value, int | None]:
+    """`value` as [batch.., free.., K] or [batch.., K, free..], and where K stands; without a
+    transpose where one of the two orders is there already."""
+    shape = hlo.shape(value)
+    free = [d for d in range(len(shape)) if d not in (*batch, *summed)]
+    identity = list(range(len(shape)))
+    before = [*batch, *summed, *free] == identity and bool(free)
+    order = identity if before else [*batch, *free, *summed]
+    sizes, total = [shape[d] for d in batch], prod(shape[d] for d in summed)
+    free_sizes = [shape[d] for d in free]
+    merged = [total] if summed else []
+    new_shape = [*sizes, *merged, *free_sizes] if before else [*sizes, *free_sizes, *merged]
+    position = len(sizes) if before else len(sizes) + len(free)
+    moved = hlo.reshape(hlo.transpose(value, order), new_shape)
+    return moved, position if summed else None
+
+
+@dataclass(frozen=True)
+class DecomposeForLinalg(Pass):
+    """Write ops that the linalg level has no good form for in terms of others."""
+
+    name: ClassVar[str] = "decompose-for-linalg"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        """Apply the rules until none matches."""
+        RULES.apply(op, state.weights)

@@ -1,0 +1,63 @@
+"""legalize-chlo: CHLO ops in terms of StableHLO, except those that have a kernel of their own.
+
+    %y = chlo.erf %x : tensor<4xf32> -> tensor<4xf32>          // stays
+    %z = chlo.sinh %x : tensor<4xf32> -> tensor<4xf32>         // becomes exponentials
+
+The expansion is upstream's `chlo-legalize-to-stablehlo`, which knows no exceptions: the ops of
+`kept` are custom calls while it runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.mlir import ir, run_upstream
+from stepwell.passes.base import Pass, State
+
+
+@dataclass(frozen=True)
+class LegalizeChlo(Pass):
+    """Write CHLO ops in terms of StableHLO, except those that have a kernel of their own."""
+
+    name: ClassVar[str] = "legalize-chlo"
+
+    kept: tuple[str, ...] = ("chlo.erf",)
+    """Full names of the ops that stay."""
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        """Expand everything inside `op`."""
+        found = _found(op, "chlo.")
+        if all(child.name in self.kept for child in found):
+            return
+        for child in found:
+            if child.name in self.kept:
+                target = ir.StringAttr.get(child.name)
+                _replace(child, "stablehlo.custom_call", {"call_target_name": target})
+        nested = "chlo-legalize-to-stablehlo"
+        run_upstream(op, nested if op.name == "func.func" else f"func.func({nested})")
+        for child in _found(op, "stablehlo.custom_call"):
+            target = ir.StringAttr(child.attributes["call_target_name"]).value
+            if target in self.kept:
+                _replace(child, target, {})
+
+
+def _found(op: ir.Operation, prefix: str) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def visit(child: ir.Operation) -> ir.WalkResult:
+        if child.name.startswith(prefix):
+            found.append(child)
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit)
+    return found
+
+
+def _replace(op: ir.Operation, name: str, attributes: dict[str, ir.Attribute]) -> None:
+    with ir.InsertionPoint(op), op.location:
+        types = [result.type for result in op.results]
+        other = ir.Operation.create(name, types, list(op.operands), attributes)
+    for old, new in zip(op.results, other.results, strict=True):
+        old.replace_all_uses_with(new)
+    op.erase()
