@@ -82,7 +82,7 @@ def _rename_main(module: ir.Module, source: str) -> ir.Operation:
     """The one public function, called main from here on; all others become private."""
     functions = [op for op in module.body.operations if op.operation.name == "func.func"]
     names = {ir.StringAttr(op.attributes["sym_name"]).value: op for op in functions}
-    public = [name for name, op in names.items() if "sym_visibility" not in op.attributes]
+    public = [name for name, op in names.items() if _is_public(op)]
     entry = "main" if "main" in names else public[0] if len(public) == 1 else None
     if entry is None:
         listed = ", ".join(public) or "none"
@@ -95,6 +95,12 @@ def _rename_main(module: ir.Module, source: str) -> ir.Operation:
     if "sym_visibility" in main.attributes:
         del main.attributes["sym_visibility"]
     return main
+
+
+def _is_public(function: ir.OpView) -> bool:
+    if "sym_visibility" not in function.attributes:
+        return True
+    return ir.StringAttr(function.attributes["sym_visibility"]).value == "public"
 
 
 def _drop_attributes(module: ir.Module, main: ir.Operation) -> None:

@@ -1,0 +1,157 @@
+"""Every kind of bad input gets one clear sentence, and never a traceback of another library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from stepwell.errors import ModelError, UnsupportedError
+from stepwell.frontends import load
+
+
+def _model(
+    nodes: list[onnx.NodeProto],
+    shape: list[int | str] | None = None,
+    initializers: list[onnx.TensorProto] | None = None,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape or [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        initializers or [],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def _with_weights() -> onnx.ModelProto:
+    weights = numpy_helper.from_array(np.ones((3, 4096), np.float32), "w")
+    return _model([helper.make_node("MatMul", ["x", "w"], ["y"])], initializers=[weights])
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"there is no model file .*nothing\.onnx"):
+        load(tmp_path / "nothing.onnx")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"hello, world\n", b"\x00" * 64, b"PK\x03\x04 a zip file"]
+)
+def test_not_a_model(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"model\.onnx is (empty|not an ONNX model)"):
+        load(path)
+
+
+@pytest.mark.parametrize("keep", [0.1, 0.5, 0.99])
+def test_truncated_file(tmp_path: Path, keep: float) -> None:
+    data = _with_weights().SerializeToString()
+    path = tmp_path / "model.onnx"
+    path.write_bytes(data[: int(len(data) * keep)])
+    with pytest.raises(ModelError, match="not an ONNX model"):
+        load(path)
+
+
+def test_missing_external_data(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(_with_weights(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(ModelError, match=r'data of "w" should be in .*w\.bin'):
+        load(path)
+
+
+def test_external_data_outside_the_folder() -> None:
+    model = _with_weights()
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../../etc/passwd")
+    with pytest.raises(ModelError, match="outside the model's folder"):
+        load(model)
+
+
+def test_short_initializer() -> None:
+    model = _with_weights()
+    model.graph.initializer[0].raw_data = b"\x00" * 12
+    with pytest.raises(ModelError, match=r'"w" of shape \[3, 4096\]'):
+        load(model)
+
+
+def test_open_dimension_names_the_input() -> None:
+    model = _model([helper.make_node("Relu", ["x"], ["y"])], ["batch", 3])
+    with pytest.raises(ModelError, match=r'input "x" has open dimensions \[batch, 3\].*shapes='):
+        load(model)
+    assert load(model, shapes={"x": (7, 3)}).outputs[0].shape == (7, 3)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 1), (2, 4)])
+def test_shape_that_does_not_fit(shape: tuple[int, ...]) -> None:
+    model = _model([helper.make_node("Relu", ["x"], ["y"])])
+    with pytest.raises(ModelError, match=r'input "x" is declared \[2, 3\]'):
+        load(model, shapes={"x": shape})
+
+
+def test_unknown_input_in_shapes() -> None:
+    model = _model([helper.make_node("Relu", ["x"], ["y"])])
+    with pytest.raises(ModelError, match=r'shapes= names "z".*inputs: x'):
+        load(model, shapes={"z": (1,)})
+
+
+def test_cycle() -> None:
+    nodes = [helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
+    with pytest.raises(ModelError, match=r'reads "b" before any node computes it'):
+        load(_model([*nodes, helper.make_node("Relu", ["b"], ["y"])]))
+
+
+def test_undefined_output() -> None:
+    with pytest.raises(ModelError, match='output "y" is computed by no node'):
+        load(_model([helper.make_node("Relu", ["x"], ["z"])]))
+
+
+def test_all_unsupported_nodes_are_listed() -> None:
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["a"], name="first"),
+        helper.make_node("Relu", ["x"], ["b"]),
+        helper.make_node("Frobnicate", ["b"], ["c"], name="second", domain="com.example"),
+        helper.make_node("Unique", ["c"], ["d"], name="third"),
+        helper.make_node("Relu", ["d"], ["y"]),
+    ]
+    with pytest.raises(UnsupportedError, match="3 nodes are not supported") as caught:
+        load(_model(nodes))
+    assert [finding.node for finding in caught.value.findings] == ["first", "second", "third"]
+    assert "com.example" in str(caught.value)
+
+
+def test_shapes_that_do_not_multiply() -> None:
+    weights = numpy_helper.from_array(np.ones((4, 5), np.float32), "w")
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="product")
+    with pytest.raises(UnsupportedError, match=r"product: .*\[2, 3\] and \[4, 5\] do not multiply"):
+        load(_model([node], initializers=[weights]))
+
+
+def test_wrong_rank() -> None:
+    weights = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="convolution")
+    with pytest.raises(UnsupportedError, match=r"convolution: .*does not fit the input \[2, 3\]"):
+        load(_model([node], initializers=[weights]))
+
+
+def test_string_input() -> None:
+    model = _model([helper.make_node("Identity", ["x"], ["y"])])
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
+    with pytest.raises(ModelError, match='input "x" has element type STRING'):
+        load(model)
+
+
+def test_bad_stablehlo_text() -> None:
+    with pytest.raises(ModelError, match="StableHLO text is not StableHLO"):
+        load("module { func.func @main( }")
+
+
+def test_not_a_model_at_all() -> None:
+    with pytest.raises(ModelError, match="int is not a model"):
+        load(3)
