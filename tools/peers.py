@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+
 from stepwell.errors import UsageError
 
 Arrays = dict[str, np.ndarray]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
+
 from stepwell.tools.commands import common
 from stepwell.tools.stepwell import run_command
 

@@ -21,6 +21,7 @@ VERSION = "v1"
 DEFAULT_LIMIT_BYTES = 8 << 30
 _STALE_SECONDS = 24 * 3600
 _READ_BYTES = 4 << 20
+_evicted: set[str] = set()
 
 
 @functools.cache
@@ -63,7 +64,9 @@ def enter(kind: str, name: str, file: Path) -> Path:
     """Move `file` (from the same file system, `work_folder` for instance) into the cache."""
     path = folder(kind) / name
     os.replace(file, path)
-    evict(kind)
+    if kind not in _evicted:  # once a process is often enough
+        _evicted.add(kind)
+        evict(kind)
     return path
 
 

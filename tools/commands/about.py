@@ -7,6 +7,7 @@ import json
 import platform
 
 import click
+
 import stepwell
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+
 from stepwell import artifact
 from stepwell.artifact import KernelInfo
 from stepwell.errors import UsageError

@@ -6,6 +6,7 @@ import dataclasses
 import json
 
 import click
+
 from stepwell.tools.commands import common
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+
 from stepwell import artifact
 from stepwell.compiler import compile
 from stepwell.errors import UsageError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+
 from stepwell import compiler
 from stepwell.artifact import Artifact
 from stepwell.errors import UsageError

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import click
+
 from stepwell.tools.commands import common
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import click
+
 from stepwell import artifact
 from stepwell.artifact import Artifact
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+
 from stepwell.artifact import TensorSpec
 from stepwell.errors import InputError, UsageError
 from stepwell.options import CompileOptions

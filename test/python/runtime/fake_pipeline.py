@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from handmade import WEIGHT, manifest
+
 from stepwell import artifact
 from stepwell.errors import LoweringError, Unsupported, UnsupportedError
 from stepwell.options import CompileOptions

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from stepwell import artifact, cache, compiler
 from stepwell.artifact import KernelInfo, Manifest, TensorSpec
 

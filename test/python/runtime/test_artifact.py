@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import stepwell
 from handmade import WEIGHT, manifest
+
+import stepwell
 from stepwell import artifact
 from stepwell.artifact import TensorSpec
 

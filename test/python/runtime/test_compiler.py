@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import stepwell
 from handmade import WEIGHT
+
+import stepwell
 from stepwell import cache, compiler, sources
 from stepwell.artifact import Artifact
 from stepwell.options import make_options

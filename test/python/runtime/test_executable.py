@@ -9,8 +9,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-import stepwell
 from handmade import ADD_WEIGHT, COPY, WEIGHT, manifest
+
+import stepwell
 from stepwell import artifact
 from stepwell.artifact import TensorSpec
 
