@@ -134,6 +134,7 @@ def test_failures_to_compile(
     assert not output.exists()
 
 
+@pytest.mark.usefixtures("fake_compiler")
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
