@@ -1,0 +1,69 @@
+// RUN: stepwell-opt %s --pass-pipeline='builtin.module(decompose-for-linalg)' | filecheck %s
+
+// CHECK-LABEL: func.func @booleans
+// CHECK-NEXT: stablehlo.or %arg0, %arg1
+func.func @booleans(%x: tensor<4xi1>, %y: tensor<4xi1>) -> tensor<4xi1> {
+  %z = stablehlo.add %x, %y : tensor<4xi1>
+  return %z : tensor<4xi1>
+}
+
+// A transposed convolution whose windows do not overlap: a product, and pixels spread out.
+// CHECK-LABEL: func.func @transposed
+// CHECK: %[[P:.*]] = stablehlo.convolution(%arg0, %{{.*}}) {{.*}} : (tensor<1x4x4x3xf32>, tensor<1x1x3x8xf32>) -> tensor<1x4x4x8xf32>
+// CHECK: %[[S:.*]] = stablehlo.reshape %[[P]] : (tensor<1x4x4x8xf32>) -> tensor<1x4x4x2x2x2xf32>
+// CHECK: %[[T:.*]] = stablehlo.transpose %[[S]], dims = [0, 1, 3, 2, 4, 5]
+// CHECK: stablehlo.reshape %[[T]] : (tensor<1x4x2x4x2x2xf32>) -> tensor<1x8x8x2xf32>
+func.func @transposed(%x: tensor<1x4x4x3xf32>, %w: tensor<2x2x3x2xf32>) -> tensor<1x8x8x2xf32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+       window = {pad = [[1, 1], [1, 1]], lhs_dilate = [2, 2]}
+       {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x4x4x3xf32>, tensor<2x2x3x2xf32>) -> tensor<1x8x8x2xf32>
+  return %y : tensor<1x8x8x2xf32>
+}
+
+// With strides as well, zeros are put between the elements.
+// CHECK-LABEL: func.func @dilated
+// CHECK: stablehlo.pad %arg0, %{{.*}}, low = [0, 1, 0], high = [0, 1, 0], interior = [0, 1, 0]
+// CHECK-NOT: lhs_dilate
+// CHECK: return
+func.func @dilated(%x: tensor<1x4x3xf32>, %w: tensor<3x3x2xf32>) -> tensor<1x4x2xf32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+       window = {stride = [2], pad = [[1, 1]], lhs_dilate = [2]}
+       {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x4x3xf32>, tensor<3x3x2xf32>) -> tensor<1x4x2xf32>
+  return %y : tensor<1x4x2xf32>
+}
+
+// CHECK-LABEL: func.func @grouped
+// CHECK-COUNT-2: stablehlo.convolution({{.*}} feature_group_count = 1
+// CHECK: stablehlo.concatenate {{.*}}, dim = 2
+func.func @grouped(%x: tensor<1x4x6xf32>, %w: tensor<1x3x8xf32>) -> tensor<1x4x8xf32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+       window = {} {batch_group_count = 1 : i64, feature_group_count = 2 : i64}
+       : (tensor<1x4x6xf32>, tensor<1x3x8xf32>) -> tensor<1x4x8xf32>
+  return %y : tensor<1x4x8xf32>
+}
+
+// CHECK-LABEL: func.func @dot
+// CHECK-DAG: %[[X:.*]] = stablehlo.reshape %arg0 : (tensor<3x4x5xf32>) -> tensor<3x20xf32>
+// CHECK-DAG: %[[Y:.*]] = stablehlo.reshape %arg1 : (tensor<4x5x6xf32>) -> tensor<20x6xf32>
+// CHECK: stablehlo.dot_general %[[X]], %[[Y]], contracting_dims = [1] x [0]
+func.func @dot(%x: tensor<3x4x5xf32>, %y: tensor<4x5x6xf32>) -> tensor<3x6xf32> {
+  %z = stablehlo.dot_general %x, %y, contracting_dims = [1, 2] x [0, 1]
+       : (tensor<3x4x5xf32>, tensor<4x5x6xf32>) -> tensor<3x6xf32>
+  return %z : tensor<3x6xf32>
+}
+
+// Left alone: a depthwise convolution, and a product of one contracting dimension.
+// CHECK-LABEL: func.func @rejected
+// CHECK: stablehlo.convolution({{.*}} feature_group_count = 6
+// CHECK: stablehlo.dot_general %arg0, %arg0, batching_dims = [0] x [0], contracting_dims = [2] x [2]
+func.func @rejected(%x: tensor<1x4x6xf32>, %w: tensor<1x1x6xf32>)
+    -> (tensor<1x4x6xf32>, tensor<1x4x4xf32>) {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+       window = {} {batch_group_count = 1 : i64, feature_group_count = 6 : i64}
+       : (tensor<1x4x6xf32>, tensor<1x1x6xf32>) -> tensor<1x4x6xf32>
+  %z = stablehlo.dot_general %x, %x, batching_dims = [0] x [0], contracting_dims = [2] x [2]
+       : (tensor<1x4x6xf32>, tensor<1x4x6xf32>) -> tensor<1x4x4xf32>
+  return %y, %z : tensor<1x4x6xf32>, tensor<1x4x4xf32>
+}

@@ -1,0 +1,20 @@
+// RUN: stepwell-opt %s --pass-pipeline='builtin.module(legalize-chlo)' | filecheck %s
+
+// CHECK-LABEL: func.func @expanded
+// CHECK-NOT: chlo.
+// CHECK: stablehlo.exponential
+// CHECK: return
+func.func @expanded(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %y = chlo.sinh %x : tensor<4xf32> -> tensor<4xf32>
+  return %y : tensor<4xf32>
+}
+
+// erf has a kernel of its own and stays, beside what is expanded.
+// CHECK-LABEL: func.func @kept
+// CHECK: %[[E:.*]] = chlo.erf %arg0 : tensor<4xf32> -> tensor<4xf32>
+// CHECK-NOT: chlo.tan
+func.func @kept(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %e = chlo.erf %x : tensor<4xf32> -> tensor<4xf32>
+  %y = chlo.cosh %e : tensor<4xf32> -> tensor<4xf32>
+  return %y : tensor<4xf32>
+}

@@ -1,0 +1,84 @@
+// RUN: stepwell-opt %s --pass-pipeline='builtin.module(propagate-transposes)' | filecheck %s
+
+// CHECK-LABEL: func.func @cancelled
+// CHECK-NOT: stablehlo.transpose
+// CHECK: %[[B:.*]] = stablehlo.broadcast_in_dim %arg1, dims = [3] : (tensor<3xf32>) -> tensor<1x4x5x3xf32>
+// CHECK: %[[S:.*]] = stablehlo.add %arg0, %[[B]]
+// CHECK: stablehlo.maximum %[[S]]
+// CHECK-NOT: stablehlo.transpose
+// CHECK: return
+func.func @cancelled(%x: tensor<1x4x5x3xf32>, %v: tensor<3xf32>) -> tensor<1x4x5x3xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<1x3x4x5xf32>
+  %t = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32>
+  %b = stablehlo.broadcast_in_dim %v, dims = [1] : (tensor<3xf32>) -> tensor<1x3x4x5xf32>
+  %s = stablehlo.add %t, %b : tensor<1x3x4x5xf32>
+  %r = stablehlo.maximum %s, %zero : tensor<1x3x4x5xf32>
+  %u = stablehlo.transpose %r, dims = [0, 2, 3, 1] : (tensor<1x3x4x5xf32>) -> tensor<1x4x5x3xf32>
+  return %u : tensor<1x4x5x3xf32>
+}
+
+// Two transposed operands become one transpose of the result.
+// CHECK-LABEL: func.func @residual
+// CHECK-NEXT: %[[S:.*]] = stablehlo.add %arg0, %arg1
+// CHECK-NEXT: stablehlo.transpose %[[S]], dims = [0, 3, 1, 2]
+func.func @residual(%x: tensor<1x4x5x3xf32>, %y: tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32> {
+  %t = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32>
+  %u = stablehlo.transpose %y, dims = [0, 3, 1, 2] : (tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32>
+  %s = stablehlo.add %t, %u : tensor<1x3x4x5xf32>
+  return %s : tensor<1x3x4x5xf32>
+}
+
+// CHECK-LABEL: func.func @concatenate
+// CHECK-NEXT: %[[C:.*]] = stablehlo.concatenate %arg0, %arg1, dim = 3
+// CHECK-NEXT: stablehlo.transpose %[[C]], dims = [0, 3, 1, 2]
+func.func @concatenate(%x: tensor<1x4x5x3xf32>, %y: tensor<1x4x5x2xf32>) -> tensor<1x5x4x5xf32> {
+  %t = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32>
+  %u = stablehlo.transpose %y, dims = [0, 3, 1, 2] : (tensor<1x4x5x2xf32>) -> tensor<1x2x4x5xf32>
+  %c = stablehlo.concatenate %t, %u, dim = 1
+       : (tensor<1x3x4x5xf32>, tensor<1x2x4x5xf32>) -> tensor<1x5x4x5xf32>
+  return %c : tensor<1x5x4x5xf32>
+}
+
+// Global pooling takes the transpose up.
+// CHECK-LABEL: func.func @global_pooling
+// CHECK: stablehlo.reduce(%arg0 init: %{{.*}}) applies stablehlo.add across dimensions = [1, 2]
+// CHECK-NOT: stablehlo.transpose
+// CHECK: return
+func.func @global_pooling(%x: tensor<1x4x5x3xf32>) -> tensor<1x3xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %t = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32>
+  %s = stablehlo.reduce(%t init: %zero) applies stablehlo.add across dimensions = [2, 3]
+       : (tensor<1x3x4x5xf32>, tensor<f32>) -> tensor<1x3xf32>
+  return %s : tensor<1x3xf32>
+}
+
+// The rows of the weights move instead of the activation.
+// CHECK-LABEL: func.func @flatten
+// CHECK: stablehlo.transpose %{{.*}}, dims = [1, 2, 0, 3] : (tensor<3x2x2x2xf32>) -> tensor<2x2x3x2xf32>
+// CHECK: %[[F:.*]] = stablehlo.reshape %arg0 : (tensor<1x2x2x3xf32>) -> tensor<1x12xf32>
+// CHECK: stablehlo.dot_general %[[F]]
+func.func @flatten(%x: tensor<1x2x2x3xf32>) -> tensor<1x2xf32> {
+  %w = stablehlo.constant dense<[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0], [1.0, 2.0],
+       [3.0, 4.0], [5.0, 6.0], [7.0, 8.0], [1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]>
+       : tensor<12x2xf32>
+  %t = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<1x2x2x3xf32>) -> tensor<1x3x2x2xf32>
+  %f = stablehlo.reshape %t : (tensor<1x3x2x2xf32>) -> tensor<1x12xf32>
+  %y = stablehlo.dot_general %f, %w, contracting_dims = [1] x [0]
+       : (tensor<1x12xf32>, tensor<12x2xf32>) -> tensor<1x2xf32>
+  return %y : tensor<1x2xf32>
+}
+
+// Left alone: one of two operands would need a transpose, and a transpose into NHWC.
+// CHECK-LABEL: func.func @rejected
+// CHECK: %[[T:.*]] = stablehlo.transpose %arg0, dims = [0, 3, 1, 2]
+// CHECK: stablehlo.add %[[T]], %arg1
+// CHECK: %[[U:.*]] = stablehlo.transpose %arg1, dims = [0, 2, 3, 1]
+// CHECK: stablehlo.negate %[[U]]
+func.func @rejected(%x: tensor<1x4x5x3xf32>, %y: tensor<1x3x4x5xf32>)
+    -> (tensor<1x3x4x5xf32>, tensor<1x4x5x3xf32>) {
+  %t = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32>
+  %s = stablehlo.add %t, %y : tensor<1x3x4x5xf32>
+  %u = stablehlo.transpose %y, dims = [0, 2, 3, 1] : (tensor<1x3x4x5xf32>) -> tensor<1x4x5x3xf32>
+  %n = stablehlo.negate %u : tensor<1x4x5x3xf32>
+  return %s, %n : tensor<1x3x4x5xf32>, tensor<1x4x5x3xf32>
+}

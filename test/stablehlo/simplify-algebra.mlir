@@ -1,0 +1,101 @@
+// RUN: stepwell-opt %s --pass-pipeline='builtin.module(simplify-algebra)' | filecheck %s
+
+// CHECK-LABEL: func.func @neutral
+// CHECK-NEXT: return %arg0
+func.func @neutral(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %zeros = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> tensor<4xf32>
+  %one = stablehlo.constant dense<1.0> : tensor<4xf32>
+  %0 = stablehlo.add %zeros, %x : tensor<4xf32>
+  %1 = stablehlo.multiply %0, %one : tensor<4xf32>
+  %2 = stablehlo.divide %1, %one : tensor<4xf32>
+  %3 = stablehlo.negate %2 : tensor<4xf32>
+  %4 = stablehlo.negate %3 : tensor<4xf32>
+  %5 = stablehlo.maximum %4, %4 : tensor<4xf32>
+  return %5 : tensor<4xf32>
+}
+
+// CHECK-LABEL: func.func @strength
+// CHECK: %[[EIGHTH:.*]] = stablehlo.constant dense<1.250000e-01>
+// CHECK: %[[M:.*]] = stablehlo.multiply %arg0, %[[EIGHTH]]
+// CHECK: %[[S:.*]] = stablehlo.multiply %[[M]], %[[M]]
+// CHECK: stablehlo.sqrt %[[S]]
+func.func @strength(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %eight = stablehlo.constant dense<8.0> : tensor<4xf32>
+  %two = stablehlo.constant dense<2.0> : tensor<4xf32>
+  %half = stablehlo.constant dense<0.5> : tensor<4xf32>
+  %0 = stablehlo.divide %x, %eight : tensor<4xf32>
+  %1 = stablehlo.power %0, %two : tensor<4xf32>
+  %2 = stablehlo.power %1, %half : tensor<4xf32>
+  return %2 : tensor<4xf32>
+}
+
+// CHECK-LABEL: func.func @shapes
+// CHECK-NEXT: return %arg0
+func.func @shapes(%x: tensor<2x3x1xf32>) -> tensor<2x3x1xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.transpose %x, dims = [1, 2, 0] : (tensor<2x3x1xf32>) -> tensor<3x1x2xf32>
+  %1 = stablehlo.transpose %0, dims = [2, 0, 1] : (tensor<3x1x2xf32>) -> tensor<2x3x1xf32>
+  %2 = stablehlo.reshape %1 : (tensor<2x3x1xf32>) -> tensor<6xf32>
+  %3 = stablehlo.reshape %2 : (tensor<6xf32>) -> tensor<2x1x3xf32>
+  %4 = stablehlo.reduce(%3 init: %zero) applies stablehlo.add across dimensions = [1]
+       : (tensor<2x1x3xf32>, tensor<f32>) -> tensor<2x3xf32>
+  %5 = stablehlo.broadcast_in_dim %4, dims = [0, 1] : (tensor<2x3xf32>) -> tensor<2x3x1xf32>
+  %6 = stablehlo.slice %5 [0:2, 0:3, 0:1] : (tensor<2x3x1xf32>) -> tensor<2x3x1xf32>
+  %7 = stablehlo.pad %6, %zero, low = [0, 0, 0], high = [0, 0, 0], interior = [1, 1, 0]
+       : (tensor<2x3x1xf32>, tensor<f32>) -> tensor<3x5x1xf32>
+  %8 = stablehlo.concatenate %6, dim = 0 : (tensor<2x3x1xf32>) -> tensor<2x3x1xf32>
+  return %8 : tensor<2x3x1xf32>
+}
+
+// CHECK-LABEL: func.func @unit_transpose
+// CHECK-NEXT: stablehlo.reshape %arg0 : (tensor<1x1x1x8xf32>) -> tensor<1x8x1x1xf32>
+func.func @unit_transpose(%x: tensor<1x1x1x8xf32>) -> tensor<1x8x1x1xf32> {
+  %0 = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<1x1x1x8xf32>) -> tensor<1x8x1x1xf32>
+  return %0 : tensor<1x8x1x1xf32>
+}
+
+// CHECK-LABEL: func.func @slice_of_concatenate
+// CHECK-NEXT: stablehlo.slice %arg1 [1:3]
+func.func @slice_of_concatenate(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<2xf32> {
+  %0 = stablehlo.concatenate %x, %y, dim = 0 : (tensor<4xf32>, tensor<4xf32>) -> tensor<8xf32>
+  %1 = stablehlo.slice %0 [5:7] : (tensor<8xf32>) -> tensor<2xf32>
+  return %1 : tensor<2xf32>
+}
+
+// CHECK-LABEL: func.func @broadcast
+// CHECK-NEXT: %[[R:.*]] = stablehlo.reshape %arg0 : (tensor<1x8x1xf32>) -> tensor<8xf32>
+// CHECK-NEXT: stablehlo.broadcast_in_dim %[[R]], dims = [2] : (tensor<8xf32>) -> tensor<2x3x8x4xf32>
+func.func @broadcast(%x: tensor<1x8x1xf32>) -> tensor<2x3x8x4xf32> {
+  %0 = stablehlo.broadcast_in_dim %x, dims = [0, 1, 2] : (tensor<1x8x1xf32>) -> tensor<3x8x1xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [1, 2, 3] : (tensor<3x8x1xf32>) -> tensor<2x3x8x4xf32>
+  return %1 : tensor<2x3x8x4xf32>
+}
+
+// CHECK-LABEL: func.func @choice
+// CHECK-NEXT: return %arg1
+func.func @choice(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<4xf32> {
+  %false = stablehlo.constant dense<false> : tensor<4xi1>
+  %0 = stablehlo.select %false, %x, %y : tensor<4xi1>, tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// Left alone: x * 0 and x - x of floats (x may be infinite), a division by three, and a conversion
+// that rounds.
+// CHECK-LABEL: func.func @rejected
+// CHECK: stablehlo.multiply
+// CHECK: stablehlo.subtract
+// CHECK: stablehlo.divide
+// CHECK: stablehlo.convert {{.*}} -> tensor<4xf16>
+// CHECK: stablehlo.convert {{.*}} -> tensor<4xf32>
+func.func @rejected(%x: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<4xf32>
+  %three = stablehlo.constant dense<3.0> : tensor<4xf32>
+  %0 = stablehlo.multiply %x, %zero : tensor<4xf32>
+  %1 = stablehlo.subtract %x, %x : tensor<4xf32>
+  %2 = stablehlo.divide %x, %three : tensor<4xf32>
+  %3 = stablehlo.convert %x : (tensor<4xf32>) -> tensor<4xf16>
+  %4 = stablehlo.convert %3 : (tensor<4xf16>) -> tensor<4xf32>
+  return %0, %1, %2, %4 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}
