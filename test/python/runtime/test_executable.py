@@ -9,7 +9,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from handmade import ADD_WEIGHT, COPY, WEIGHT, manifest
+from handmade import ADD_WEIGHT, COPY, COPY_WEIGHT, WEIGHT, manifest
 
 import stepwell
 from stepwell import artifact
@@ -43,12 +43,32 @@ def test_outputs_are_fresh(model: Path) -> None:
     np.testing.assert_array_equal(second, expected(batch(2)))
 
 
+CALLS_OTHER_OBJECT = """
+#include "stepwell_runtime.h"
+float copy_weight(void *to, const void *from, int index);
+void stepwell_main(stepwell_context *context, void *const *inputs, void *const *outputs,
+                   const void *weights, void *arena) {
+  (void)context, (void)inputs, (void)arena;
+  float *y = outputs[0];
+  for (int i = 0; i < 16; ++i)
+    copy_weight(y + 8 * i, weights, 5);
+  y[0] = copy_weight(y + 8, weights, 5);
+}
+"""
+
+
 def test_objects_without_a_linker(tmp_path: Path, compile_c: Callable[..., bytes]) -> None:
-    code = compile_c(ADD_WEIGHT, shared=False)
     path = tmp_path / "model.stepwell"
-    artifact.write(path, manifest(code_format="objects"), [code], [(0, WEIGHT)])
-    (y,) = stepwell.load(path)(batch())
+    one = compile_c(ADD_WEIGHT, shared=False)
+    artifact.write(path, manifest(code_format="objects"), [one], [(0, WEIGHT)])
+    (y,) = stepwell.load(path, threads=2)(batch())
     np.testing.assert_array_equal(y, expected(batch()))
+
+    two = [compile_c(text, shared=False) for text in (CALLS_OTHER_OBJECT, COPY_WEIGHT)]
+    artifact.write(path, manifest(code_format="objects"), two, [(0, WEIGHT)])
+    (y,) = stepwell.load(path)(batch())
+    assert y[0, 0] == 3.0
+    np.testing.assert_array_equal(y[1:], np.tile(WEIGHT, (15, 1)))
 
 
 @pytest.mark.parametrize(
