@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -65,7 +66,7 @@ def load(model: object, shapes: Shapes | None = None) -> Imported:
     if hasattr(model, "mlir_module_serialized"):
         from stepwell.frontends import jax
 
-        return jax.from_exported(model, shapes=shapes)
+        return jax.from_exported(cast(jax.Exported, model), shapes=shapes)
     if hasattr(model, "graph") and hasattr(model, "opset_import"):
         from stepwell.frontends import onnx
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol, cast
 
 import onnx
 from onnx import defs
@@ -13,6 +14,22 @@ ONNX_DOMAINS = ("", "ai.onnx")
 """The names of the standard's own domain."""
 
 
+class _Schema(Protocol):
+    """What is used of `onnx.defs.OpSchema`; onnx's own stubs leave most of it out."""
+
+    attributes: Mapping[str, defs.OpSchema.Attribute]
+    has_function: bool
+    has_context_dependent_function: bool
+    function_opset_versions: Sequence[int]
+    context_dependent_function_opset_versions: Sequence[int]
+
+    def get_function_with_opset_version(self, version: int) -> bytes: ...
+
+    def get_context_dependent_function_with_opset_version(
+        self, version: int, node: bytes, types: list[bytes]
+    ) -> bytes: ...
+
+
 def schema_function(
     proto: onnx.NodeProto, opset: int, inputs: Sequence[Tensor | None]
 ) -> onnx.FunctionProto | None:
@@ -20,7 +37,8 @@ def schema_function(
     if proto.domain not in ONNX_DOMAINS or not defs.has(proto.op_type):
         return None
     try:
-        schema = defs.get_schema(proto.op_type, min(opset, defs.onnx_opset_version()), "")
+        version = min(opset, defs.onnx_opset_version())
+        schema = cast(_Schema, defs.get_schema(proto.op_type, version, ""))
     except defs.SchemaError:
         return None
     body = _body(schema, proto, opset, inputs)
@@ -31,12 +49,12 @@ def has_function(proto: onnx.NodeProto) -> bool:
     """Whether the standard defines the operator of `proto` by a function body."""
     if not defs.has(proto.op_type):
         return False
-    schema = defs.get_schema(proto.op_type)
+    schema = cast(_Schema, defs.get_schema(proto.op_type))
     return schema.has_function or schema.has_context_dependent_function
 
 
 def _body(
-    schema: defs.OpSchema, proto: onnx.NodeProto, opset: int, inputs: Sequence[Tensor | None]
+    schema: _Schema, proto: onnx.NodeProto, opset: int, inputs: Sequence[Tensor | None]
 ) -> onnx.FunctionProto | None:
     if schema.has_context_dependent_function:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
@@ -66,7 +84,7 @@ def _type(tensor: Tensor | None) -> onnx.TypeProto:
 
 
 def _with_attributes(
-    body: onnx.FunctionProto, proto: onnx.NodeProto, schema: defs.OpSchema
+    body: onnx.FunctionProto, proto: onnx.NodeProto, schema: _Schema
 ) -> onnx.FunctionProto:
     """Replace references to the function's attributes by the node's values or the defaults."""
     given = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}

@@ -85,7 +85,8 @@ def _binary(
 
 
 def _comparison(direction: str, node: Node, a: Tensor, b: Tensor) -> ir.Value:
-    return hlo.compare(*broadcast_together(a, b), direction)
+    lhs, rhs = broadcast_together(a, b)
+    return hlo.compare(lhs, rhs, direction)
 
 
 def _variadic(
