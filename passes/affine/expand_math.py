@@ -1,0 +1,71 @@
+"""`expand-math`: replace transcendental functions by polynomials, on vectors and scalars of f32.
+
+Generated code calls no math library. Each expansion states its error against the exact function over
+all finite inputs, in units in the last place (ulp) or relative to the result; other element types are
+computed in f32 and rounded.
+
+    %y = math.exp %x : vector<16xf32>   ->   arith and math.fma operations on vector<16xf32>
+
+Sources: exp, log: Cephes (S. Moshier) minimax coefficients, with the argument reductions of W. J. Cody
+and W. Waite, "Software Manual for the Elementary Functions" (1980). erf: W. J. Cody, "Rational
+Chebyshev approximations for the error function", Math. Comp. 23 (1969) by way of a fit of
+erf(x)/x in x^2 on [0, 1] and of log(1 - erf(x)) on [1, 4].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.kernels import vector_math
+from stepwell.mlir import dialect, ir
+from stepwell.passes.base import Pass, State
+
+arith = dialect("arith")
+
+_EXPANSIONS: dict[str, Callable[..., ir.Value]] = {
+    "math.exp": vector_math.exp,
+    "math.log": vector_math.log,
+    "math.tanh": vector_math.tanh,
+    "math.erf": vector_math.erf,
+    "math.powf": vector_math.power,
+    "math.log1p": vector_math.log1p,
+    "math.expm1": vector_math.expm1,
+    "math.sin": vector_math.sin,
+    "math.cos": vector_math.cos,
+    "math.rsqrt": vector_math.rsqrt,
+}
+
+
+@dataclass(frozen=True)
+class ExpandMath(Pass):
+    """Expand every call in the module's functions."""
+
+    name: ClassVar[str] = "expand-math"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        found: list[ir.Operation] = []
+
+        def look(inner: ir.Operation) -> ir.WalkResult:
+            if inner.name in _EXPANSIONS:
+                found.append(inner)
+            return ir.WalkResult.ADVANCE
+
+        op.walk(look)
+        for call in found:
+            call = call.operation
+            kind = call.results[0].type
+            element = kind.element_type if isinstance(kind, ir.VectorType) else kind
+            expansion = _EXPANSIONS[call.name]
+            with ir.InsertionPoint(call), call.location:
+                if str(element) == "f32":
+                    value = expansion(*call.operands)
+                elif str(element) in ("f16", "bf16"):
+                    wide = vector_math.like(kind, ir.F32Type.get())
+                    operands = [arith.ExtFOp(wide, operand).result for operand in call.operands]
+                    value = arith.TruncFOp(kind, expansion(*operands)).result
+                else:
+                    continue
+            call.results[0].replace_all_uses_with(value)
+            call.erase()

@@ -1,0 +1,266 @@
+"""`lower-host-to-llvm`: the host program as the model's C entry point, in the LLVM dialect.
+
+Every buffer of the host is a constant distance from an input, an output, the weights or the arena, so
+the entry computes pointers and hands each kernel to the context's `parallel_for`
+(runtime/stepwell_runtime.h). Kernels get a task function of the C ABI that unpacks their arguments.
+
+    func.call @kernel_0(%x, %w, %out)
+      ->  store the three pointers into %arguments
+          llvm.call %parallel_for(%context, @kernel_0_task, %arguments, 48)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from stepwell.errors import LoweringError
+from stepwell.kernels.structured import defining_op
+from stepwell.mlir import ir
+from stepwell.passes.base import Pass, State
+from stepwell.passes.buffers.plan_arena import ARENA_BYTES, VIEWS, element_bytes
+from stepwell.passes.linalg.hoist_constants import weight_arguments
+
+ENTRY = "stepwell_main"
+TASK_SUFFIX = "_task"
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a buffer lies: "input" or "output" by number, "weights" or "arena" by offset."""
+
+    base: str
+    number: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One call of the host: the kernel, its source nodes, and how many tasks it has."""
+
+    kernel: str
+    sources: tuple[str, ...]
+    tasks: int
+    operands: tuple[Place, ...]
+
+
+@dataclass
+class HostProgram:
+    """The host as data: what the entry point does, and where the weights lie."""
+
+    calls: list[KernelCall] = field(default_factory=list)
+    weights: dict[str, int] = field(default_factory=dict)
+    weights_bytes: int = 0
+    arena_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class LowerHostToLlvm(Pass):
+    """Replace the one function that is no kernel by `stepwell_main`, and add the task functions."""
+
+    name: ClassVar[str] = "lower-host-to-llvm"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        body = op.regions[0].blocks[0]
+        functions = [c.operation for c in body.operations if c.operation.name == "func.func"]
+        hosts = [f for f in functions if "kernel.kind" not in f.attributes]
+        if len(hosts) != 1:
+            raise LoweringError(f"expected one host function, found {len(hosts)}")
+        tasks = {
+            f.attributes["sym_name"].value: ir.IntegerAttr(f.attributes["kernel.tasks"]).value
+            for f in functions
+            if "kernel.tasks" in f.attributes
+        }
+        program = read_host(hosts[0], tasks, state)
+        state.host = program
+        hosts[0].erase()
+        counts = {call.kernel: len(call.operands) for call in program.calls}
+        text = "\n".join([entry_text(program), *(task_text(k, n) for k, n in counts.items())])
+        declared = "\n".join(
+            f"func.func private @{name}({', '.join(_argument_types(f))})"
+            for f in functions
+            if (name := f.attributes["sym_name"].value) in counts and f != hosts[0]
+        )
+        parsed = ir.Module.parse(f"{declared}\n{text}")
+        for child in list(parsed.body.operations):
+            if child.operation.name == "llvm.func":
+                ir.InsertionPoint(body).insert(child.operation.clone())
+
+
+def _argument_types(function: ir.Operation) -> list[str]:
+    kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    return [str(t) for t in kind.inputs]
+
+
+def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostProgram:
+    """Resolve every kernel call of a bufferized, planned host function."""
+    entry = host.regions[0].blocks[0]
+    weights = weight_arguments(host)
+    program = HostProgram()
+    arena = None
+    if ARENA_BYTES in host.attributes:
+        program.arena_bytes = ir.IntegerAttr(host.attributes[ARENA_BYTES]).value
+        arena = len(entry.arguments) - 1
+    last_weight = max(weights, default=-1)
+    inputs = _input_count(entry, weights, last_weight, host)
+    bases: dict[int, Place] = {}
+    for number, argument in enumerate(entry.arguments):
+        if number in weights:
+            continue
+        if number == arena:
+            bases[number] = Place("arena", 0, 0)
+        elif number < inputs:
+            bases[number] = Place("input", number, 0)
+        else:
+            outputs = [n for n in range(inputs, len(entry.arguments)) if n not in weights]
+            bases[number] = Place("output", outputs.index(number), 0)
+        _ = argument
+
+    def place(value: ir.Value) -> Place:
+        op = defining_op(value)
+        if op is None:
+            number = ir.BlockArgument(value).arg_number
+            if number in weights:
+                return Place("weights", 0, _weight_offset(program, weights[number], state))
+            return bases[number]
+        if op.name in VIEWS:
+            return place(op.operands[0])
+        if op.name == "memref.view":
+            base = place(op.operands[0])
+            return Place(base.base, base.number, base.offset + _constant(op.operands[1]))
+        raise LoweringError(f"{op.name}: a buffer of the host has no fixed place")
+
+    for child in entry.operations:
+        op = child.operation
+        if op.name == "func.call":
+            kernel = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+            names = op.attributes["kernel.names"] if "kernel.names" in op.attributes else []
+            sources = tuple(ir.StringAttr(name).value for name in names)
+            operands = tuple(place(value) for value in op.operands)
+            program.calls.append(KernelCall(kernel, sources, tasks.get(kernel, 1), operands))
+        elif op.name not in (*VIEWS, "memref.view", "arith.constant", "func.return"):
+            raise LoweringError(f"{op.name} cannot stand in the host program")
+    return program
+
+
+def _input_count(
+    entry: ir.Block, weights: dict[int, str], last_weight: int, host: ir.Operation
+) -> int:
+    """Inputs come first, then weights, then outputs; `stepwell.inputs` says where they end."""
+    if "stepwell.inputs" in host.attributes:
+        return ir.IntegerAttr(host.attributes["stepwell.inputs"]).value
+    return min(weights) if weights else len(entry.arguments) - (last_weight + 1)
+
+
+def _weight_offset(program: HostProgram, name: str, state: State) -> int:
+    if name not in program.weights:
+        program.weights[name] = program.weights_bytes
+        size = state.weights[name].nbytes
+        program.weights_bytes += -(-size // _ALIGNMENT) * _ALIGNMENT
+    return program.weights[name]
+
+
+def _constant(value: ir.Value) -> int:
+    op = defining_op(value)
+    if op is None or op.name != "arith.constant":
+        raise LoweringError("an arena offset is not a constant")
+    return ir.IntegerAttr(op.attributes["value"]).value
+
+
+def entry_text(program: HostProgram) -> str:
+    """`stepwell_main` in the LLVM dialect's text."""
+    width = max((len(call.operands) for call in program.calls), default=1)
+    lines = [
+        f"llvm.func @{ENTRY}(%context: !llvm.ptr, %inputs: !llvm.ptr, %outputs: !llvm.ptr, "
+        "%weights: !llvm.ptr, %arena: !llvm.ptr) {",
+        "  %one = llvm.mlir.constant(1 : i64) : i64",
+        "  %zero = llvm.mlir.constant(0 : i64) : i64",
+        "  %none = llvm.mlir.zero : !llvm.ptr",
+        f"  %list = llvm.alloca %one x !llvm.array<{width} x ptr> : (i64) -> !llvm.ptr",
+        "  %parallel_for = llvm.load %context : !llvm.ptr -> !llvm.ptr",
+        "  %trace_place = llvm.getelementptr %context[8] : (!llvm.ptr) -> !llvm.ptr, i8",
+        "  %trace = llvm.load %trace_place : !llvm.ptr -> !llvm.ptr",
+        '  %traced = llvm.icmp "ne" %trace, %none : !llvm.ptr',
+    ]
+    names: dict[Place, str] = {}
+    for place in dict.fromkeys(p for call in program.calls for p in call.operands):
+        names[place] = f"%p{len(names)}"
+        lines += _pointer_text(place, names[place])
+    for number, call in enumerate(program.calls):
+        lines += _trace_text(number, number)
+        for slot, place in enumerate(call.operands):
+            target = f"%s{number}_{slot}"
+            lines += [
+                f"  {target} = llvm.getelementptr %list[{slot}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
+                f"  llvm.store {names[place]}, {target} : !llvm.ptr, !llvm.ptr",
+            ]
+        task = f"@{call.kernel}{TASK_SUFFIX}"
+        if call.tasks == 1:
+            lines.append(f"  llvm.call {task}(%list, %zero, %one) : (!llvm.ptr, i64, i64) -> ()")
+        else:
+            lines += [
+                f"  %t{number} = llvm.mlir.addressof {task} : !llvm.ptr",
+                f"  %n{number} = llvm.mlir.constant({call.tasks} : i64) : i64",
+                f"  llvm.call %parallel_for(%context, %t{number}, %list, %n{number}) : "
+                "!llvm.ptr, (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64) -> ()",
+            ]
+    lines += [*_trace_text(len(program.calls), -1), "  llvm.return", "}"]
+    return "\n".join(lines)
+
+
+def _trace_text(label: int, kernel: int) -> list[str]:
+    return [
+        f"  llvm.cond_br %traced, ^trace{label}, ^run{label}",
+        f"^trace{label}:",
+        f"  %k{label} = llvm.mlir.constant({kernel} : i64) : i64",
+        f"  llvm.call %trace(%context, %k{label}) : !llvm.ptr, (!llvm.ptr, i64) -> ()",
+        f"  llvm.br ^run{label}",
+        f"^run{label}:",
+    ]
+
+
+def _pointer_text(place: Place, name: str) -> list[str]:
+    if place.base in ("weights", "arena"):
+        return [
+            f"  {name} = llvm.getelementptr %{place.base}[{place.offset}] : "
+            "(!llvm.ptr) -> !llvm.ptr, i8"
+        ]
+    start = f"{name}_at"
+    lines = [
+        f"  {start} = llvm.getelementptr %{place.base}s[{place.number}] : "
+        "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr"
+    ]
+    loaded = name if not place.offset else f"{name}_base"
+    lines.append(f"  {loaded} = llvm.load {start} : !llvm.ptr -> !llvm.ptr")
+    if place.offset:
+        lines.append(
+            f"  {name} = llvm.getelementptr {loaded}[{place.offset}] : (!llvm.ptr) -> !llvm.ptr, i8"
+        )
+    return lines
+
+
+def task_text(kernel: str, arguments: int) -> str:
+    """The task function of `kernel`: unpack the argument pointers and call it on a range."""
+    lines = [
+        f"llvm.func @{kernel}{TASK_SUFFIX}(%list: !llvm.ptr, %begin: i64, %end: i64) {{",
+    ]
+    for slot in range(arguments):
+        lines += [
+            f"  %a{slot} = llvm.getelementptr %list[{slot}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
+            f"  %p{slot} = llvm.load %a{slot} : !llvm.ptr -> !llvm.ptr",
+        ]
+    pointers = "".join(f"%p{slot}, " for slot in range(arguments))
+    types = "!llvm.ptr, " * arguments
+    lines += [
+        f"  llvm.call @{kernel}({pointers}%begin, %end) : ({types}i64, i64) -> ()",
+        "  llvm.return",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def buffer_bytes(kind: ir.MemRefType) -> int:
+    """Size of a dense buffer."""
+    return math.prod(kind.shape) * element_bytes(kind.element_type)

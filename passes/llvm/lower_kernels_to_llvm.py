@@ -1,0 +1,57 @@
+"""`lower-kernels-to-llvm`: kernels in affine, vector and scf down to the LLVM dialect.
+
+Upstream passes only, in the order that keeps vectors whole. Memrefs become bare pointers that alias
+nothing else, so that loads may move out of loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.errors import LoweringError
+from stepwell.mlir import ir, run_upstream
+from stepwell.passes.base import Pass, State
+
+_PIPELINE = (
+    "canonicalize,cse,func.func(convert-vector-to-scf),lower-affine,convert-scf-to-cf,"
+    "expand-strided-metadata,lower-affine,canonicalize,cse,"
+    "convert-vector-to-llvm,convert-math-to-llvm,finalize-memref-to-llvm,"
+    "convert-func-to-llvm{use-bare-ptr-memref-call-conv=true},convert-arith-to-llvm,"
+    "convert-cf-to-llvm,convert-index-to-llvm,convert-ub-to-llvm,reconcile-unrealized-casts,"
+    "canonicalize,cse"
+)
+
+
+@dataclass(frozen=True)
+class LowerKernelsToLlvm(Pass):
+    """Lower a module that holds kernels only; raises LoweringError that names a leftover operation
+    (translating it would end the process)."""
+
+    name: ClassVar[str] = "lower-kernels-to-llvm"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        for child in op.regions[0].blocks[0].operations:
+            if "kernel.kind" in child.operation.attributes:
+                _mark_arguments(child.operation)
+        run_upstream(op, _PIPELINE)
+        left: list[str] = []
+
+        def look(inner: ir.Operation) -> ir.WalkResult:
+            if not inner.name.startswith("llvm.") and inner.name != "builtin.module":
+                left.append(inner.name)
+            return ir.WalkResult.ADVANCE
+
+        op.walk(look)
+        if left:
+            raise LoweringError(f"{left[0]} has no lowering to LLVM ({len(left)} in all)")
+
+
+def _mark_arguments(kernel: ir.Operation) -> None:
+    attributes = []
+    for argument in kernel.regions[0].blocks[0].arguments:
+        entries: dict[str, ir.Attribute] = {}
+        if isinstance(argument.type, ir.MemRefType):
+            entries = {"llvm.noalias": ir.UnitAttr.get()}
+        attributes.append(ir.DictAttr.get(entries))
+    kernel.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)

@@ -1,0 +1,254 @@
+"""From the affine level to an artifact: kernels compiled in parallel and cached, then linked.
+
+A kernel's object is stored under a digest of its text, the target and the compiler, and exports a
+symbol made from that digest, so that equal kernels of all models share one object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import multiprocessing
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stepwell import artifact, cache, codegen
+from stepwell.errors import Error, LoweringError
+from stepwell.mlir import ir, new_context
+from stepwell.options import CompileOptions
+from stepwell.passes.base import State, make_pass
+from stepwell.passes.buffers.plan_arena import element_bytes
+from stepwell.passes.llvm.lower_host_to_llvm import (
+    ENTRY,
+    TASK_SUFFIX,
+    HostProgram,
+    entry_text,
+    read_host,
+    task_text,
+)
+from stepwell.pipeline import Progress, Walk, main_function
+from stepwell.targets import Target
+
+_TASKS = re.compile(r"kernel\.tasks = (\d+)")
+_PARALLEL = re.compile(r"affine\.parallel \(%\w+\) = \(0\) to \((\d+)\)")
+
+
+@dataclass(frozen=True)
+class KernelUnit:
+    """One kernel to compile: its symbol, the text of a module that holds it, its cache name."""
+
+    name: str
+    symbol: str
+    text: str
+    arguments: int
+    tasks: int
+    strategy: str
+    bytes: int
+
+
+def write_artifact(
+    walk: Walk, path: Path, options: CompileOptions, progress: Progress | None = None
+) -> None:
+    """Compile an affine-level module and write the artifact to `path`."""
+    units = kernel_units(walk, options)
+    with walk.imported.context, ir.Location.unknown():
+        program = read_host(
+            main_function(walk.module), {u.name: u.tasks for u in units.values()}, walk.state
+        )
+    symbols = {name: unit.symbol for name, unit in units.items()}
+    program.calls = [
+        dataclasses.replace(call, kernel=symbols[call.kernel]) for call in program.calls
+    ]
+    begin = _begin(progress, "compile-kernels")
+    used = {call.kernel for call in program.calls}
+    wanted = {u.symbol: u for u in units.values() if u.symbol in used}
+    objects = compile_units(list(wanted.values()), walk.state.target, options)
+    _end(progress, "compile-kernels", begin)
+    begin = _begin(progress, "link")
+    objects.append(host_object(program, walk.state.target, options.opt_level))
+    shared = codegen.link(objects, walk.state.target)
+    manifest = _manifest(walk, program, wanted, shared is not None, options)
+    artifact.write(
+        path, manifest, shared if shared is not None else objects, _weights(program, walk.state)
+    )
+    _end(progress, "link", begin)
+
+
+def _begin(progress: Progress | None, name: str) -> float:
+    if progress is not None:
+        progress(name, None)
+    return time.perf_counter()
+
+
+def _end(progress: Progress | None, name: str, begin: float) -> None:
+    if progress is not None:
+        progress(name, time.perf_counter() - begin)
+
+
+def _weights(program: HostProgram, state: State) -> Iterator[tuple[int, np.ndarray]]:
+    for name, offset in program.weights.items():
+        yield offset, state.weights[name]
+
+
+def kernel_units(walk: Walk, options: CompileOptions) -> dict[str, KernelUnit]:
+    """The kernels of an affine-level module by function name."""
+    target = walk.state.target
+    units = {}
+    for child in walk.module.body.operations:
+        op = child.operation
+        if "kernel.kind" not in op.attributes:
+            continue
+        name = ir.StringAttr(op.attributes["sym_name"]).value
+        text = op.get_asm(enable_debug_info=False, use_local_scope=True)
+        text = text.replace(f"@{name}(", "@kernel(", 1)
+        digest = hashlib.sha256(
+            json.dumps([text, dataclasses.asdict(target), options.opt_level, _compiler()]).encode()
+        ).hexdigest()[:24]
+        kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
+        match = _PARALLEL.search(text)
+        strategy = ir.StringAttr(op.attributes["kernel.kind"]).value
+        units[name] = KernelUnit(
+            name,
+            f"kernel_{digest}",
+            text,
+            len(kind.inputs),
+            int(match.group(1)) if match else 1,
+            strategy,
+            sum(_bytes(t) for t in kind.inputs),
+        )
+    return units
+
+
+def _bytes(kind: ir.Type) -> int:
+    if not isinstance(kind, ir.MemRefType):
+        return 0
+    return int(np.prod(kind.shape)) * element_bytes(kind.element_type)
+
+
+@functools.cache
+def _compiler() -> str:
+    """A digest of the code that turns kernels into objects."""
+    root = Path(__file__).parent
+    files = [root / "codegen.py", root / "assembly.py", root / "kernels" / "vector_math.py"]
+    import stepwell.passes as passes
+
+    folder = Path(next(iter(passes.__path__)))
+    files += sorted([*folder.glob("llvm/*.py"), *folder.glob("affine/expand_math.py")])
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
+
+
+def compile_units(units: list[KernelUnit], target: Target, options: CompileOptions) -> list[bytes]:
+    """Objects of `units`, in order: from the cache, or compiled by one process a core."""
+    found: dict[str, bytes] = {}
+    if options.use_cache:
+        for unit in units:
+            path = cache.lookup("kernels", unit.symbol)
+            if path is not None:
+                found[unit.symbol] = path.read_bytes()
+    missing = [u for u in units if u.symbol not in found]
+    missing.sort(key=lambda u: -len(u.text))
+    compile_one: Callable[[KernelUnit], bytes | str] = functools.partial(
+        _compile_unit, target=target, opt_level=options.opt_level
+    )
+    for unit, result in zip(missing, _map(compile_one, missing), strict=True):
+        if isinstance(result, str):
+            raise LoweringError(f"{unit.name}: {result}")
+        found[unit.symbol] = result
+        if options.use_cache:
+            cache.put("kernels", unit.symbol, result)
+    return [found[unit.symbol] for unit in units]
+
+
+def _map(function: Callable, items: list) -> list:
+    workers = min(len(items), len(os.sched_getaffinity(0)))
+    if workers <= 1:
+        return [function(item) for item in items]
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        return pool.map(function, items, chunksize=1)
+
+
+def _compile_unit(unit: KernelUnit, *, target: Target, opt_level: int) -> bytes | str:
+    """The object of one kernel, or the sentence that says why there is none."""
+    try:
+        with new_context(), ir.Location.unknown():
+            module = ir.Module.parse(unit.text.replace("@kernel(", f"@{unit.symbol}(", 1))
+            state = State(target=target)
+            for name in ("expand-math", "split-tasks"):
+                make_pass(name).apply(module, state)
+            with ir.InsertionPoint(module.body):
+                pass
+            task = ir.Module.parse(
+                f"llvm.func @{unit.symbol}({'!llvm.ptr, ' * unit.arguments}i64, i64)\n"
+                + task_text(unit.symbol, unit.arguments)
+            )
+            make_pass("lower-kernels-to-llvm").apply(module, state)
+            for child in task.body.operations:
+                if "sym_name" in child.operation.attributes and child.operation.attributes[
+                    "sym_name"
+                ].value.endswith(TASK_SUFFIX):
+                    ir.InsertionPoint(module.body).insert(child.operation.clone())
+            optimized = codegen.optimized_llvm(module.operation, target, opt_level)
+            return codegen.object_code(optimized, target, opt_level)
+    except (Error, ir.MLIRError) as error:
+        return str(error)
+
+
+def host_object(program: HostProgram, target: Target, opt_level: int) -> bytes:
+    """The object of the entry point, which refers to the kernels' task functions."""
+    kernels = sorted({call.kernel for call in program.calls})
+    declared = "\n".join(
+        f"llvm.func @{kernel}{TASK_SUFFIX}(!llvm.ptr, i64, i64)" for kernel in kernels
+    )
+    with new_context(), ir.Location.unknown():
+        module = ir.Module.parse(f"{declared}\n{entry_text(program)}")
+        optimized = codegen.optimized_llvm(module.operation, target, opt_level, externals=True)
+        return codegen.object_code(optimized, target, opt_level)
+
+
+def _manifest(
+    walk: Walk,
+    program: HostProgram,
+    units: dict[str, KernelUnit],
+    shared: bool,
+    options: CompileOptions,
+) -> artifact.Manifest:
+    from stepwell import __version__
+
+    target = walk.state.target
+    return artifact.Manifest(
+        inputs=tuple(_spec(spec) for spec in walk.imported.inputs),
+        outputs=tuple(_spec(spec) for spec in walk.imported.outputs),
+        entry=ENTRY,
+        arena_bytes=program.arena_bytes,
+        weights_bytes=program.weights_bytes,
+        target=target.name,
+        triple=target.triple,
+        features=target.features,
+        code_format="shared-object" if shared else "objects",
+        kernels=tuple(
+            artifact.KernelInfo(
+                call.kernel,
+                call.sources,
+                units[call.kernel].strategy,
+                0,
+                units[call.kernel].bytes,
+            )
+            for call in program.calls
+        ),
+        threads=walk.state.threads,
+        compiler_version=__version__,
+        source_digest="",
+        options={"opt_level": options.opt_level},
+    )
+
+
+def _spec(spec) -> artifact.TensorSpec:
+    return artifact.TensorSpec(spec.name, np.dtype(spec.dtype).name, tuple(spec.shape))

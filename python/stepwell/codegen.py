@@ -1,0 +1,162 @@
+"""From the LLVM dialect to machine code: LLVM IR text through llvmlite, with an explicit target.
+
+Symbols that code may leave undefined are `memcpy`, `memmove` and `memset`; anything else, an unknown
+intrinsic above all, is an error here rather than a crash at run time.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from stepwell.errors import LoweringError
+from stepwell.mlir import ir, translate_to_llvm_ir
+from stepwell.targets import Target
+
+_ALLOWED_EXTERNALS = {"memcpy", "memmove", "memset"}
+
+
+@functools.cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@functools.cache
+def _target_machine(target: Target, opt_level: int) -> llvm.TargetMachine:
+    _initialize()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu,
+        features=target.feature_string(),
+        opt=opt_level,
+        reloc="pic",
+        codemodel="small",
+    )
+
+
+def optimized_llvm(
+    module: ir.Operation, target: Target, opt_level: int = 3, *, externals: bool = False
+) -> llvm.ModuleRef:
+    """Translate a module in the LLVM dialect and optimise it for `target`.
+
+    `externals` allows declarations of kernels that other objects define.
+    Raises LoweringError when LLVM rejects the IR or it calls a function that nothing defines.
+    """
+    machine = _target_machine(target, opt_level)
+    text = _older_float_literals(translate_to_llvm_ir(module))
+    try:
+        parsed = llvm.parse_assembly(text)
+    except RuntimeError as error:
+        raise LoweringError(f"LLVM does not accept the generated IR: {error}") from None
+    parsed.triple = target.triple
+    parsed.data_layout = str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=opt_level)
+    options.slp_vectorization = False
+    options.loop_unrolling = opt_level > 1
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(parsed, builder)
+    if not externals:
+        _check_externals(parsed)
+    return parsed
+
+
+_FLOAT_LITERAL = re.compile(
+    r"(?<![\w.%@])(?:f0x[0-9A-Fa-f]+|[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+](?:inf|q?nan))(?![\w.])"
+)
+_FLOAT_TYPE = re.compile(r"\b(half|bfloat|float|double)\b")
+_FORMATS = {"half": ("<e", "<H"), "float": ("<f", "<I"), "double": ("<d", "<Q")}
+
+
+def _older_float_literals(text: str) -> str:
+    """MLIR's LLVM writes floats as the shortest decimal, their own bits (`f0xC2AEAC4F`) or `+inf`;
+    llvmlite's takes the bits of a double (of the value itself for half and bfloat)."""
+
+    def rewrite(line: str) -> str:
+        def literal(match: re.Match[str]) -> str:
+            kinds = _FLOAT_TYPE.findall(line, 0, match.start())
+            return _double_bits(match.group(), kinds[-1]) if kinds else match.group()
+
+        return _FLOAT_LITERAL.sub(literal, line)
+
+    return "\n".join(
+        rewrite(line) if _FLOAT_LITERAL.search(line) else line for line in text.split("\n")
+    )
+
+
+def _double_bits(literal: str, kind: str) -> str:
+    if kind == "bfloat":
+        bits = (
+            int(literal[3:], 16)
+            if literal.startswith("f0x")
+            else struct.unpack("<I", struct.pack("<f", float(literal)))[0] >> 16
+        )
+        return f"0xR{bits:04X}"
+    floating, integral = _FORMATS[kind]
+    if literal.startswith("f0x"):
+        bits = int(literal[3:], 16)
+        value = struct.unpack(floating, struct.pack(integral, bits))[0]
+    else:
+        value = float(literal.replace("qnan", "nan"))
+        bits = struct.unpack(integral, struct.pack(floating, value))[0]
+    if kind == "half":
+        return f"0xH{bits:04X}"
+    rounded = struct.unpack(floating, struct.pack(floating, value))[0]
+    return "0x" + struct.pack(">d", rounded).hex().upper()
+
+
+def _check_externals(module: llvm.ModuleRef) -> None:
+    for function in module.functions:
+        name = function.name
+        if function.is_declaration and name not in _ALLOWED_EXTERNALS:
+            if name.startswith("llvm."):
+                continue
+            raise LoweringError(f"generated code would call {name}, which nothing defines")
+
+
+def object_code(module: llvm.ModuleRef, target: Target, opt_level: int = 3) -> bytes:
+    """The object file of an optimised module."""
+    return _target_machine(target, opt_level).emit_object(module)
+
+
+def assembly(module: llvm.ModuleRef, target: Target, opt_level: int = 3) -> str:
+    """The assembly of an optimised module."""
+    return _target_machine(target, opt_level).emit_assembly(module)
+
+
+def linker() -> list[str] | None:
+    """The command that links objects into a shared object; None when there is none."""
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name):
+            return [path, "-shared", "-nostdlib", "-Wl,-z,noexecstack"]
+    for name in ("ld", "ld.lld"):
+        if path := shutil.which(name):
+            return [path, "-shared", "-z", "noexecstack"]
+    return None
+
+
+def link(objects: list[bytes], target: Target) -> bytes | None:
+    """One shared object of `objects`; None when there is no linker for the target here."""
+    command = linker()
+    if command is None or not target.triple.startswith(os.uname().machine):
+        return None
+    with tempfile.TemporaryDirectory(prefix="stepwell-link-") as folder:
+        paths = []
+        for number, data in enumerate(objects):
+            path = Path(folder) / f"{number}.o"
+            path.write_bytes(data)
+            paths.append(str(path))
+        output = Path(folder) / "model.so"
+        done = subprocess.run(
+            [*command, "-o", str(output), *paths], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise LoweringError(f"linking failed: {done.stderr.strip()[:500]}")
+        return output.read_bytes()

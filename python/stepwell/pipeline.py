@@ -1,0 +1,205 @@
+"""The way down: one list of named steps from StableHLO to machine code, a check at each border.
+
+`STEPS` is the whole compiler, top to bottom. `lower_to` walks it in this process (the lowering API and
+the tools); `compile_to_artifact` walks it to the affine level, compiles the kernels in parallel, each
+cached by its content, and writes the artifact.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepwell.errors import LoweringError, UsageError
+from stepwell.frontends import Imported, load
+from stepwell.kernels.structured import source_name
+from stepwell.mlir import ir, run_upstream
+from stepwell.options import CompileOptions
+from stepwell.passes.base import State, make_pass
+from stepwell.targets import Target, get
+
+LEVELS = ("stablehlo", "linalg", "affine", "llvm")
+"""Levels at which a person can stop and look; `binary` follows."""
+
+Progress = Callable[[str, float | None], None]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One named step. `passes` are own passes by name; a name with upstream's prefix is run by
+    MLIR: `upstream:canonicalize,cse`."""
+
+    name: str
+    level: str
+    passes: tuple[str, ...]
+    min_opt_level: int = 0
+
+
+_TIDY = "upstream:canonicalize,cse"
+
+STEPS = (
+    Step("legalize-chlo", "stablehlo", ("legalize-chlo", "expand-batch-normalization")),
+    Step("fold-constants", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
+    Step("fold-scales", "stablehlo", ("fold-scale-into-contraction", "fold-constants"), 1),
+    Step("decompose", "stablehlo", ("decompose-for-linalg",)),
+    Step("choose-layout", "stablehlo", ("choose-layout", "propagate-transposes"), 1),
+    Step("simplify", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
+    Step("legalize-to-linalg", "linalg", ("legalize-to-linalg", "hoist-constants")),
+    Step("form-fusion-groups", "linalg", ("form-fusion-groups",)),
+    Step("pack-operands", "linalg", ("pack-operands",)),
+    Step("lower-groups-to-affine", "affine", ("lower-groups-to-affine",)),
+    Step("bufferize-host", "affine", ("bufferize-host",)),
+    Step("plan-arena", "affine", ("plan-arena",)),
+    Step("lower-host-to-llvm", "llvm", ("expand-math", "split-tasks", "lower-host-to-llvm")),
+    Step("lower-kernels-to-llvm", "llvm", ("lower-kernels-to-llvm",)),
+)
+
+SPECS: dict[str, tuple[str, ...]] = {
+    "stablehlo": ("builtin", "func", "stablehlo", "chlo"),
+    "linalg": ("builtin", "func", "linalg", "tensor", "arith", "math", "scf", "complex"),
+    "affine": ("builtin", "func", "affine", "memref", "arith", "math", "vector", "scf", "complex"),
+    "llvm": ("builtin", "llvm"),
+}
+"""The dialects that may stand at the end of each level."""
+
+
+@dataclass
+class Walk:
+    """A module on its way down, and how far it has come (`done` steps)."""
+
+    imported: Imported
+    state: State
+    done: int = 0
+
+    @property
+    def module(self) -> ir.Module:
+        return self.imported.module
+
+    @property
+    def level(self) -> str:
+        """The level reached: that of the last step done."""
+        return STEPS[self.done - 1].level if self.done else "stablehlo"
+
+
+def start(imported: Imported, target: Target, threads: int, walk_from: str | None = None) -> Walk:
+    """Begin the walk of an imported model; `walk_from` skips the steps up to that level's end."""
+    state = State(weights=imported.weights, target=target, threads=threads)
+    done = 0
+    if walk_from is not None:
+        done = last_step(walk_from) + 1
+    else:
+        with imported.context:
+            main = main_function(imported.module)
+            main.attributes["stepwell.inputs"] = ir.IntegerAttr.get(
+                ir.IntegerType.get_signless(64), len(imported.inputs)
+            )
+    return Walk(imported, state, done)
+
+
+def main_function(module: ir.Module) -> ir.Operation:
+    """The host function of a module."""
+    for child in module.body.operations:
+        op = child.operation
+        if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == "main":
+            return op
+    raise LoweringError("the module has no function @main")
+
+
+def last_step(level: str) -> int:
+    """Position of the last step of `level`; raises UsageError for an unknown level."""
+    if level not in LEVELS:
+        raise UsageError(f"there is no level {level}; the levels are {', '.join(LEVELS)}")
+    return max(i for i, step in enumerate(STEPS) if step.level == level)
+
+
+def lower_to(
+    walk: Walk,
+    level: str,
+    *,
+    opt_level: int = 3,
+    progress: Progress | None = None,
+    dump: Callable[[int, str, ir.Module], None] | None = None,
+) -> None:
+    """Run the steps up to the end of `level`, with the level's spec checked at each border."""
+    stop = last_step(level) + 1
+    while walk.done < stop:
+        step = STEPS[walk.done]
+        if step.min_opt_level <= opt_level:
+            _run_step(walk, step, progress)
+            if dump is not None:
+                dump(walk.done, step.name, walk.module)
+        walk.done += 1
+        if walk.done == len(STEPS) or STEPS[walk.done].level != step.level:
+            check_spec(walk.module, step.level)
+
+
+def _run_step(walk: Walk, step: Step, progress: Progress | None) -> None:
+    if progress is not None:
+        progress(step.name, None)
+    begin = time.perf_counter()
+    for name in step.passes:
+        if name.startswith("upstream:"):
+            run_upstream(walk.module.operation, name.removeprefix("upstream:"))
+        else:
+            make_pass(name).apply(walk.module, walk.state)
+    if progress is not None:
+        progress(step.name, time.perf_counter() - begin)
+
+
+def check_spec(module: ir.Module, level: str) -> None:
+    """Raise LoweringError naming the first operation that may not stand at `level`."""
+    allowed = SPECS[level]
+    found: list[str] = []
+
+    def look(op: ir.Operation) -> ir.WalkResult:
+        dialect = op.name.split(".")[0]
+        if dialect not in allowed and not found:
+            found.append(f"{source_name(op)}: {op.name} is left over at the end of level {level}")
+        return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    if found:
+        raise LoweringError(found[0])
+
+
+def compile_to_artifact(
+    source: Path | str | object,
+    artifact_path: Path,
+    *,
+    target: str = "cpu",
+    threads: int = 0,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Compile the model at `source` and write its artifact."""
+    from stepwell.assembly import write_artifact
+
+    options = options or CompileOptions()
+    if progress is not None:
+        progress("import", None)
+    begin = time.perf_counter()
+    imported = load(source, shapes=shapes)
+    if progress is not None:
+        progress("import", time.perf_counter() - begin)
+    walk = start(imported, get(target), threads)
+    dump = phase_dumper(Path(options.dump_phases_to)) if options.dump_phases_to else None
+    lower_to(walk, "affine", opt_level=options.opt_level, progress=progress, dump=dump)
+    write_artifact(walk, artifact_path, options, progress)
+
+
+def phase_dumper(folder: Path) -> Callable[[int, str, ir.Module], None]:
+    """A `dump` that writes `NN-step.mlir` into `folder`, weights by name only."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def dump(number: int, name: str, module: ir.Module) -> None:
+        (folder / f"{number:02d}-{name}.mlir").write_text(module_text(module))
+
+    return dump
+
+
+def module_text(module: ir.Module) -> str:
+    """The module as text without the data of its weights."""
+    return module.operation.get_asm(large_elements_limit=32, large_resource_limit=64)
