@@ -26,13 +26,15 @@ $(VENV)/.stamp-demo: $(BUILD_INPUTS) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -e '.[onnx]'
 	touch $@
 
+# ResNet-50 as it lies in the onnx package.
+DEMO_MODEL = $(shell python -c 'import onnx, os; print(os.path.dirname(onnx.__file__))')/backend/test/data/light/light_resnet50.onnx
+
 demo: $(VENV)/.stamp-demo
-	@model=$$(python -m stepwell.tools.demo_model); \
-	set -x; \
-	stepwell compile $$model -o build/demo.stepwell; \
-	stepwell inspect build/demo.stepwell; \
-	stepwell run build/demo.stepwell --random-inputs 0; \
-	stepwell bench build/demo.stepwell --per-kernel
+	mkdir -p build
+	stepwell compile $(DEMO_MODEL) -o build/resnet50.stepwell
+	stepwell inspect build/resnet50.stepwell
+	stepwell run build/resnet50.stepwell --random-inputs 0
+	stepwell bench build/resnet50.stepwell
 
 test: setup
 	lit -s test

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,6 +55,9 @@ def build(
     Arguments and errors as for `compile`.
     """
     settings = make_options(options)
+    if settings.dump_phases_to is not None:
+        folder = str(Path(settings.dump_phases_to).absolute())
+        settings = dataclasses.replace(settings, dump_phases_to=folder)
     if threads is not None and threads < 1:
         raise UsageError(f"threads is {threads}; it must be 1 or more")
     count = threads or default_threads()
@@ -79,10 +83,7 @@ def build(
             target=target,
             threads=count,
             shapes=sizes,
-            options={
-                "opt_level": settings.opt_level,
-                "dump_phases_to": _absolute(settings.dump_phases_to),
-            },
+            options=dataclasses.asdict(settings),
             memory_limit_mb=settings.memory_limit_mb or _memory_limit_mb(source),
             entry=ENTRY,
         )
@@ -117,7 +118,3 @@ def _checked_shapes(shapes: Shapes | None) -> dict[str, list[int]] | None:
 
 def _memory_limit_mb(source: Source) -> int:
     return _BASE_MEMORY_MB + _MEMORY_PER_MODEL * (source.bytes >> 20)
-
-
-def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).absolute())
