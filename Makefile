@@ -27,7 +27,7 @@ $(VENV)/.stamp-demo: $(BUILD_INPUTS) | $(BIN)/python
 	touch $@
 
 # ResNet-50 as it lies in the onnx package.
-DEMO_MODEL = $(shell python -c 'import onnx, os; print(os.path.dirname(onnx.__file__))')/backend/test/data/light/light_resnet50.onnx
+DEMO_MODEL = $(shell $(BIN)/python -c 'import onnx, os; print(os.path.dirname(onnx.__file__))')/backend/test/data/light/light_resnet50.onnx
 
 demo: $(VENV)/.stamp-demo
 	mkdir -p build

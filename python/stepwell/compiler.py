@@ -56,8 +56,8 @@ def build(
     """
     settings = make_options(options)
     if settings.dump_phases_to is not None:
-        folder = str(Path(settings.dump_phases_to).absolute())
-        settings = dataclasses.replace(settings, dump_phases_to=folder)
+        phases = str(Path(settings.dump_phases_to).absolute())
+        settings = dataclasses.replace(settings, dump_phases_to=phases)
     if threads is not None and threads < 1:
         raise UsageError(f"threads is {threads}; it must be 1 or more")
     count = threads or default_threads()
