@@ -15,13 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepwell import errors
+import numpy as np
+
+from stepwell import dtypes, errors
 from stepwell.mlir import ir, new_context
 from stepwell.passes import base, pipeline_text
 from stepwell.tools.diagnostics import Diagnostic, check_expectations, of_error, of_mlir
 
 SPLIT_MARK = re.compile(r"^// -----.*$", re.MULTILINE)
 BYTECODE_MAGIC = b"ML\xefR"
+RESOURCES = "dialect_resources"
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,24 @@ def _write(output: str, text: str) -> None:
         Path(output).write_text(text)
 
 
+def enter_resources(module: ir.Module, text: str, state: base.State) -> None:
+    """Enter the data of `dense_resource` constants, printed at the end of `text`, as weights."""
+    from stepwell.frontends.dense import read_resources
+
+    blobs = read_resources(text.encode("utf-8", "surrogateescape"))
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        value = op.attributes["value"] if op.name == "stablehlo.constant" else None
+        match = re.match(r'dense_resource<"?([^">]+)"?>', str(value)[:400]) if value else None
+        if match and match[1] in blobs and match[1] not in state.weights:
+            kind = ir.RankedTensorType(op.results[0].type)
+            data = np.frombuffer(blobs[match[1]], dtypes.to_numpy(kind.element_type))
+            state.weights.add(match[1], data.reshape(kind.shape))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+
+
 class _Unit:
     """One module on its way through the pipeline, with the diagnostics it caused."""
 
@@ -138,7 +159,10 @@ class _Unit:
         try:
             with context, ir.Location.unknown():
                 module = ir.Module.parse(source)
-                pipeline_text.run_steps(module, self.steps, self._state(), self._around(module))
+                state = self._state()
+                if isinstance(source, str) and RESOURCES in source:
+                    enter_resources(module, source, state)
+                pipeline_text.run_steps(module, self.steps, state, self._around(module))
                 if not module.operation.verify():
                     return None
                 text = self._print(module)

@@ -254,7 +254,7 @@ def _concatenate(op: ir.Operation, arrays: Arrays) -> np.ndarray:
 
 @_evaluates("reverse")
 def _reverse(op: ir.Operation, arrays: Arrays) -> np.ndarray:
-    return np.flip(arrays[0], integers(op, "dimensions"))
+    return np.flip(arrays[0], tuple(integers(op, "dimensions")))
 
 
 @_evaluates("pad")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
+from stepwell.errors import LoweringError
 from stepwell.mlir import ir
 from stepwell.weights import WeightTable
 
@@ -115,11 +116,20 @@ def constant_attribute(value: ir.Value) -> ir.Attribute | None:
     return None if op is None else op.attributes["value"]
 
 
+def readable(attribute: ir.Attribute, weights: WeightTable) -> np.ndarray | None:
+    """The data of an elements attribute, None where the bindings cannot read it: complex numbers,
+    16-bit floats in the IR itself, resources of bytecode."""
+    try:
+        return weights.array(attribute)
+    except (LoweringError, TypeError):
+        return None
+
+
 def constant_array(value: ir.Value, weights: WeightTable) -> np.ndarray | None:
     """The data of a constant, or of a broadcast or reshape of one, as a view where possible."""
     attribute = constant_attribute(value)
     if attribute is not None:
-        return weights.array(attribute)
+        return readable(attribute, weights)
     op = producer(value, "broadcast_in_dim", "reshape")
     if op is None:
         return None
@@ -136,7 +146,9 @@ def splat(value: ir.Value) -> bool | int | float | None:
     while (op := producer(value, "broadcast_in_dim", "reshape", "transpose", "slice")) is not None:
         value = op.operands[0]
     attribute = constant_attribute(value)
-    if not isinstance(attribute, ir.DenseElementsAttr) or not attribute.is_splat:
+    if attribute is None or not isinstance(attribute, ir.DenseElementsAttr):
+        return None
+    if not attribute.is_splat:
         return None
     kind = hlo.element_type(value)
     if not isinstance(kind, (ir.FloatType, ir.IntegerType)):

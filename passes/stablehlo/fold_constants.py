@@ -33,6 +33,7 @@ from stepwell.passes.stablehlo._values import (
     compact,
     distinct,
     producer,
+    readable,
     resource_name,
 )
 from stepwell.weights import INLINE_ELEMENTS, WeightTable
@@ -105,10 +106,9 @@ class _Known:
             return self.arrays[value]
         if not isinstance(value, ir.OpResult) or value.owner.operation.name != "stablehlo.constant":
             return None
-        try:
-            array = self.weights.array(value.owner.operation.attributes["value"])
-        except (LoweringError, TypeError):
-            return None  # Unreadable data: complex numbers, or a resource from a text file.
+        array = readable(value.owner.operation.attributes["value"], self.weights)
+        if array is None:
+            return None
         self.arrays[value] = array
         self.names[value] = resource_name(value)
         return array

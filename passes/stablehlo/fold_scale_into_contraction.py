@@ -36,6 +36,7 @@ from stepwell.passes.stablehlo._values import (
     distinct,
     has_one_use,
     producer,
+    readable,
     rebuild,
     resource_name,
     splat,
@@ -154,11 +155,13 @@ def scale_into_weights(op: ir.Operation, weights: WeightTable) -> ir.Value | Non
     varying = [d for d, n in enumerate(scale.shape) if n > 1 and scale.strides[d]]
     for index, placement in _placements(inner).items():
         kernel = inner.operands[index]
-        if constant_attribute(kernel) is None or not has_one_use(kernel):
+        attribute = constant_attribute(kernel)
+        if attribute is None or splat(kernel) is not None or not has_one_use(kernel):
             continue
-        if splat(kernel) is not None or not all(d in placement for d in varying):
+        data = readable(attribute, weights) if all(d in placement for d in varying) else None
+        if data is None:
             continue
-        array = _scaled(weights.array(constant_attribute(kernel)), scale, placement)
+        array = _scaled(data, scale, placement)
         operands = list(inner.operands)
         with ir.Location.fused([inner.location, op.location]):
             operands[index] = hlo.constant(array, weights, resource_name(kernel))
