@@ -105,12 +105,17 @@ def measure(calls: Mapping[str, Callable[[], object]], seconds: float) -> list[T
 
 def kernel_times(exe: Executable, arrays: list[np.ndarray]) -> list[tuple[KernelInfo, float]]:
     """Median seconds of each kernel, the slowest first."""
-    times: dict[KernelInfo, list[int]] = defaultdict(list)
-    for _ in range(_PROFILED_CALLS):
-        for kernel, nanoseconds in exe.profile(*arrays):
-            times[kernel].append(nanoseconds)
-    medians = [(kernel, statistics.median(values) / 1e9) for kernel, values in times.items()]
-    return sorted(medians, key=lambda item: -item[1])
+    runs = [exe.profile(*arrays) for _ in range(_PROFILED_CALLS)]
+    kernels = [kernel for kernel, _ in runs[0]]
+    medians = [statistics.median(spent) for spent in zip(*map(_nanoseconds, runs), strict=True)]
+    return sorted(
+        ((kernel, time / 1e9) for kernel, time in zip(kernels, medians, strict=True)),
+        key=lambda item: -item[1],
+    )
+
+
+def _nanoseconds(profile: list[tuple[KernelInfo, int]]) -> list[int]:
+    return [spent for _, spent in profile]
 
 
 def _print_json(
@@ -129,10 +134,9 @@ def _print_json(
 def _print_tables(
     exe: Executable, timings: list[Timing], kernels: list[tuple[KernelInfo, float]]
 ) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = common.console()
     noun = "thread" if exe.threads == 1 else "threads"
     table = Table(title=f"{exe.threads} {noun}, ms a call", title_justify="left", box=None)
     table.add_column("runtime")

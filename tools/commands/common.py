@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,11 @@ from stepwell.compiler import compile
 from stepwell.errors import UsageError
 from stepwell.options import CompileOptions
 from stepwell.runtime.executable import Executable, load
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_FILE_COLUMNS = 140
 
 target_option = click.option(
     "--target", default="cpu", show_default=True, help="The machine, as `stepwell targets` lists."
@@ -78,3 +84,10 @@ def note(text: str) -> None:
     """A remark for people: on stderr, and only on a terminal."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr)
+
+
+def console() -> Console:
+    """Where tables go: stdout, as wide as the terminal, or wide enough in a file or pipe."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_COLUMNS)

@@ -8,6 +8,7 @@ import click
 
 from stepwell import artifact
 from stepwell.artifact import Artifact
+from stepwell.tools.commands import common
 
 
 @click.command("inspect")
@@ -23,11 +24,10 @@ def inspect(path: str, as_json: bool) -> None:
 
 
 def _show(read: Artifact) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     manifest = read.manifest
-    console = Console(highlight=False, soft_wrap=True)
+    console = common.console()
     facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     code = sum(manifest.code_sizes)
     for label, text in (
