@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from stepwell import dtypes
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Sequence
 
 import numpy as np
+
 from stepwell.errors import Error
 from stepwell.frontends import Imported
 from stepwell.frontends.dense import read_dense, write_dense

@@ -16,6 +16,7 @@ import pytest
 from interpreter import interpret
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_node_model_tests
+
 from stepwell.errors import ModelError
 from stepwell.frontends import load
 from stepwell.frontends.onnx import registry

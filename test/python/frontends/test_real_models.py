@@ -11,9 +11,10 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from xla import run_artifact
+
 from stepwell.frontends import load
 from stepwell.frontends.export import to_portable_artifact
-from xla import run_artifact
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 ZOO = Path(os.environ.get("STEPWELL_ZOO", "zoo"))

@@ -8,12 +8,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from interpreter import interpret
+from xla import run_artifact
+
 from stepwell.errors import ModelError, UsageError
 from stepwell.frontends import Imported, load
 from stepwell.frontends.dense import read_dense, write_dense
 from stepwell.frontends.export import export, to_portable_artifact
 from stepwell.mlir import ir, new_context
-from xla import run_artifact
 
 CALLS = """
 func.func private @double(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
