@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 
 from stepwell import artifact
 from stepwell.compiler import compile
-from stepwell.errors import UsageError
+from stepwell.errors import ArtifactError, UsageError
 from stepwell.options import CompileOptions
 from stepwell.runtime.executable import Executable, load
 
@@ -69,7 +70,15 @@ def load_or_compile(
     return compile(read_model(model), target, threads, parse_shapes(shapes), options)
 
 
-def write_output(path: str, data: str | bytes) -> None:
+def check_output(path: str) -> None:
+    """Raise ArtifactError now when `path` cannot be written later, after a long compilation."""
+    folder = Path(path).parent
+    if path != "-" and not os.access(folder, os.W_OK):
+        reason = "the folder is not writable" if folder.exists() else "no such file or directory"
+        raise ArtifactError(f"{path} cannot be written: {reason}")
+
+
+def write_output(path: str, data: str | bytes | memoryview) -> None:
     """Write to a file, whole or not at all, or to stdout for `-`."""
     raw = data.encode() if isinstance(data, str) else data
     if path == "-":

@@ -53,6 +53,8 @@ def compile_command(
     if emit and compile_to:
         raise UsageError("--emit and --compile-to both say what to write; give one of them")
     kind = compile_to or emit or _LIBRARY_SUFFIXES.get(Path(output or "").suffix, "artifact")
+    path = output or _default_output(model, kind)
+    common.check_output(path)
     options = CompileOptions(
         opt_level=opt_level, dump_phases_to=dump_phases_to, use_cache=not no_cache
     )
@@ -65,15 +67,14 @@ def compile_command(
         data = _lowered_data(
             model, kind, compile_from, target, threads, common.parse_shapes(shapes), options
         )
-    path = output or _default_output(model, kind)
     common.write_output(path, data)
     if path != "-":
         common.note(f"wrote {path}")
 
 
-def _built_data(built: Artifact, kind: str) -> bytes:
+def _built_data(built: Artifact, kind: str) -> bytes | memoryview:
     if kind == "artifact":
-        return bytes(built.file)
+        return built.file
     if built.manifest.code_format != "shared-object":
         raise UsageError("there is no linker (cc, ld or lld) here to make a shared object with")
     return built.code_parts()[0]
@@ -87,7 +88,7 @@ def _lowered_data(
     threads: int | None,
     shapes: dict[str, tuple[int, ...]] | None,
     options: CompileOptions,
-) -> str | bytes:
+) -> str | bytes | memoryview:
     from stepwell import lowering
 
     source = common.read_model(model)
