@@ -150,7 +150,8 @@ class _Known:
     def _constant(self, result: ir.Value) -> ir.Value:
         array, name = self.arrays[result], self.names[result]
         if self._is_thin(result) and distinct(array) != 1:
-            return hlo.constant(array, self.weights, name)
+            # A view is copied here, once; the table would look at it before and copy it twice.
+            return hlo.constant(np.ascontiguousarray(array), self.weights, name)
         return broadcast_constant(compact(array)[0], array.shape, self.weights, name)
 
 

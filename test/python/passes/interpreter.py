@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
+from stepwell.frontends.dense import read_dense, write_dense
 from stepwell.mlir import ir, new_context, stablehlo
 from stepwell.passes import pipeline_text
 from stepwell.passes.base import State
@@ -65,14 +66,13 @@ def _random(rng: np.random.Generator, value: ir.Value) -> np.ndarray:
 
 
 def _interpret(module: ir.Module, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    results = stablehlo.eval_module(module, [_attribute(a) for a in inputs])
-    return [WeightTable().array(result) for result in results]
+    results = stablehlo.eval_module(module, [write_dense(a) for a in inputs])
+    return [_array(result) for result in results]
 
 
-def _attribute(array: np.ndarray) -> ir.Attribute:
-    if array.dtype == np.bool_:
-        return WeightTable().attribute(array)
-    return ir.DenseElementsAttr.get(np.ascontiguousarray(array))
+def _array(result: ir.Attribute) -> np.ndarray:
+    dense = ir.DenseElementsAttr(result)
+    return WeightTable().array(result) if dense.is_splat else read_dense(dense)
 
 
 def _write_out(module: ir.Module, weights: WeightTable) -> None:
@@ -82,7 +82,7 @@ def _write_out(module: ir.Module, weights: WeightTable) -> None:
         if op.name == "stablehlo.constant":
             value = op.attributes["value"]
             if not isinstance(value, ir.DenseElementsAttr):
-                op.attributes["value"] = _attribute(weights.array(value))
+                op.attributes["value"] = write_dense(weights.array(value))
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
