@@ -228,7 +228,7 @@ class FusionGraph:
 
     def operands(self, node: Node) -> list[ir.Value]:
         """All values that `node` reads, those its region captures included."""
-        return [*node.op.operands, *(v for v in captured(node.op) if v in self.by_value)]
+        return [*node.op.operands, *captured(node.op)]
 
     def producers(self, node: Node) -> list[Node]:
         """The grouped nodes that `node` reads, through inline operations."""
@@ -404,7 +404,18 @@ class FusionGraph:
 
 def captured(op: ir.Operation) -> list[ir.Value]:
     """Values that the regions of `op` read from outside."""
-    return [operand for _, _, operand in nested_operands(op)]
+    inside: set[ir.Value] = set()
+
+    def collect(regions: ir.RegionSequence) -> None:
+        for region in regions:
+            for block in region.blocks:
+                inside.update(block.arguments)
+                for child in block.operations:
+                    inside.update(child.operation.results)
+                    collect(child.operation.regions)
+
+    collect(op.regions)
+    return [v for _, _, v in nested_operands(op) if v not in inside]
 
 
 def nested_operands(op: ir.Operation) -> list[tuple[ir.Operation, int, ir.Value]]:
