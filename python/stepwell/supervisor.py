@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -72,6 +73,8 @@ def _run(request: Request, folder: Path, progress: Progress) -> _Outcome:
                 start_new_session=True,  # an interrupt at the terminal reaches the parent alone
             )
         os.close(writing)
+        group = threading.Thread(target=_end_group, args=(worker.pid,), daemon=True)
+        group.start()
         message, step = None, ""
         try:
             for line in status:
@@ -80,13 +83,21 @@ def _run(request: Request, folder: Path, progress: Progress) -> _Outcome:
                     step = message["step"] if message["seconds"] is None else ""
                     progress(message["step"], message["seconds"])
                     message = None
-            worker.wait()
+        except BaseException:
+            worker.kill()
+            raise
         finally:
-            if worker.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(worker.pid, signal.SIGKILL)
-                worker.wait()
+            group.join()
+            worker.wait()
     return _Outcome(worker.returncode, message, step, log.read_text(errors="replace"))
+
+
+def _end_group(pid: int) -> None:
+    """Wait until process `pid` ends and kill what it started: a crashed worker's own children would
+    keep the status pipe open. The process stays a zombie until then, so its number is its own."""
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _reason(outcome: _Outcome) -> str:

@@ -43,7 +43,10 @@ def _count(path: str) -> None:
         file.write("compiled\n")
 
 
-def _segfault(_: str) -> None:
+def _segfault(children: str) -> None:
+    for _ in range(int(children or 0)):
+        if os.fork() == 0:
+            time.sleep(60)
     ctypes.string_at(0)
 
 

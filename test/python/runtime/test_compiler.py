@@ -80,6 +80,12 @@ def test_segfault_becomes_a_crash_with_a_reproducer(fake_compiler: Path) -> None
     assert again.returncode == -signal.SIGSEGV
 
 
+@pytest.mark.usefixtures("fake_compiler")
+def test_crash_with_children_ends_them() -> None:
+    with pytest.raises(stepwell.CompilerCrash, match="was ended by SIGSEGV"):
+        build("segfault 2")
+
+
 def test_bug_becomes_a_crash(fake_compiler: Path) -> None:
     folder = fake_compiler
     with pytest.raises(stepwell.CompilerCrash, match="failed with TypeError: no such thing") as e:
