@@ -10,7 +10,8 @@ becomes
     %c = stablehlo.convolution(%x, %w * %scale) ... : tensor<1x8x4x4xf32>
     %y = stablehlo.add %c, (broadcast of %bias - %mean * %scale) : tensor<1x8x4x4xf32>
 
-A batch normalisation that follows no contraction ends as one multiply and one add. The new
+A batch normalisation that follows no contraction ends as one multiply and one add. A factor that is
+the same everywhere passes reshapes and transposes on its way to the weights. The new
 constants are computed in double precision and rounded once. Constants are recognised through
 broadcasts and reshapes; run fold-constants and simplify-algebra first.
 """
@@ -167,6 +168,51 @@ def scale_into_weights(op: ir.Operation, weights: WeightTable) -> ir.Value | Non
             operands[index] = hlo.constant(array, weights, resource_name(kernel))
             return rebuild(inner, operands, hlo.shape(op.results[0]))
     return None
+
+
+@RULES.on("multiply")
+def scale_before_moves(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """transpose(y) * 0.125 is transpose(y * 0.125) where y can take the factor up: the scaling of
+    queries and keys in attention."""
+    move = producer(op.operands[0], *MOVES)
+    number = splat(op.operands[1]) if move else None
+    if move is None or number is None:
+        return None
+    if not isinstance(hlo.element_type(op.results[0]), ir.FloatType):
+        return None
+    value = op.operands[0]
+    while (inner := producer(value, *MOVES)) is not None:
+        if not has_one_use(value):
+            return None
+        value = inner.operands[0]
+    if not _takes_scale(value, weights):
+        return None
+    source = move.operands[0]
+    scaled = hlo.multiply(source, hlo.full_like(source, number))
+    with move.location:
+        return rebuild(move, [scaled], hlo.shape(op.results[0]))
+
+
+MOVES = ("reshape", "transpose")
+"""Ops that a factor which is the same everywhere can pass."""
+
+
+def _takes_scale(value: ir.Value, weights: WeightTable) -> bool:
+    """Whether `value` is a contraction with constant weights, perhaps plus a constant."""
+    if not has_one_use(value):
+        return False
+    inner = producer(value, "add", "convolution", "dot_general")
+    if inner is None:
+        return False
+    if inner.name == "stablehlo.add":
+        constant = _constant(inner.operands[1], weights) is not None
+        return constant and _takes_scale(inner.operands[0], weights)
+    return any(
+        constant_attribute(inner.operands[index]) is not None
+        and has_one_use(inner.operands[index])
+        and splat(inner.operands[index]) is None
+        for index in _placements(inner)
+    )
 
 
 def _scaled(kernel: np.ndarray, scale: np.ndarray, placement: dict[int, int]) -> np.ndarray:

@@ -95,6 +95,23 @@ def test_scale_into_either_side_of_a_product(run_compared, side):
     assert "multiply" not in run_compared(text, "fold-scale-into-contraction").text
 
 
+def test_scale_of_queries(run_compared):
+    text = f"""func.func @main(%x: tensor<5x8xf32>) -> tensor<2x5x3xf32> {{
+      %w = {weights((8, 6))}
+      %v = {weights((6,))}
+      %b = stablehlo.broadcast_in_dim %v, dims = [1] : (tensor<6xf32>) -> tensor<5x6xf32>
+      %s = stablehlo.constant dense<0.3> : tensor<2x5x3xf32>
+      %d = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+        : (tensor<5x8xf32>, tensor<8x6xf32>) -> tensor<5x6xf32>
+      %a = stablehlo.add %d, %b : tensor<5x6xf32>
+      %r = stablehlo.reshape %a : (tensor<5x6xf32>) -> tensor<5x2x3xf32>
+      %t = stablehlo.transpose %r, dims = [1, 0, 2] : (tensor<5x2x3xf32>) -> tensor<2x5x3xf32>
+      %y = stablehlo.multiply %t, %s : tensor<2x5x3xf32>
+      return %y : tensor<2x5x3xf32>
+    }}"""
+    assert "multiply" not in run_compared(text, "fold-scale-into-contraction").text
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_convolution_layouts(run_compared, rank, groups):
