@@ -20,6 +20,9 @@ from stepwell.mlir import ir
 from stepwell.targets import Target, host
 from stepwell.weights import WeightTable
 
+if typing.TYPE_CHECKING:
+    from stepwell.passes.llvm.lower_host_to_llvm import HostProgram
+
 
 @dataclass
 class State:
@@ -28,7 +31,7 @@ class State:
     weights: WeightTable = field(default_factory=WeightTable)
     target: Target = field(default_factory=host)
     threads: int = 1
-    host: object | None = None
+    host: HostProgram | None = None
     remarks: list[str] = field(default_factory=list)
 
 

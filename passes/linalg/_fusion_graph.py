@@ -42,6 +42,9 @@ class Role(Enum):
     OTHER = "other"
 
 
+RESULT = "kernel.result"
+"""Marks a copy that makes a result of the host: never inline."""
+
 ANCHORED = (Role.CONTRACTION, Role.OUTER_REDUCTION)
 CLOSED = (Role.TRANSPOSE, Role.CONCATENATE, Role.OTHER)
 """Groups of these roles take no consumers."""
@@ -92,7 +95,7 @@ def role_of(op: ir.Operation, structured: Structured | None) -> Role:
     if structured is None or len(structured.outputs) != 1:
         return Role.OTHER
     if structured.is_elementwise:
-        return _elementwise_role(structured)
+        return Role.ELEMENTWISE if RESULT in op.attributes else _elementwise_role(structured)
     if "reduction" in structured.iterators:
         return _reduction_role(structured)
     return Role.OTHER

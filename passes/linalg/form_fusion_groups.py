@@ -26,6 +26,7 @@ from stepwell.kernels.structured import RESHAPES, Structured, defining_op, locat
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import (
+    RESULT,
     FusionGraph,
     Group,
     Node,
@@ -239,6 +240,7 @@ def _copy(value: ir.Value) -> ir.Value:
             "indexing_maps": ir.ArrayAttr.get([identity, identity]),
             "iterator_types": ir.ArrayAttr.get([parallel] * kind.rank),
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+            RESULT: ir.UnitAttr.get(),
         },
         regions=1,
     )

@@ -11,7 +11,6 @@ the entry computes pointers and hands each kernel to the context's `parallel_for
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -19,12 +18,13 @@ from stepwell.errors import LoweringError
 from stepwell.kernels.structured import defining_op
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
-from stepwell.passes.buffers.plan_arena import ARENA_BYTES, VIEWS, element_bytes
+from stepwell.passes.buffers.plan_arena import ARENA_BYTES, VIEWS
 from stepwell.passes.linalg.hoist_constants import weight_arguments
 
 ENTRY = "stepwell_main"
 TASK_SUFFIX = "_task"
 _ALIGNMENT = 64
+_KEPT = ("stepwell.inputs", "stepwell.outputs", ARENA_BYTES)
 
 
 @dataclass(frozen=True)
@@ -58,40 +58,46 @@ class HostProgram:
 
 @dataclass(frozen=True)
 class LowerHostToLlvm(Pass):
-    """Replace the one function that is no kernel by `stepwell_main`, and add the task functions."""
+    """Replace the host, the one `func.func` among lowered kernels, by `stepwell_main`, and add the
+    task functions."""
 
     name: ClassVar[str] = "lower-host-to-llvm"
 
     def run(self, op: ir.Operation, state: State) -> None:
         body = op.regions[0].blocks[0]
-        functions = [c.operation for c in body.operations if c.operation.name == "func.func"]
-        hosts = [f for f in functions if "kernel.kind" not in f.attributes]
+        operations = [c.operation for c in body.operations]
+        hosts = [f for f in operations if f.name == "func.func"]
         if len(hosts) != 1:
             raise LoweringError(f"expected one host function, found {len(hosts)}")
         tasks = {
             f.attributes["sym_name"].value: ir.IntegerAttr(f.attributes["kernel.tasks"]).value
-            for f in functions
+            for f in operations
             if "kernel.tasks" in f.attributes
         }
         program = read_host(hosts[0], tasks, state)
         state.host = program
+        signature = {n: hosts[0].attributes[n] for n in hosts[0].attributes if n in _KEPT}
         hosts[0].erase()
         counts = {call.kernel: len(call.operands) for call in program.calls}
         text = "\n".join([entry_text(program), *(task_text(k, n) for k, n in counts.items())])
         declared = "\n".join(
-            f"func.func private @{name}({', '.join(_argument_types(f))})"
-            for f in functions
-            if (name := f.attributes["sym_name"].value) in counts and f != hosts[0]
+            f"llvm.func @{name}({'!llvm.ptr, ' * count}i64, i64)" for name, count in counts.items()
         )
         parsed = ir.Module.parse(f"{declared}\n{text}")
         for child in list(parsed.body.operations):
-            if child.operation.name == "llvm.func":
-                ir.InsertionPoint(body).insert(child.operation.clone())
+            if not len(child.operation.regions[0].blocks):
+                continue
+            clone = child.operation.clone()
+            ir.InsertionPoint(body).insert(clone)
+            if clone.attributes["sym_name"].value == ENTRY:
+                for name, attribute in signature.items():
+                    clone.attributes[name] = attribute
+                clone.attributes["stepwell.weights"] = _offsets(program)
 
 
-def _argument_types(function: ir.Operation) -> list[str]:
-    kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-    return [str(t) for t in kind.inputs]
+def _offsets(program: HostProgram) -> ir.Attribute:
+    i64 = ir.IntegerType.get_signless(64)
+    return ir.DictAttr.get({n: ir.IntegerAttr.get(i64, o) for n, o in program.weights.items()})
 
 
 def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostProgram:
@@ -103,20 +109,14 @@ def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostPr
     if ARENA_BYTES in host.attributes:
         program.arena_bytes = ir.IntegerAttr(host.attributes[ARENA_BYTES]).value
         arena = len(entry.arguments) - 1
-    last_weight = max(weights, default=-1)
-    inputs = _input_count(entry, weights, last_weight, host)
-    bases: dict[int, Place] = {}
-    for number, argument in enumerate(entry.arguments):
-        if number in weights:
-            continue
-        if number == arena:
-            bases[number] = Place("arena", 0, 0)
-        elif number < inputs:
-            bases[number] = Place("input", number, 0)
-        else:
-            outputs = [n for n in range(inputs, len(entry.arguments)) if n not in weights]
-            bases[number] = Place("output", outputs.index(number), 0)
-        _ = argument
+    if "stepwell.inputs" not in host.attributes:
+        raise LoweringError("the host function does not say how many inputs it has")
+    inputs = len(host.attributes["stepwell.inputs"])
+    outputs = [n for n in range(inputs, len(entry.arguments)) if n not in weights and n != arena]
+    bases = {number: Place("input", number, 0) for number in range(inputs)}
+    bases |= {number: Place("output", i, 0) for i, number in enumerate(outputs)}
+    if arena is not None:
+        bases[arena] = Place("arena", 0, 0)
 
     def place(value: ir.Value) -> Place:
         op = defining_op(value)
@@ -143,15 +143,6 @@ def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostPr
         elif op.name not in (*VIEWS, "memref.view", "arith.constant", "func.return"):
             raise LoweringError(f"{op.name} cannot stand in the host program")
     return program
-
-
-def _input_count(
-    entry: ir.Block, weights: dict[int, str], last_weight: int, host: ir.Operation
-) -> int:
-    """Inputs come first, then weights, then outputs; `stepwell.inputs` says where they end."""
-    if "stepwell.inputs" in host.attributes:
-        return ir.IntegerAttr(host.attributes["stepwell.inputs"]).value
-    return min(weights) if weights else len(entry.arguments) - (last_weight + 1)
 
 
 def _weight_offset(program: HostProgram, name: str, state: State) -> int:
@@ -259,8 +250,3 @@ def task_text(kernel: str, arguments: int) -> str:
         "}",
     ]
     return "\n".join(lines)
-
-
-def buffer_bytes(kind: ir.MemRefType) -> int:
-    """Size of a dense buffer."""
-    return math.prod(kind.shape) * element_bytes(kind.element_type)

@@ -25,26 +25,38 @@ _PIPELINE = (
 
 @dataclass(frozen=True)
 class LowerKernelsToLlvm(Pass):
-    """Lower a module that holds kernels only; raises LoweringError that names a leftover operation
-    (translating it would end the process)."""
+    """Lower the kernels of a module and leave the host; raises LoweringError that names a leftover
+    operation (translating it would end the process)."""
 
     name: ClassVar[str] = "lower-kernels-to-llvm"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        for child in op.regions[0].blocks[0].operations:
-            if "kernel.kind" in child.operation.attributes:
-                _mark_arguments(child.operation)
-        run_upstream(op, _PIPELINE)
-        left: list[str] = []
+        body = op.regions[0].blocks[0]
+        kernels = [c.operation for c in body.operations if "kernel.kind" in c.operation.attributes]
+        apart = ir.Module.create()
+        for kernel in kernels:
+            _mark_arguments(kernel)
+            kernel.detach_from_parent()
+            apart.body.append(kernel)
+        run_upstream(apart.operation, _PIPELINE)
+        _check(apart)
+        for child in list(apart.body.operations):
+            lowered = child.operation
+            lowered.detach_from_parent()
+            ir.InsertionPoint(body).insert(lowered)
 
-        def look(inner: ir.Operation) -> ir.WalkResult:
-            if not inner.name.startswith("llvm.") and inner.name != "builtin.module":
-                left.append(inner.name)
-            return ir.WalkResult.ADVANCE
 
-        op.walk(look)
-        if left:
-            raise LoweringError(f"{left[0]} has no lowering to LLVM ({len(left)} in all)")
+def _check(module: ir.Module) -> None:
+    left: list[str] = []
+
+    def look(inner: ir.Operation) -> ir.WalkResult:
+        if not inner.name.startswith("llvm.") and inner.name != "builtin.module":
+            left.append(inner.name)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    if left:
+        raise LoweringError(f"{left[0]} has no lowering to LLVM ({len(left)} in all)")
 
 
 def _mark_arguments(kernel: ir.Operation) -> None:

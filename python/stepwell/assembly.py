@@ -6,6 +6,7 @@ symbol made from that digest, so that equal kernels of all models share one obje
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import functools
 import hashlib
@@ -25,7 +26,7 @@ from stepwell.errors import Error, LoweringError
 from stepwell.mlir import ir, new_context
 from stepwell.options import CompileOptions
 from stepwell.passes.base import State, make_pass
-from stepwell.passes.buffers.plan_arena import element_bytes
+from stepwell.passes.buffers.plan_arena import ARENA_BYTES, element_bytes
 from stepwell.passes.llvm.lower_host_to_llvm import (
     ENTRY,
     TASK_SUFFIX,
@@ -57,7 +58,11 @@ class KernelUnit:
 def write_artifact(
     walk: Walk, path: Path, options: CompileOptions, progress: Progress | None = None
 ) -> None:
-    """Compile an affine-level module and write the artifact to `path`."""
+    """Compile a module of level affine, kernel by kernel, or llvm, as a whole, and write the
+    artifact to `path`."""
+    if walk.level == "llvm":
+        _write_whole(walk, path, options)
+        return
     units = kernel_units(walk, options)
     with walk.imported.context, ir.Location.unknown():
         program = read_host(
@@ -80,6 +85,33 @@ def write_artifact(
         path, manifest, shared if shared is not None else objects, _weights(program, walk.state)
     )
     _end(progress, "link", begin)
+
+
+def _write_whole(walk: Walk, path: Path, options: CompileOptions) -> None:
+    """The artifact of a module in the LLVM dialect, which may have been changed by hand."""
+    state = walk.state
+    program = state.host if state.host is not None else resumed_program(walk)
+    optimized = codegen.optimized_llvm(walk.module.operation, state.target, options.opt_level)
+    data = codegen.object_code(optimized, state.target, options.opt_level)
+    shared = codegen.link([data], state.target)
+    manifest = _manifest(walk, program, {}, shared is not None, options)
+    artifact.write(
+        path, manifest, shared if shared is not None else [data], _weights(program, state)
+    )
+
+
+def resumed_program(walk: Walk) -> HostProgram:
+    """The arena and the weights' offsets, as the entry function of a resumed module says them."""
+    entry = main_function(walk.module)
+    program = HostProgram()
+    for name in ir.DictAttr(entry.attributes["stepwell.weights"]):
+        offset = ir.IntegerAttr(name.attr).value
+        size = walk.state.weights[name.name].nbytes
+        program.weights[name.name] = offset
+        program.weights_bytes = max(program.weights_bytes, -(-(offset + size) // 64) * 64)
+    if ARENA_BYTES in entry.attributes:
+        program.arena_bytes = ir.IntegerAttr(entry.attributes[ARENA_BYTES]).value
+    return program
 
 
 def _begin(progress: Progress | None, name: str) -> float:
@@ -171,8 +203,9 @@ def _map(function: Callable, items: list) -> list:
     workers = min(len(items), len(os.sched_getaffinity(0)))
     if workers <= 1:
         return [function(item) for item in items]
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
-        return pool.map(function, items, chunksize=1)
+    context = multiprocessing.get_context("fork")
+    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
+        return list(pool.map(function, items))
 
 
 def _compile_unit(unit: KernelUnit, *, target: Target, opt_level: int) -> bytes | str:
@@ -183,8 +216,6 @@ def _compile_unit(unit: KernelUnit, *, target: Target, opt_level: int) -> bytes 
             state = State(target=target)
             for name in ("expand-math", "split-tasks"):
                 make_pass(name).apply(module, state)
-            with ir.InsertionPoint(module.body):
-                pass
             task = ir.Module.parse(
                 f"llvm.func @{unit.symbol}({'!llvm.ptr, ' * unit.arguments}i64, i64)\n"
                 + task_text(unit.symbol, unit.arguments)
@@ -237,9 +268,9 @@ def _manifest(
             artifact.KernelInfo(
                 call.kernel,
                 call.sources,
-                units[call.kernel].strategy,
+                units[call.kernel].strategy if call.kernel in units else "",
                 0,
-                units[call.kernel].bytes,
+                units[call.kernel].bytes if call.kernel in units else 0,
             )
             for call in program.calls
         ),

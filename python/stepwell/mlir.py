@@ -80,8 +80,8 @@ def translate_to_llvm_ir(operation: ir.Operation) -> str:
 
 
 def serialize_portable_artifact(module: ir.Module, version: str) -> bytes:
-    """StableHLO portable artifact (VHLO bytecode) of `module` at `version`, "1.13.0" for instance."""
-    return _stablehlo.serialize_portable_artifact(module.operation, version)
+    """StableHLO portable artifact (VHLO bytecode) of `module` at `version`, like "1.13.0"."""
+    return _stablehlo.serialize_portable_artifact(module, version)
 
 
 def deserialize_portable_artifact(context: ir.Context, data: bytes) -> ir.Module:

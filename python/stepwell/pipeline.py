@@ -12,16 +12,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepwell.errors import LoweringError, UsageError
-from stepwell.frontends import Imported, load
+import numpy as np
+
+from stepwell.errors import LoweringError, ModelError, UsageError
+from stepwell.frontends import Imported, TensorSpec, load
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir, run_upstream
 from stepwell.options import CompileOptions
 from stepwell.passes.base import State, make_pass
+from stepwell.passes.llvm.lower_host_to_llvm import ENTRY
 from stepwell.targets import Target, get
 
 LEVELS = ("stablehlo", "linalg", "affine", "llvm")
 """Levels at which a person can stop and look; `binary` follows."""
+
+INPUTS, OUTPUTS = "stepwell.inputs", "stepwell.outputs"
+"""Attributes of the host function: names, dtypes and shapes as users see them."""
+
+HOSTS = ("main", ENTRY)
 
 Progress = Callable[[str, float | None], None]
 
@@ -52,8 +60,8 @@ STEPS = (
     Step("lower-groups-to-affine", "affine", ("lower-groups-to-affine",)),
     Step("bufferize-host", "affine", ("bufferize-host",)),
     Step("plan-arena", "affine", ("plan-arena",)),
-    Step("lower-host-to-llvm", "llvm", ("expand-math", "split-tasks", "lower-host-to-llvm")),
-    Step("lower-kernels-to-llvm", "llvm", ("lower-kernels-to-llvm",)),
+    Step("lower-kernels-to-llvm", "llvm", ("expand-math", "split-tasks", "lower-kernels-to-llvm")),
+    Step("lower-host-to-llvm", "llvm", ("lower-host-to-llvm",)),
 )
 
 SPECS: dict[str, tuple[str, ...]] = {
@@ -92,17 +100,45 @@ def start(imported: Imported, target: Target, threads: int, walk_from: str | Non
     else:
         with imported.context:
             main = main_function(imported.module)
-            main.attributes["stepwell.inputs"] = ir.IntegerAttr.get(
-                ir.IntegerType.get_signless(64), len(imported.inputs)
-            )
+            for name, specs in ((INPUTS, imported.inputs), (OUTPUTS, imported.outputs)):
+                main.attributes[name] = ir.ArrayAttr.get([_spec_attribute(s) for s in specs])
     return Walk(imported, state, done)
+
+
+def _spec_attribute(spec: TensorSpec) -> ir.Attribute:
+    return ir.DictAttr.get(
+        {
+            "name": ir.StringAttr.get(spec.name),
+            "dtype": ir.StringAttr.get(spec.dtype.name),
+            "shape": ir.DenseI64ArrayAttr.get(list(spec.shape)),
+        }
+    )
+
+
+def signature(module: ir.Module) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """The inputs and outputs that the host function of a lowered module says it has."""
+    main = main_function(module)
+    if INPUTS not in main.attributes:
+        raise ModelError(f"@main does not say its inputs and outputs ({INPUTS}, {OUTPUTS})")
+    inputs, outputs = (
+        tuple(
+            TensorSpec(
+                ir.StringAttr(entry["name"]).value,
+                np.dtype(ir.StringAttr(entry["dtype"]).value),
+                tuple(entry["shape"]),
+            )
+            for entry in map(ir.DictAttr, main.attributes[name])
+        )
+        for name in (INPUTS, OUTPUTS)
+    )
+    return inputs, outputs
 
 
 def main_function(module: ir.Module) -> ir.Operation:
     """The host function of a module."""
     for child in module.body.operations:
         op = child.operation
-        if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == "main":
+        if "sym_name" in op.attributes and ir.StringAttr(op.attributes["sym_name"]).value in HOSTS:
             return op
     raise LoweringError("the module has no function @main")
 

@@ -15,7 +15,6 @@ from dataclasses import field as dataclass_field
 
 from stepwell.mlir import ir
 
-
 _serial = itertools.count()
 
 

@@ -1,0 +1,186 @@
+"""The lowering API: walk a model down by hand, look at every level, go on from where one stands.
+
+lowered = stepwell.lower("model.onnx")
+lowered.step("linalg")            # run the pipeline to the end of a level
+print(lowered)                    # the module, weights by name
+lowered.run("form-fusion-groups") # a pass by name, own or upstream; or transform lowered.module
+exe = lowered.compile()           # the rest of the way
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from stepwell import assembly, codegen, pipeline
+from stepwell.errors import LoweringError, ModelError, UsageError
+from stepwell.frontends import Imported, Shapes, TensorSpec, load
+from stepwell.mlir import ir, new_context, run_upstream
+from stepwell.options import CompileOptions, make_options
+from stepwell.passes.base import Pass, make_pass, pass_files
+from stepwell.runtime.executable import Executable
+from stepwell.runtime.executable import load as load_executable
+from stepwell.targets import get
+from stepwell.weights import WeightTable
+
+Options = CompileOptions | Mapping[str, object] | None
+
+
+class Lowered:
+    """A model on its way down. `module` is MLIR's module, which may be changed in place."""
+
+    def __init__(self, walk: pipeline.Walk, options: CompileOptions) -> None:
+        self._walk = walk
+        self._options = options
+        folder = options.dump_phases_to
+        self._dump = pipeline.phase_dumper(Path(folder)) if folder else None
+
+    @property
+    def module(self) -> ir.Module:
+        """The module at the present level."""
+        return self._walk.module
+
+    @property
+    def level(self) -> str:
+        """The level reached: "stablehlo", "linalg", "affine" or "llvm"."""
+        return self._walk.level
+
+    @property
+    def weights(self) -> WeightTable:
+        """The data behind the weights that the module names."""
+        return self._walk.state.weights
+
+    @property
+    def remarks(self) -> list[str]:
+        """What passes had to say: kernels that fell back to scalar loops, and why."""
+        return list(self._walk.state.remarks)
+
+    def step(self, level: str) -> Lowered:
+        """Run the pipeline to the end of `level`; returns itself.
+
+        Raises UsageError for an unknown level or one that lies behind, LoweringError when a step
+        fails or leaves an operation that may not stand at its level.
+        """
+        if pipeline.last_step(level) + 1 < self._walk.done:
+            raise UsageError(f"the module is at level {self.level} already; {level} lies behind it")
+        pipeline.lower_to(self._walk, level, opt_level=self._options.opt_level, dump=self._dump)
+        return self
+
+    def run(self, step: str | Pass) -> Lowered:
+        """Run one pass: an own one by name or as an object, or upstream's textual pipeline."""
+        if isinstance(step, str) and step not in pass_files():
+            with self.module.context, ir.Location.unknown():
+                run_upstream(self.module.operation, step)
+            return self
+        made = make_pass(step) if isinstance(step, str) else step
+        made.apply(self.module, self._walk.state)
+        return self
+
+    def compile(self) -> Executable:
+        """Go the rest of the way and load the result."""
+        handle, name = tempfile.mkstemp(suffix=".stepwell")
+        os.close(handle)
+        try:
+            self._write_artifact(Path(name))
+            return load_executable(name, threads=self._walk.state.threads or None)
+        finally:
+            os.unlink(name)
+
+    def emit(self, kind: str) -> str | bytes:
+        """The model as "stablehlo", "linalg", "affine", "llvm" or "asm" text, or "obj" bytes."""
+        if kind in pipeline.LEVELS:
+            return str(self.step(kind))
+        if kind not in ("asm", "obj"):
+            raise UsageError(
+                f"cannot emit {kind}; there are: {', '.join(pipeline.LEVELS)}, asm, obj"
+            )
+        self.step("llvm")
+        target, opt_level = self._walk.state.target, self._options.opt_level
+        with self.module.context:
+            optimized = codegen.optimized_llvm(self.module.operation, target, opt_level)
+        if kind == "asm":
+            return codegen.assembly(optimized, target, opt_level)
+        return codegen.object_code(optimized, target, opt_level)
+
+    def __str__(self) -> str:
+        return pipeline.module_text(self.module)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the module as text, and its weights beside it as `<path>.safetensors`."""
+        from safetensors.numpy import save_file
+
+        used = {n: np.ascontiguousarray(self.weights[n]) for n in self._weight_names()}
+        target = Path(path)
+        target.write_text(str(self) + "\n")
+        if used:
+            save_file(used, f"{target}.safetensors")
+
+    def _weight_names(self) -> list[str]:
+        text = str(self)
+        named = set(re.findall(r'stepwell\.weight = "([^"]+)"', text))
+        named |= set(re.findall(r'dense_resource<"?([\w.]+)"?>', text))
+        if self._walk.state.host is not None:
+            named |= set(self._walk.state.host.weights)
+        return [name for name in self.weights.names() if name in named]
+
+    @staticmethod
+    def resume(
+        text: str,
+        level: str,
+        *,
+        weights: str | os.PathLike[str] | None = None,
+        target: str = "cpu",
+        threads: int | None = None,
+        options: Options = None,
+    ) -> Lowered:
+        """Go on from text that `str(lowered)` gave at `level`.
+
+        `weights` is the safetensors file that `save` wrote. Raises ModelError when the text does not
+        parse or names no `@main`.
+        """
+        context = new_context()
+        table = WeightTable()
+        if weights is not None:
+            from safetensors.numpy import load_file
+
+            for name, array in load_file(weights).items():
+                table.add(name, array)
+        with context:
+            try:
+                module = ir.Module.parse(text)
+            except ir.MLIRError as error:
+                raise ModelError(f"the text is no valid module: {error.message}") from None
+        inputs, outputs = pipeline.signature(module)
+        imported = Imported(context, module, table, inputs, outputs, "text")
+        walk = pipeline.start(imported, get(target), threads or 0, walk_from=level)
+        return Lowered(walk, make_options(options))
+
+    def _write_artifact(self, path: Path) -> None:
+        if self.level != "llvm":
+            self.step("affine")
+        with self.module.context:
+            assembly.write_artifact(self._walk, path, self._options)
+
+
+def lower(
+    model: object,
+    target: str = "cpu",
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+    options: Options = None,
+) -> Lowered:
+    """Import `model` (see `stepwell.frontends.load`) and stand at the top, level "stablehlo".
+
+    Works in this process: a crash of MLIR takes it along, so use `stepwell.compile` in production.
+    """
+    imported = load(model, shapes=shapes)
+    walk = pipeline.start(imported, get(target), threads or 0)
+    return Lowered(walk, make_options(options))
+
+
+__all__ = ["Imported", "Lowered", "LoweringError", "TensorSpec", "lower"]
