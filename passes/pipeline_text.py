@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stepwell.errors import UsageError
-from stepwell.mlir import PassManager, ir
+from stepwell.mlir import PassManager, ir  # pyright: ignore[reportAttributeAccessIssue]
 from stepwell.passes.base import Pass, State, find_pass, make_pass, pass_files
 
 COMMON_UPSTREAM = [

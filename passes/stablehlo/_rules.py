@@ -14,7 +14,7 @@ A rule builds at the current insertion point, just before the op, with the op's 
 nothing before it has decided. Ops that lose their last use are removed by the driver.
 """
 
-MAX_ROUNDS = 200
+MAX_ROUNDS = 500
 """Sweeps over the module; new ops are first looked at in the next one."""
 
 
@@ -37,7 +37,7 @@ class Rules:
     def apply(self, op: ir.Operation, weights: WeightTable) -> None:
         """Rewrite everything inside `op` until no rule matches."""
         patterns = rewrite.RewritePatternSet()
-        # The bindings do not keep callables alive in every build; the list does.
+        # Held here: not everything in the bindings keeps the callables that it is given alive.
         drivers = [_driver(rules, weights) for rules in self._table.values()]
         for name, driver in zip(self._table, drivers, strict=True):
             patterns.add(name, driver)

@@ -116,16 +116,18 @@ def _common(op: ir.Operation) -> list[int] | None:
         return None
     permutation = found[0][1]
     with_it = {value for value, other in found if other == permutation}
-    costly = [value for value in values if value not in with_it and not _is_free(value)]
+    without = [value for value in values if value not in with_it and not _is_free(value)]
+    # A value that is transposed back for another user is there in the other order already.
+    costly = [value for value in without if not _is_undone(value, permutation)]
     gained = sum(has_one_use(value) for value in with_it) + _is_undone(op.results[0], permutation)
     return permutation if not costly or gained > len(costly) else None
 
 
 def _is_undone(value: ir.Value, permutation: Sequence[int]) -> bool:
-    """Whether all uses of `value` are transposes that would undo `permutation`."""
+    """Whether some use of `value` is the transpose that undoes `permutation`."""
     back = inverse(permutation)
     users = [use.owner.operation for use in value.uses]
-    return all(
+    return any(
         user.name == "stablehlo.transpose" and integers(user, "permutation") == back
         for user in users
     )

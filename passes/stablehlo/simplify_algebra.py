@@ -1,4 +1,4 @@
-"""simplify-algebra: identities that hold for every input, to the last bit for floats.
+"""simplify-algebra: identities that hold for every input, up to the sign of a float zero.
 
     %t = stablehlo.transpose %x, dims = [1, 0] : (tensor<2x3xf32>) -> tensor<3x2xf32>
     %u = stablehlo.transpose %t, dims = [1, 0] : (tensor<3x2xf32>) -> tensor<2x3xf32>

@@ -1,4 +1,4 @@
-// RUN: stepwell-opt %s --pass-pipeline='builtin.module(propagate-transposes)' | filecheck %s
+// RUN: stepwell-opt %s --pass-pipeline='builtin.module(propagate-transposes,cse)' | filecheck %s
 
 // CHECK-LABEL: func.func @cancelled
 // CHECK-NOT: stablehlo.transpose
@@ -68,17 +68,33 @@ func.func @flatten(%x: tensor<1x2x2x3xf32>) -> tensor<1x2xf32> {
   return %y : tensor<1x2xf32>
 }
 
+// A residual from an input that is transposed anyway: the sum stays in NHWC.
+// CHECK-LABEL: func.func @residual_from_input
+// CHECK: %[[T:.*]] = stablehlo.transpose %arg0, dims = [0, 2, 3, 1]
+// CHECK: %[[H:.*]] = stablehlo.tanh %[[T]]
+// CHECK: %[[S:.*]] = stablehlo.add %[[H]], %[[T]]
+// CHECK: stablehlo.transpose %[[S]], dims = [0, 3, 1, 2]
+// CHECK-NOT: stablehlo.transpose
+// CHECK: return
+func.func @residual_from_input(%x: tensor<1x3x4x5xf32>) -> tensor<1x3x4x5xf32> {
+  %t = stablehlo.transpose %x, dims = [0, 2, 3, 1] : (tensor<1x3x4x5xf32>) -> tensor<1x4x5x3xf32>
+  %h = stablehlo.tanh %t : tensor<1x4x5x3xf32>
+  %u = stablehlo.transpose %h, dims = [0, 3, 1, 2] : (tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32>
+  %s = stablehlo.add %u, %x : tensor<1x3x4x5xf32>
+  return %s : tensor<1x3x4x5xf32>
+}
+
 // Left alone: one of two operands would need a transpose, and a transpose into NHWC.
 // CHECK-LABEL: func.func @rejected
 // CHECK: %[[T:.*]] = stablehlo.transpose %arg0, dims = [0, 3, 1, 2]
 // CHECK: stablehlo.add %[[T]], %arg1
-// CHECK: %[[U:.*]] = stablehlo.transpose %arg1, dims = [0, 2, 3, 1]
+// CHECK: %[[U:.*]] = stablehlo.transpose %arg2, dims = [0, 2, 3, 1]
 // CHECK: stablehlo.negate %[[U]]
-func.func @rejected(%x: tensor<1x4x5x3xf32>, %y: tensor<1x3x4x5xf32>)
+func.func @rejected(%x: tensor<1x4x5x3xf32>, %y: tensor<1x3x4x5xf32>, %z: tensor<1x3x4x5xf32>)
     -> (tensor<1x3x4x5xf32>, tensor<1x4x5x3xf32>) {
   %t = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32>
   %s = stablehlo.add %t, %y : tensor<1x3x4x5xf32>
-  %u = stablehlo.transpose %y, dims = [0, 2, 3, 1] : (tensor<1x3x4x5xf32>) -> tensor<1x4x5x3xf32>
+  %u = stablehlo.transpose %z, dims = [0, 2, 3, 1] : (tensor<1x3x4x5xf32>) -> tensor<1x4x5x3xf32>
   %n = stablehlo.negate %u : tensor<1x4x5x3xf32>
   return %s, %n : tensor<1x3x4x5xf32>, tensor<1x4x5x3xf32>
 }
