@@ -1,0 +1,170 @@
+"""Convolutions of every form: strides, dilations, pads, groups, dimensions, odd channels."""
+
+from __future__ import annotations
+
+import numpy as np
+from jax import lax
+from jax import numpy as jnp
+from programs import Batch, Case, normal
+
+NHWC = ("NHWC", "HWIO", "NHWC")
+NCHW = ("NCHW", "OIHW", "NCHW")
+
+
+def convolution(
+    name: str,
+    spatial: tuple[int, ...],
+    window: tuple[int, ...],
+    channels: tuple[int, int],
+    *,
+    batch: int = 1,
+    stride: int | tuple[int, ...] = 1,
+    pads: int | list[tuple[int, int]] = 0,
+    dilation: int = 1,
+    input_dilation: int = 1,
+    groups: int = 1,
+    layout: tuple[str, str, str] = NHWC,
+    epilogue=None,
+) -> Case:
+    """A convolution of `channels` (in, out); inputs scaled so that results are of order one."""
+    rank = len(spatial)
+    strides = (stride,) * rank if isinstance(stride, int) else stride
+    padding = [(pads, pads)] * rank if isinstance(pads, int) else pads
+
+    def order(text: str, spatial_sizes: tuple[int, ...], first: str, sizes: dict[str, int]):
+        letters = iter(spatial_sizes)
+        return tuple(sizes[c] if c in sizes else next(letters) for c in text)
+
+    taps = int(np.prod(window)) * channels[0] // groups
+    x_shape = order(layout[0], spatial, "N", {"N": batch, "C": channels[0]})
+    w_shape = order(layout[1], window, "O", {"O": channels[1], "I": channels[0] // groups})
+
+    def function(x, w, *rest):
+        y = lax.conv_general_dilated(
+            x,
+            w,
+            strides,
+            padding,
+            (input_dilation,) * rank,
+            (dilation,) * rank,
+            layout,
+            groups,
+        )
+        return y if epilogue is None else epilogue(y, *rest)
+
+    w = (normal(*w_shape) / np.sqrt(taps)).astype(np.float32)
+    return Case(name, function, (normal(*x_shape), w))
+
+
+def relu(y):
+    return jnp.maximum(y, 0)
+
+
+BASIC = [
+    convolution(f"{kind}-{side}x{side}-{c}to{n}", (9, 11), (side, side), (c, n), pads=side // 2,
+                layout=layout)
+    for kind, layout in (("nhwc", NHWC), ("nchw", NCHW))
+    for side in (1, 3, 5)
+    for c, n in ((3, 17), (17, 40), (40, 64), (1, 1))
+]  # fmt: skip
+
+FORMS = [
+    convolution("strided", (9, 11), (3, 3), (8, 17), stride=2, pads=1),
+    convolution("strided-1x1", (9, 11), (1, 1), (8, 17), stride=2),
+    convolution("strided-nchw", (9, 11), (3, 3), (8, 17), stride=2, pads=1, layout=NCHW),
+    convolution("stem", (32, 32), (7, 7), (3, 24), stride=2, pads=3),
+    convolution("stem-nchw", (32, 32), (7, 7), (3, 24), stride=2, pads=3, layout=NCHW),
+    convolution("patches", (32, 32), (8, 8), (3, 24), stride=8),
+    convolution("strides-differ", (9, 11), (3, 3), (8, 17), stride=(2, 3), pads=1),
+    convolution("stride-above-window", (9, 11), (2, 2), (8, 17), stride=3),
+    convolution("dilated", (9, 11), (3, 3), (8, 17), dilation=2, pads=2),
+    convolution("dilated-strided", (13, 15), (3, 3), (8, 17), dilation=2, stride=2, pads=1),
+    convolution("asymmetric-pads", (9, 11), (3, 3), (8, 17), pads=[(0, 1), (2, 0)]),
+    convolution("no-pads", (9, 11), (3, 3), (8, 17)),
+    convolution("negative-pads", (9, 11), (3, 3), (8, 17), pads=[(-1, 0), (0, -2)]),
+    convolution("window-is-input", (5, 5), (5, 5), (8, 17)),
+    convolution("batch", (9, 11), (3, 3), (8, 17), batch=3, pads=1),
+    convolution("rectangular-1x7", (9, 11), (1, 7), (8, 17), pads=[(0, 0), (3, 3)]),
+    convolution("rectangular-7x1", (9, 11), (7, 1), (8, 17), pads=[(3, 3), (0, 0)]),
+    convolution("transposed", (5, 6), (3, 3), (8, 17), input_dilation=2, pads=[(1, 2), (1, 2)]),
+    convolution("transposed-4x4", (5, 6), (4, 4), (8, 17), input_dilation=2, pads=2),
+    convolution("grouped-2", (9, 11), (3, 3), (8, 34), groups=2, pads=1),
+    convolution("grouped-4-nchw", (9, 11), (3, 3), (20, 12), groups=4, pads=1, layout=NCHW),
+    convolution("grouped-strided", (9, 11), (3, 3), (32, 32), groups=4, pads=1, stride=2),
+    convolution("grouped-1x1", (9, 11), (1, 1), (12, 24), groups=3),
+    convolution("depthwise", (9, 11), (3, 3), (17, 17), groups=17, pads=1),
+    convolution("depthwise-40", (9, 11), (3, 3), (40, 40), groups=40, pads=1),
+    convolution("depthwise-5x5", (9, 11), (5, 5), (33, 33), groups=33, pads=2),
+    convolution("depthwise-strided", (9, 11), (3, 3), (40, 40), groups=40, pads=1, stride=2),
+    convolution("depthwise-dilated", (9, 11), (3, 3), (40, 40), groups=40, pads=2, dilation=2),
+    convolution("depthwise-nchw", (9, 11), (3, 3), (17, 17), groups=17, pads=1, layout=NCHW),
+    convolution("depthwise-multiplied", (9, 11), (3, 3), (6, 18), groups=6, pads=1),
+    convolution("depthwise-relu6", (9, 11), (3, 3), (40, 40), groups=40, pads=1,
+                epilogue=lambda y: jnp.clip(y, 0, 6)),
+    convolution("one-dimension", (40,), (3,), (8, 17), pads=1, layout=("NHC", "HIO", "NHC")),
+    convolution("one-dimension-ncw", (40,), (5,), (3, 17), pads=2, stride=2,
+                layout=("NCH", "OIH", "NCH")),
+    convolution("one-dimension-depthwise", (40,), (3,), (17, 17), pads=1, groups=17,
+                layout=("NHC", "HIO", "NHC")),
+    convolution("three-dimensions", (5, 6, 7), (3, 3, 3), (3, 17), pads=1,
+                layout=("NDHWC", "DHWIO", "NDHWC")),
+    convolution("three-dimensions-nc", (5, 6, 7), (3, 2, 1), (4, 9), pads=1, stride=2,
+                layout=("NCDHW", "OIDHW", "NCDHW")),
+    convolution("relu", (9, 11), (3, 3), (8, 17), pads=1, epilogue=relu),
+    convolution("residual", (9, 11), (3, 3), (17, 17), pads=1, epilogue=lambda y: relu(y + 2 * y)),
+    convolution("transposed-result", (9, 11), (3, 3), (8, 17), pads=1,
+                epilogue=lambda y: y.transpose(0, 3, 1, 2)),
+    convolution("mean-result", (9, 11), (3, 3), (8, 17), pads=1, epilogue=lambda y: y.mean((1, 2))),
+    convolution("mean-result-nchw", (9, 11), (3, 3), (8, 17), layout=NCHW, pads=1,
+                epilogue=lambda y: y.mean((2, 3))),
+]  # fmt: skip
+
+
+def _weights(*shape: int) -> np.ndarray:
+    return (normal(*shape) / np.sqrt(np.prod(shape[:-1]))).astype(np.float32)
+
+
+def conv(x, w, stride=1, groups=1):
+    side = w.shape[0] // 2
+    pads = [(side, side)] * 2
+    return lax.conv_general_dilated(
+        x, w, (stride, stride), pads, dimension_numbers=NHWC, feature_group_count=groups
+    )
+
+
+IMAGE = normal(1, 12, 13, 16)
+NETWORKS = [
+    Case("conv-conv", lambda x, a, b: conv(relu(conv(x, a)), b),
+         (IMAGE, _weights(3, 3, 16, 24), _weights(3, 3, 24, 17))),
+    Case("block", lambda x, a, b: relu(conv(relu(conv(x, a)), b) + x),
+         (IMAGE, _weights(3, 3, 16, 16), _weights(1, 1, 16, 16))),
+    Case("inverted-residual",
+         lambda x, a, b, c: x + conv(jnp.clip(conv(jnp.clip(conv(x, a), 0, 6), b, 1, 32), 0, 6), c),
+         (IMAGE, _weights(1, 1, 16, 32), _weights(3, 3, 1, 32), _weights(1, 1, 32, 16))),
+    Case("concatenated", lambda x, a, b: jnp.concatenate([conv(x, a), relu(conv(x, b)), x], 3),
+         (IMAGE, _weights(1, 1, 16, 7), _weights(3, 3, 16, 9))),
+    Case("dense-block", lambda x, a, b: conv(relu(jnp.concatenate([x, conv(x, a)], 3)), b),
+         (IMAGE, _weights(3, 3, 16, 8), _weights(1, 1, 24, 12))),
+    Case("squeeze-excite",
+         lambda x, a, b: (y := conv(x, a)) * lax.logistic(y.mean((1, 2)) @ b)[:, None, None],
+         (IMAGE, _weights(3, 3, 16, 20), _weights(20, 20))),
+]  # fmt: skip
+
+BASIC_BATCH = Batch(BASIC)
+FORM_BATCH = Batch(FORMS)
+NETWORK_BATCH = Batch(NETWORKS)
+
+
+@BASIC_BATCH.parametrize()
+def test_windows_and_channels(name: str) -> None:
+    BASIC_BATCH.check(name)
+
+
+@FORM_BATCH.parametrize()
+def test_forms(name: str) -> None:
+    FORM_BATCH.check(name)
+
+
+@NETWORK_BATCH.parametrize()
+def test_networks(name: str) -> None:
+    NETWORK_BATCH.check(name)
