@@ -1,0 +1,13 @@
+"""Stepwell through its public interface."""
+
+from __future__ import annotations
+
+import stepwell
+from benchmarks.peers.job import Job, Prepared
+
+
+def prepare(job: Job) -> Prepared:
+    """Compile (or find in the cache) and load."""
+    executable = stepwell.compile(job.path, threads=job.threads, options={"progress": False})
+    inputs = tuple(job.inputs().values())
+    return Prepared(lambda: executable(*inputs), executable.artifact.file.nbytes)

@@ -1,0 +1,133 @@
+"""`python -m benchmarks.run`: whole models, Stepwell beside other systems in one run.
+
+Every contender has the model in a process of its own; then they are timed in turns, in bursts, so
+that a busy or throttled machine disturbs all alike. With one thread all run on the second core.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from benchmarks import machine
+from benchmarks.folders import RESULTS, bench_folder
+from benchmarks.measure import Settings, time_contenders
+from benchmarks.models import catalog
+from benchmarks.peers.registry import PEERS
+from benchmarks.summary import OWN, Results
+from benchmarks.tables import all_tables
+
+_DEFAULT_PEERS = ("stepwell", "onnxruntime", "openvino", "eager", "inductor", "xla")
+
+
+@click.command()
+@click.option("--models", default=",".join(catalog.MODELS), help="Comma separated.  [default: all]")
+@click.option("--peers", default=",".join(_DEFAULT_PEERS), show_default=True)
+@click.option("--threads", default="1,2", show_default=True)
+@click.option("--rounds", default=5, show_default=True, help="Turns of each contender.")
+@click.option("--burst", default=0.5, show_default=True, help="Seconds of a turn.")
+@click.option("--timeout", default=600.0, show_default=True, help="Seconds to a first result.")
+@click.option(
+    "--python",
+    "pythons",
+    multiple=True,
+    metavar="PEER=PATH",
+    help="Another interpreter for a peer, iree=/path/to/python for instance.",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="JSON file.  [default: results/]")
+def main(
+    models: str,
+    peers: str,
+    threads: str,
+    rounds: int,
+    burst: float,
+    timeout: float,
+    pythons: tuple[str, ...],
+    out: Path | None,
+) -> None:
+    """Time models on Stepwell and its peers; write JSON and print tables."""
+    names = _chosen(models, catalog.MODELS, "model")
+    contenders = _chosen(peers, tuple(PEERS), "peer")
+    counts = [int(count) for count in threads.split(",")]
+    if OWN not in contenders:
+        contenders.insert(0, OWN)
+    settings = Settings(rounds, burst, timeout, dict(p.split("=", 1) for p in pythons))
+    out = out or RESULTS / f"{datetime.date.today()}-{machine.slug()}.json"
+    catalog.ensure_made(names)
+    results = run(names, contenders, counts, settings, out)
+    for table in all_tables(results):
+        table.print()
+    click.echo(f"wrote {out}", err=True)
+
+
+def _chosen(text: str, known: tuple[str, ...], noun: str) -> list[str]:
+    names = [name for name in text.split(",") if name]
+    for name in names:
+        if name not in known:
+            raise click.UsageError(f"there is no {noun} {name}; there are: {', '.join(known)}")
+    return names
+
+
+def run(
+    models: list[str], peers: list[str], threads: list[int], settings: Settings, out: Path
+) -> Results:
+    """Measure and write `out`, anew after each model, so that a broken run keeps what it has."""
+    data: dict[str, object] = {
+        "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "command": shlex.join(["python", "-m", "benchmarks.run", *sys.argv[1:]]),
+        "machine": machine.describe(cpus_for(1)[0]),
+        "versions": _versions(peers, settings),
+        "settings": {"rounds": settings.rounds, "burst_s": settings.burst_s},
+        "facts": {name: catalog.files(name).read_facts() for name in models},
+        "models": {},
+    }
+    results = Results(data)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=bench_folder()))
+    try:
+        for name in models:
+            able = [peer for peer in peers if catalog.family(name) in PEERS[peer].families]
+            for count in threads:
+                reports = time_contenders(
+                    catalog.files(name), able, count, cpus_for(count), folder, settings, _note
+                )
+                results.models.setdefault(name, {})[str(count)] = reports
+                out.write_text(json.dumps(data, indent=1) + "\n")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return results
+
+
+def cpus_for(threads: int) -> tuple[int, ...]:
+    """The CPUs of a run: not the first one, which serves most interrupts, when others suffice.
+
+    Raises click.UsageError when there are fewer CPUs than threads.
+    """
+    cpus = sorted(os.sched_getaffinity(0))
+    if threads > len(cpus):
+        raise click.UsageError(f"{threads} threads need as many CPUs; there are {len(cpus)}")
+    return tuple(cpus[-threads:])
+
+
+def _versions(peers: list[str], settings: Settings) -> dict[str, str]:
+    found = machine.versions(["numpy", "onnx"]) | {"python": sys.version.split()[0]}
+    for peer in peers:
+        python = settings.pythons.get(peer, sys.executable)
+        found |= machine.versions(PEERS[peer].packages, python)
+    return found
+
+
+def _note(text: str) -> None:
+    click.echo(text, err=True)
+
+
+if __name__ == "__main__":
+    main()
