@@ -11,15 +11,23 @@ destinations that the kernel fills.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.builder import NestBuilder
-from stepwell.kernels.cpu import concatenate, contraction, elementwise, outer_reduction, row
+from stepwell.kernels.cpu import (
+    concatenate,
+    contraction,
+    elementwise,
+    outer_reduction,
+    row,
+    winograd,
+)
 from stepwell.kernels.evaluate import storage_type
 from stepwell.kernels.group import KernelGroup
-from stepwell.kernels.structured import location_names
+from stepwell.kernels.structured import Structured, location_names
 from stepwell.mlir import dialect, ir
 from stepwell.passes.affine._scalar_fallback import emit_scalar
 from stepwell.passes.base import Pass, State
@@ -97,6 +105,22 @@ def _emit(kernel: ir.Operation, body: ir.Block, target: Target) -> None:
         group = KernelGroup(kernel, buffers, nest)
         emit_group(group, kernel, target)
         func.ReturnOp([])
+    function.attributes["kernel.flops"] = ir.IntegerAttr.get(
+        ir.IntegerType.get_signless(64), flops(group.operations)
+    )
+
+
+def flops(operations: list[ir.Operation]) -> int:
+    """Arithmetic operations that a group asks for: loop iterations times the body's operations on
+    floats (a multiply-add counts as two)."""
+    total = 0
+    for op in operations:
+        structured = Structured.of(op)
+        if structured is not None:
+            names = [child.operation.name for child in structured.body.operations]
+            work = sum(name.endswith("f") or name.startswith("math.") for name in names)
+            total += math.prod(structured.loop_sizes()) * work
+    return total
 
 
 def emit_group(group: KernelGroup, kernel: ir.Operation, target: Target) -> None:
@@ -105,6 +129,10 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, target: Target) -> None
     lanes = target.vector_lanes
     if kind == "contraction":
         anchor = group.anchor()
+        if winograd.ATTRIBUTE in anchor.op.attributes:
+            chosen = kernel.attributes["kernel.strategy"]
+            winograd.emit(group, winograd.WinogradStrategy.from_attribute(chosen), lanes)
+            return
         operands = contraction_operands(anchor)
         assert operands is not None
         shape = contraction.ContractionShape.of(anchor, operands)

@@ -147,9 +147,8 @@ def _reduction_role(structured: Structured) -> Role:
     if moving[len(moving) - len(trailing) :] == trailing and _covers(flat, dims, sizes, main):
         in_order = [i for i in moving if i in parallel] == [i for i in parallel if sizes[i] > 1]
         return Role.ROW_REDUCTION if in_order else Role.OTHER
-    last = moving[-1]
     inner_output = next((i for i in reversed(parallel) if sizes[i] > 1), None)
-    if last in parallel and last == inner_output and flat.coefficient(dims[last]) == 1:
+    if inner_output is not None and flat.coefficient(dims[inner_output]) == 1:
         return Role.OUTER_REDUCTION
     return Role.OTHER
 

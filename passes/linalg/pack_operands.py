@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from stepwell.kernels.cpu import winograd
 from stepwell.kernels.cpu.contraction import ContractionShape, choose
 from stepwell.kernels.structured import RESHAPES, Structured, defining_op, element_type, shape_of
 from stepwell.mlir import ir
@@ -66,6 +67,11 @@ class PackOperands(Pass):
         shape = ContractionShape.of(anchor, operands)
         number = _argument_behind(anchor.inputs[shape.rhs])
         weights = [_weight_of(host, call, number) for host, call in calls]
+        if winograd.ATTRIBUTE in anchor.op.attributes:
+            if number is not None and weights and all(weights):
+                _pack_winograd(kernel, anchor, number, calls, weights, state, packed)
+                return
+            del anchor.op.attributes[winograd.ATTRIBUTE]
         is_weight = self.pack and number is not None and bool(weights) and all(weights)
         strategy = choose(anchor, shape, state.target, bool(is_weight))
         kernel.attributes["kernel.strategy"] = strategy.to_attribute()
@@ -86,6 +92,45 @@ class PackOperands(Pass):
                 array = plan.apply(state.weights[weight])
                 packed[key] = _add_weight(host, state.weights.add(f"{weight}_packed", array), kind)
             call.operands[number] = packed[key]
+
+
+def _pack_winograd(
+    kernel: ir.Operation,
+    anchor: Structured,
+    number: int,
+    calls: list[tuple[ir.Operation, ir.Operation]],
+    weights: list[str | None],
+    state: State,
+    packed: dict[tuple[str, object], ir.Value],
+) -> None:
+    """Pass transformed weights; in the body a cast stands for undoing the transform."""
+    shape = winograd.ConvolutionShape.of(anchor)
+    assert shape is not None
+    tile = ir.IntegerAttr(anchor.op.attributes[winograd.ATTRIBUTE]).value
+    strategy = winograd.blocking(tile, shape, state.target)
+    kernel.attributes["kernel.strategy"] = strategy.to_attribute()
+    panel = strategy.vectors * state.target.vector_lanes
+    *_, inputs, outputs = shape.extents()
+    plain = anchor.inputs[1].type
+    kind = ir.RankedTensorType.get(
+        [-(-outputs // panel), strategy.window**2, inputs, panel], plain.element_type
+    )
+    _retype_argument(kernel, number, kind)
+    with ir.InsertionPoint(anchor.op), anchor.op.location:
+        undone = ir.Operation.create(
+            "builtin.unrealized_conversion_cast",
+            results=[plain],
+            operands=[kernel.regions[0].blocks[0].arguments[number]],
+        ).results[0]
+    anchor.op.operands[1] = undone
+    for (host, call), weight in zip(calls, weights, strict=True):
+        assert weight is not None
+        key = (weight, (strategy.tile, panel))
+        if key not in packed:
+            array = state.weights[weight].reshape(tuple(plain.shape))
+            moved = winograd.transform_weights(array, strategy.tile, panel)
+            packed[key] = _add_weight(host, state.weights.add(f"{weight}_winograd", moved), kind)
+        call.operands[number] = packed[key]
 
 
 @dataclass(frozen=True)

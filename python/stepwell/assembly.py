@@ -31,6 +31,7 @@ from stepwell.passes.llvm.lower_host_to_llvm import (
     ENTRY,
     TASK_SUFFIX,
     HostProgram,
+    KernelCall,
     entry_text,
     read_host,
     task_text,
@@ -52,6 +53,7 @@ class KernelUnit:
     arguments: int
     tasks: int
     strategy: str
+    flops: int
     bytes: int
 
 
@@ -154,6 +156,9 @@ def kernel_units(walk: Walk, options: CompileOptions) -> dict[str, KernelUnit]:
             len(kind.inputs),
             int(match.group(1)) if match else 1,
             strategy,
+            ir.IntegerAttr(op.attributes["kernel.flops"]).value
+            if "kernel.flops" in op.attributes
+            else 0,
             sum(_bytes(t) for t in kind.inputs),
         )
     return units
@@ -264,21 +269,18 @@ def _manifest(
         triple=target.triple,
         features=target.features,
         code_format="shared-object" if shared else "objects",
-        kernels=tuple(
-            artifact.KernelInfo(
-                call.kernel,
-                call.sources,
-                units[call.kernel].strategy if call.kernel in units else "",
-                0,
-                units[call.kernel].bytes if call.kernel in units else 0,
-            )
-            for call in program.calls
-        ),
+        kernels=tuple(_kernel_info(call, units.get(call.kernel)) for call in program.calls),
         threads=walk.state.threads,
         compiler_version=__version__,
         source_digest="",
         options={"opt_level": options.opt_level},
     )
+
+
+def _kernel_info(call: KernelCall, unit: KernelUnit | None) -> artifact.KernelInfo:
+    if unit is None:
+        return artifact.KernelInfo(call.kernel, call.sources)
+    return artifact.KernelInfo(call.kernel, call.sources, unit.strategy, unit.flops, unit.bytes)
 
 
 def _spec(spec) -> artifact.TensorSpec:

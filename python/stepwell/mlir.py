@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from types import ModuleType
 
 from torch_mlir import ir, rewrite
@@ -28,6 +29,9 @@ __all__ = [
     "stablehlo",
     "translate_to_llvm_ir",
 ]
+
+for _name in ("chlo", "stablehlo"):  # else each such op retries the import (docs/bindings.md)
+    sys.modules.setdefault(f"torch_mlir.dialects.{_name}", ModuleType(_name))
 
 stablehlo = _stablehlo
 """Bindings of StableHLO: attribute classes, portable artifacts, the reference interpreter."""

@@ -55,6 +55,7 @@ STEPS = (
     Step("choose-layout", "stablehlo", ("choose-layout", "propagate-transposes"), 1),
     Step("simplify", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
     Step("legalize-to-linalg", "linalg", ("legalize-to-linalg", "hoist-constants")),
+    Step("choose-convolution", "linalg", ("choose-convolution",), 2),
     Step("form-fusion-groups", "linalg", ("form-fusion-groups",)),
     Step("pack-operands", "linalg", ("pack-operands",)),
     Step("lower-groups-to-affine", "affine", ("lower-groups-to-affine",)),

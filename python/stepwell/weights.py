@@ -42,6 +42,10 @@ class WeightTable:
         """All resource names, in order of entry."""
         return list(self._arrays)
 
+    def keep_only(self, names: set[str]) -> None:
+        """Forget all arrays but `names`."""
+        self._arrays = {name: a for name, a in self._arrays.items() if name in names}
+
     def add(self, hint: str, array: np.ndarray) -> str:
         """Enter `array` under a fresh name made from `hint`; returns the name."""
         base = re.sub(r"[^A-Za-z0-9_.]", "_", hint) or "weight"
@@ -73,14 +77,19 @@ class WeightTable:
 
     def name_of(self, attribute: ir.Attribute) -> str | None:
         """The table's name for a resource attribute; None for inline data and unknown names."""
+        if isinstance(attribute, ir.DenseElementsAttr):
+            return None
         match = _RESOURCE.match(str(attribute)[:400])
         return match.group(2) if match and match.group(2) in self._arrays else None
 
     def array(self, attribute: ir.Attribute) -> np.ndarray:
         """The data of a constant's attribute: from this table or from the IR itself (splats expanded
         as broadcast views). Raises LoweringError when a resource is not in the table."""
-        head = str(attribute)[:400]
-        match = _RESOURCE.match(head)
+        match = (
+            None
+            if isinstance(attribute, ir.DenseElementsAttr)
+            else _RESOURCE.match(str(attribute)[:400])
+        )
         if match:
             if match.group(2) not in self._arrays:
                 raise LoweringError(

@@ -153,6 +153,14 @@ class NestBuilder:
         )
         yield AffineIf(op)
 
+    @contextmanager
+    def when_below(self, bounds: Sequence[tuple[Index, int]]) -> Iterator[AffineIf]:
+        """`affine.if` all of the indices are below their bounds."""
+        variables = list(dict.fromkeys(v for index, _ in bounds for v in index.variables()))
+        expressions = [(index * -1 + (size - 1)).to_affine(variables.index) for index, size in bounds]
+        integer_set = ir.IntegerSet.get(len(variables), 0, expressions, [False] * len(bounds))
+        yield AffineIf(affine.AffineIfOp(integer_set, cond_operands=[_ssa(v) for v in variables]))
+
     # Memory
 
     def _map(self, indices: Sequence[Index]) -> tuple[ir.AffineMap, list[ir.Value]]:
@@ -341,6 +349,25 @@ class NestBuilder:
         return arith.AddFOp(
             arith.MulFOp(a, b, fastmath=contract).result, c, fastmath=contract
         ).result
+
+    def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """a + b on floats."""
+        return arith.AddFOp(a, b).result
+
+    def subtract(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """a - b on floats."""
+        return arith.SubFOp(a, b).result
+
+    def splat_like(self, value: ir.Value, number: float) -> ir.Value:
+        """`number` in as many lanes as `value` has."""
+        scalar = ir.FloatAttr.get(_scalar_type(value.type), number)
+        if isinstance(value.type, ir.VectorType):
+            return self.constant(ir.DenseElementsAttr.get_splat(value.type, scalar))
+        return self.constant(scalar)
+
+    def scaled(self, value: ir.Value, factor: float) -> ir.Value:
+        """value * factor."""
+        return arith.MulFOp(value, self.splat_like(value, factor)).result
 
     def zero(self, element: ir.Type, count: int) -> ir.Value:
         """Zero, in `count` lanes."""

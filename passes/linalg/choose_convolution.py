@@ -1,0 +1,126 @@
+"""`choose-convolution`: mark the convolutions that run by Winograd's algorithm, and pad for it.
+
+A 3x3 convolution of stride 1 with constant weights is marked `kernel.winograd = tile` where the
+target's cost model says that it is faster than direct convolution. Its image is padded to whole tiles,
+by widening the padding that is there, so that no tile reads outside.
+
+    %p = tensor.pad %x low[0, 1, 1, 0] high[0, 1, 1, 0]     ->  high[0, 3, 3, 0]
+    %0 = linalg.generic (conv 3x3 of 14x14) ins(%p, %w)     ->  {kernel.winograd = 4} ins(%p, %w)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.kernels.cpu import winograd
+from stepwell.kernels.structured import Structured, defining_op, is_multiply_add, shape_of
+from stepwell.mlir import dialect, ir
+from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg.hoist_constants import weight_arguments
+
+arith = dialect("arith")
+
+
+@dataclass(frozen=True)
+class ChooseConvolution(Pass):
+    """`tile` forces F(tile x tile, 3x3) wherever it applies (0: by the cost model, -1: never)."""
+
+    name: ClassVar[str] = "choose-convolution"
+    anchor: ClassVar[str] = "func.func"
+    tile: int = 0
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        if self.tile < 0 or not len(op.regions[0].blocks):
+            return
+        weights = weight_arguments(op)
+        padded: dict[tuple[ir.Value, tuple[int, ...]], ir.Value] = {}
+        for child in list(op.regions[0].blocks[0].operations):
+            convolution = Structured.of(child.operation)
+            if convolution is None or not is_multiply_add(convolution):
+                continue
+            shape = winograd.ConvolutionShape.of(convolution)
+            if shape is None or not _is_weight(convolution.inputs[1], weights):
+                continue
+            tile = self._tile(shape, state)
+            if tile:
+                _mark(convolution, shape, tile, padded)
+
+    def _tile(self, shape: winograd.ConvolutionShape, state: State) -> int:
+        if self.tile:
+            lanes = state.target.vector_lanes
+            *_, inputs, outputs = shape.extents()
+            return self.tile if inputs % lanes == 0 and outputs % lanes == 0 else 0
+        strategy = winograd.choose(shape, state.target)
+        return strategy.tile if strategy is not None else 0
+
+
+def _is_weight(value: ir.Value, weights: dict[int, str]) -> bool:
+    return defining_op(value) is None and ir.BlockArgument(value).arg_number in weights
+
+
+def _mark(
+    convolution: Structured,
+    shape: winograd.ConvolutionShape,
+    tile: int,
+    padded: dict[tuple[ir.Value, tuple[int, ...]], ir.Value],
+) -> None:
+    image = convolution.inputs[0]
+    _, height, width, _, _ = shape.extents()
+    current = shape_of(image)
+    wanted = (
+        current[0],
+        max(current[1], winograd.padded_extent(height, tile)),
+        max(current[2], winograd.padded_extent(width, tile)),
+        current[3],
+    )
+    op = convolution.op
+    if wanted != current:
+        key = (image, wanted)
+        if key not in padded:
+            with ir.InsertionPoint(op), op.location:
+                padded[key] = _widen(image, wanted)
+        op.operands[0] = padded[key]
+    op.attributes[winograd.ATTRIBUTE] = ir.IntegerAttr.get(
+        ir.IntegerType.get_signless(64), tile
+    )
+
+
+def _widen(image: ir.Value, wanted: tuple[int, ...]) -> ir.Value:
+    """`image` with zeros after it up to `wanted`; a padding with zeros is widened itself."""
+    extra = [w - n for w, n in zip(wanted, shape_of(image), strict=True)]
+    pad = defining_op(image)
+    source, low, high = image, [0] * 4, extra
+    if pad is not None and pad.name == "tensor.pad" and _pads_with_zero(pad):
+        source = pad.operands[0]
+        low = list(pad.attributes["static_low"])
+        high = [h + e for h, e in zip(pad.attributes["static_high"], extra, strict=True)]
+    kind = ir.RankedTensorType(image.type)
+    result = ir.RankedTensorType.get(list(wanted), kind.element_type)
+    op = ir.Operation.create(
+        "tensor.pad",
+        results=[result],
+        operands=[source],
+        attributes={
+            "static_low": ir.DenseI64ArrayAttr.get(low),
+            "static_high": ir.DenseI64ArrayAttr.get(high),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0]),
+        },
+        regions=1,
+    )
+    zero = arith.ConstantOp(kind.element_type, ir.FloatAttr.get(kind.element_type, 0.0))
+    zero.operation.move_before(op)
+    block = op.regions[0].blocks.append(*[ir.IndexType.get()] * 4)
+    with ir.InsertionPoint(block):
+        ir.Operation.create("tensor.yield", operands=[zero.result])
+    return op.results[0]
+
+
+def _pads_with_zero(pad: ir.Operation) -> bool:
+    if any(v < 0 for name in ("static_low", "static_high") for v in pad.attributes[name]):
+        return False
+    source = defining_op(pad.regions[0].blocks[0].operations[0].operands[0])
+    if source is None or source.name != "arith.constant":
+        return False
+    value = source.attributes["value"]
+    return isinstance(value, ir.FloatAttr) and value.value == 0.0
