@@ -28,7 +28,7 @@ class Case:
     """A jax function of `arrays`, which is lowered to StableHLO and never run by jax in `dtype`.
 
     `reference` (default: `function` itself, evaluated by XLA on float64 copies of the arrays) gives
-    what to expect. `tolerance` is relative to max(1, |expected|) for floats; integers must be equal.
+    what to expect. `tolerance` is relative to max(1, |expected|); integers must be equal.
     """
 
     name: str

@@ -1,0 +1,144 @@
+"""Transposes of every permutation, slices, pads, concatenations, gathers: all exact."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+from jax import lax
+from jax import numpy as jnp
+from programs import Batch, Case, integers, normal, pad
+
+SHAPES = {2: (7, 33), 3: (3, 7, 19), 4: (2, 3, 5, 17)}
+X, Y = normal(2, 3, 5, 17), normal(2, 3, 5, 17, seed=1)
+MATRIX = normal(9, 21)
+
+
+def exact(name: str, function, *arrays: np.ndarray) -> Case:
+    return Case(name, function, arrays, 0)
+
+
+def transposes() -> Iterator[Case]:
+    for rank, shape in SHAPES.items():
+        for order in itertools.permutations(range(rank)):
+            label = "".join(map(str, order))
+            yield exact(f"transpose-{label}", lambda x, o=order: x.transpose(o), normal(*shape))
+            yield Case(
+                f"transpose-{label}-of-sum",
+                lambda x, o=order: (x + 1).transpose(o) * 2,
+                (normal(*shape),),
+            )
+    for dtype in ("int8", "int64", "float64", "bool", "float16"):
+        yield exact(f"transpose-{dtype}", lambda x: x.T, integers(7, 33).astype(dtype))
+    for rows, columns in ((1, 64), (16, 16), (64, 1), (17, 130), (128, 128)):
+        yield exact(f"transpose-{rows}x{columns}", lambda x: x.T, normal(rows, columns))
+    yield exact("transpose-twice", lambda x: x.transpose(0, 2, 1, 3).transpose(3, 2, 1, 0), X)
+    yield exact("transpose-reshape", lambda x: x.transpose(0, 2, 3, 1).reshape(10, 51), X)
+    yield exact("reshape-transpose", lambda x: x.reshape(2, 3, 85).transpose(0, 2, 1), X)
+
+
+SLICES = [
+    exact("slice-first", lambda x: x[1:], X),
+    exact("slice-last", lambda x: x[..., 3:11], X),
+    exact("slice-strided", lambda x: x[:, ::2, 1::3, ::4], X),
+    exact("slice-one-row", lambda x: x[1, 2], X),
+    exact("slice-to-one", lambda x: x[1, 2, 3, 4], X),
+    exact("split", lambda x: jnp.split(x, 3, axis=1), X),
+    Case("split-and-add", lambda x: x[..., :8] + x[..., 8:16], (X,)),
+    Case("rotate-half", lambda x: jnp.concatenate([-x[..., 8:16], x[..., :8]], -1) * 2, (X,)),
+    exact("reverse", lambda x: lax.rev(x, (1, 3)), X),
+    exact("flip-last", lambda x: jnp.flip(x, -1), MATRIX),
+    exact("dynamic-slice", lambda x, i: lax.dynamic_slice(x, (i, np.int32(2)), (3, 5)), MATRIX,
+          np.array(4, np.int32)),
+    exact("dynamic-slice-clamped", lambda x, i: lax.dynamic_slice(x, (i, np.int32(2)), (3, 5)),
+          MATRIX, np.array(99, np.int32)),
+    exact("dynamic-update", lambda x, y, i: lax.dynamic_update_slice(x, y, (i, np.int32(2))),
+          MATRIX, normal(3, 5), np.array(4, np.int32)),
+]  # fmt: skip
+
+PADS = [
+    exact("pad-low", lambda x: pad(x, [(2, 0, 0), (3, 0, 0)]), MATRIX),
+    exact("pad-high", lambda x: pad(x, [(0, 2, 0), (0, 3, 0)]), MATRIX),
+    exact("pad-both", lambda x: pad(x, [(1, 2, 0), (3, 4, 0)], -7), MATRIX),
+    exact("pad-negative", lambda x: pad(x, [(-1, 2, 0), (3, -4, 0)]), MATRIX),
+    exact("pad-all-negative", lambda x: pad(x, [(-1, -2, 0), (-3, -4, 0)]), MATRIX),
+    exact("pad-interior", lambda x: pad(x, [(0, 0, 1), (0, 0, 2)]), MATRIX),
+    exact("pad-interior-and-edges", lambda x: pad(x, [(1, 2, 1), (0, 3, 2)]), MATRIX),
+    exact("pad-outer", lambda x: pad(x, [(1, 1, 0), (0, 0, 0), (0, 0, 0), (0, 0, 0)]), X),
+    exact("pad-integers", lambda x: pad(x, [(1, 2, 0), (3, 4, 0)], 5), integers(9, 21)),
+    exact("pad-booleans", lambda x: pad(x, [(1, 2, 0), (3, 4, 0)], 1), MATRIX > 0),
+    exact("pad-value-argument", lambda x, v: lax.pad(x, v, [(1, 2, 0), (3, 4, 0)]), MATRIX,
+          np.array(2.5, np.float32)),
+    exact("pad-infinite", lambda x: pad(x, [(1, 2, 0), (3, 4, 0)], -np.inf), MATRIX),
+    Case("pad-then-relu", lambda x: jnp.maximum(pad(x, [(1, 2, 0), (3, 4, 0)], -2) + 1, 0),
+         (MATRIX,)),
+    exact("edge", lambda x: jnp.pad(x, ((2, 1), (3, 2)), mode="edge"), MATRIX),
+    exact("reflect", lambda x: jnp.pad(x, ((2, 1), (3, 2)), mode="reflect"), MATRIX),
+]  # fmt: skip
+
+
+def concatenations() -> Iterator[Case]:
+    for axis in range(4):
+        yield exact(f"concatenate-{axis}", lambda x, y, a=axis: jnp.concatenate([x, y], a), X, Y)
+        yield Case(
+            f"concatenate-{axis}-computed",
+            lambda x, y, a=axis: jnp.maximum(jnp.concatenate([x + y, x, y * 2], a), 0),
+            (X, Y),
+        )
+    yield exact("concatenate-uneven", lambda x, y: jnp.concatenate([x, y[..., :5]], 3), X, Y)
+    yield exact("concatenate-same", lambda x: jnp.concatenate([x, x, x], 0), MATRIX)
+    yield exact("concatenate-many", lambda x: jnp.concatenate([x[i] for i in range(9)]), MATRIX)
+    yield exact("concatenate-bools", lambda x: jnp.concatenate([x > 0, x < 1], 1), MATRIX)
+    yield exact("stack", lambda x, y: jnp.stack([x, y], 2), X, Y)
+    yield exact("tile", lambda x: jnp.tile(x, (2, 3)), MATRIX)
+    yield exact("repeat", lambda x: jnp.repeat(x, 3, axis=1), MATRIX)
+    yield exact(
+        "nested", lambda x: jnp.concatenate([jnp.concatenate([x, -x], 1), jnp.tile(x, (1, 2))], 0),
+        MATRIX,
+    )  # fmt: skip
+
+
+ROWS = integers(4, 3, low=0, high=8)
+GATHERS = [
+    exact("embedding", lambda t, i: t[i], MATRIX, ROWS),
+    exact("embedding-int64", lambda t, i: t[i], MATRIX, ROWS.astype(np.int64)),
+    exact("embedding-one", lambda t, i: t[i], MATRIX, np.array(5, np.int32)),
+    exact("embedding-wide", lambda t, i: t[i], normal(9, 130), ROWS),
+    exact("embedding-integers", lambda t, i: t[i], integers(9, 21), ROWS),
+    exact("take-columns", lambda t, i: jnp.take(t, i, axis=1, mode="clip"), MATRIX, ROWS),
+    exact("take-clamped", lambda t, i: jnp.take(t, i, axis=0, mode="clip"), MATRIX, ROWS * 3),
+    exact("take-along-axis", lambda t, i: jnp.take_along_axis(t, i, 1, mode="clip"),
+          normal(4, 21), ROWS),
+    exact("pairs", lambda t, i: t[i[:, 0], i[:, 1]], MATRIX, ROWS),
+    Case("embedding-and-add", lambda t, i, p: t[i] + p, (MATRIX, ROWS, normal(3, 21))),
+    Case("embedding-normalised", lambda t, i: (y := t[i]) - y.mean(-1, keepdims=True),
+         (MATRIX, ROWS)),
+    exact("scatter-set", lambda t, i, v: t.at[i].set(v), MATRIX, np.array([1, 5, 7], np.int32),
+          normal(3, 21)),
+    Case("scatter-add", lambda t, i, v: t.at[i].add(v),
+         (MATRIX, np.array([1, 5, 5], np.int32), normal(3, 21))),
+    exact("one-hot", lambda i: (i[:, None] == jnp.arange(9)).astype(np.float32), ROWS[:, 0]),
+    exact("lower-triangle", lambda x: jnp.tril(x), MATRIX),
+    exact("sort", lambda x: jnp.sort(x, -1), MATRIX),
+    exact("top-k", lambda x: lax.top_k(x, 3), MATRIX),
+]  # fmt: skip
+
+TRANSPOSES = Batch([*transposes()])
+MOVES = Batch([*SLICES, *PADS, *concatenations()])
+INDEXED = Batch(GATHERS)
+
+
+@TRANSPOSES.parametrize()
+def test_transposes(name: str) -> None:
+    TRANSPOSES.check(name)
+
+
+@MOVES.parametrize()
+def test_moves(name: str) -> None:
+    MOVES.check(name)
+
+
+@INDEXED.parametrize()
+def test_indexed(name: str) -> None:
+    INDEXED.check(name)

@@ -1,0 +1,131 @@
+"""Accuracy of the expansions in `kernels/vector_math.py`, in units in the last place (ulp)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+import pytest
+from expected_failures import EXPECTED_FAILURES
+from jax import lax
+from jax import numpy as jnp
+from programs import Case, run
+from scipy import special
+
+SAMPLES = 40_000
+
+
+@dataclass(frozen=True)
+class Range:
+    """A function, its float64 reference, a range of arguments, the ulp that its docstring states."""
+
+    name: str
+    function: Callable[..., jax.Array]
+    reference: Callable[..., np.ndarray]
+    arguments: np.ndarray
+    ulp: float
+
+
+def linear(low: float, high: float) -> np.ndarray:
+    return np.linspace(low, high, SAMPLES).astype(np.float32)
+
+
+def logarithmic(low: float, high: float) -> np.ndarray:
+    return np.exp(np.linspace(np.log(low), np.log(high), SAMPLES)).astype(np.float32)
+
+
+def both_signs(values: np.ndarray) -> np.ndarray:
+    return np.concatenate([-values[::-1], values])
+
+
+RANGES = [
+    Range("exp", jnp.exp, np.exp, linear(-87.3, 88.7), 1.5),
+    Range("exp-small", jnp.exp, np.exp, both_signs(logarithmic(1e-30, 1)), 1.5),
+    Range("log", jnp.log, np.log, logarithmic(1.2e-38, 3e38), 1),
+    Range("log-near-1", jnp.log, np.log, linear(0.5, 2), 1),
+    Range("log-subnormal", jnp.log, np.log, logarithmic(1e-44, 1.1e-38), 1),
+    Range("tanh", jnp.tanh, np.tanh, linear(-12, 12), 2),
+    Range("tanh-small", jnp.tanh, np.tanh, both_signs(logarithmic(1e-30, 1)), 2),
+    Range("erf", lax.erf, special.erf, linear(-6, 6), 4),
+    Range("erf-small", lax.erf, special.erf, both_signs(logarithmic(1e-30, 1)), 4),
+    Range("sin", jnp.sin, np.sin, linear(-100, 100), 2),
+    Range("sin-far", jnp.sin, np.sin, linear(-8190, 8190), 2),
+    Range("sin-small", jnp.sin, np.sin, both_signs(logarithmic(1e-30, 1)), 2),
+    Range("cos", jnp.cos, np.cos, linear(-100, 100), 2),
+    Range("cos-far", jnp.cos, np.cos, linear(-8190, 8190), 2),
+    Range("log1p", jnp.log1p, np.log1p, linear(-0.9999, 100), 3),
+    Range("log1p-small", jnp.log1p, np.log1p, both_signs(logarithmic(1e-30, 0.5)), 3),
+    Range("log1p-large", jnp.log1p, np.log1p, logarithmic(1, 3e38), 3),
+    Range("expm1", jnp.expm1, np.expm1, linear(-80, 88), 2),
+    Range("expm1-small", jnp.expm1, np.expm1, both_signs(logarithmic(1e-30, 1)), 2),
+    Range("rsqrt", lax.rsqrt, lambda x: 1 / np.sqrt(x), logarithmic(1.2e-38, 3e38), 1),
+    Range("sqrt", jnp.sqrt, np.sqrt, logarithmic(1.2e-38, 3e38), 0.5),
+]
+
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -1.0, 1.0, 200.0, -200.0, 1e-45], np.float32)
+SPECIAL_VALUES: dict[str, tuple[Callable[..., jax.Array], Callable[..., np.ndarray]]] = {
+    "exp": (jnp.exp, np.exp),
+    "log": (jnp.log, np.log),
+    "tanh": (jnp.tanh, np.tanh),
+    "erf": (lax.erf, special.erf),
+    "log1p": (jnp.log1p, np.log1p),
+    "expm1": (jnp.expm1, np.expm1),
+    "rsqrt": (lax.rsqrt, lambda x: 1 / np.sqrt(x)),
+    "sqrt": (jnp.sqrt, np.sqrt),
+    "logistic": (lax.logistic, special.expit),
+    "sin": (jnp.sin, np.sin),
+    "cos": (jnp.cos, np.cos),
+}
+
+BASES = np.array([0.0, 0.5, 1.0, 2.0, 3.7, 100.0, -1.0, -2.0, -3.5, np.inf, np.nan], np.float32)
+EXPONENTS = np.array([0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -2.5, 10.0, 17.0, np.nan], np.float32)
+POWER_TOLERANCE = 6e-8 * 17 * np.log(100)
+"""The stated error of a power grows as 6e-8 |y log x|."""
+
+
+@functools.cache
+def results() -> dict[str, np.ndarray]:
+    """Everything of this file from one compilation."""
+    cases = [Case(r.name, r.function, (r.arguments,)) for r in RANGES]
+    cases += [Case(f"special-{n}", f, (SPECIAL,)) for n, (f, _) in SPECIAL_VALUES.items()]
+    x, y = (a.reshape(-1).copy() for a in np.meshgrid(BASES, EXPONENTS))
+    cases.append(Case("power", jnp.power, (x, y)))
+    return {case.name: outputs[0] for case, outputs in zip(cases, run(cases), strict=True)}
+
+
+def ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """|got - want| in units in the last place of float32 at `want`."""
+    return np.abs(got.astype(np.float64) - want) / np.spacing(np.abs(want).astype(np.float32))
+
+
+def _marked(name: str):
+    reason = EXPECTED_FAILURES.get(name)
+    marks = [] if reason is None else [pytest.mark.xfail(reason=reason, strict=True)]
+    return pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", [_marked(r.name) for r in RANGES])
+def test_error(name: str) -> None:
+    tested = next(r for r in RANGES if r.name == name)
+    error = ulps(results()[name], tested.reference(tested.arguments.astype(np.float64)))
+    worst = int(np.argmax(error))
+    assert error[worst] <= tested.ulp, f"{error[worst]:.2f} ulp at {tested.arguments[worst]!r}"
+
+
+@pytest.mark.parametrize("name", [_marked(f"special-{name}") for name in SPECIAL_VALUES])
+def test_special_values(name: str) -> None:
+    with np.errstate(all="ignore"):
+        want = SPECIAL_VALUES[name.removeprefix("special-")][1](SPECIAL.astype(np.float64))
+        want = want.astype(np.float32)
+    np.testing.assert_allclose(results()[name], want, rtol=1e-6, atol=2e-38)
+
+
+@pytest.mark.parametrize("name", [_marked("power")])
+def test_power(name: str) -> None:
+    x, y = (a.reshape(-1) for a in np.meshgrid(BASES, EXPONENTS))
+    with np.errstate(all="ignore"):
+        want = np.power(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(results()[name], want, rtol=POWER_TOLERANCE)
