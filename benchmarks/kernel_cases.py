@@ -1,0 +1,191 @@
+"""The single kernels that are timed: one small ONNX model each, and the same for torch."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+_SEED = 7
+_OPSET = 20
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel. `flops` and `bytes` (each operand once) of a run; `flops` is 0 where bandwidth is
+    the bound. `own` is the model for Stepwell, `onnx` the one for onnxruntime, with their inputs:
+    images are NHWC for the one and NCHW for the other, each the layout it works in."""
+
+    name: str
+    flops: int
+    bytes: int
+    own: onnx.ModelProto
+    own_input: np.ndarray
+    onnx: onnx.ModelProto
+    onnx_input: np.ndarray
+    torch: Callable[[], object]
+
+
+def contraction(m: int, k: int, n: int) -> Case:
+    """x[m, k] @ w[k, n] with constant weights; torch has them prepacked."""
+    x, w = _random(m, k), _random(k, n)
+    model = _model([helper.make_node("MatMul", ["x", "w"], ["y"])], x.shape, (m, n), {"w": w})
+    packed = torch.ops.mkldnn._reorder_linear_weight(_tensor(w.T), m)
+    source = torch.from_numpy(x)
+
+    def run() -> object:
+        return torch.ops.mkldnn._linear_pointwise(source, packed, None, "none", [], "")
+
+    return Case(f"gemm {m}x{k}x{n}", 2 * m * k * n, _bytes(x, w, m * n), model, x, model, x, run)
+
+
+def convolution(
+    size: int, channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1
+) -> Case:
+    """A convolution with bias over a size x size image; torch has it prepacked, channels last."""
+    image = _random(1, size, size, channels)
+    weight, bias = _random(out, channels // groups, kernel, kernel), _random(out)
+    half = kernel // 2
+    result = (size + 2 * half - kernel) // stride + 1
+    node = helper.make_node(
+        "Conv",
+        ["image", "weight", "bias"],
+        ["result"],
+        kernel_shape=[kernel, kernel],
+        pads=[half] * 4,
+        strides=[stride, stride],
+        group=groups,
+    )
+    constants = {"weight": weight, "bias": bias}
+    nchw = np.ascontiguousarray(image.transpose(0, 3, 1, 2))
+    node.input[0], node.output[0] = "x", "y"
+    theirs = _model([node], nchw.shape, (1, out, result, result), constants)
+    inner = onnx.NodeProto()
+    inner.CopyFrom(node)
+    inner.input[0], inner.output[0] = "image", "result"
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["image"], perm=[0, 3, 1, 2]),
+        inner,
+        helper.make_node("Transpose", ["result"], ["y"], perm=[0, 2, 3, 1]),
+    ]
+    own = _model(nodes, image.shape, (1, result, result, out), constants)
+    sizes = [[half] * 2, [stride] * 2, [1, 1], groups]
+    packed = torch.ops.mkldnn._reorder_convolution_weight(_tensor(weight), *sizes, list(nchw.shape))
+    source = torch.from_numpy(nchw).contiguous(memory_format=torch.channels_last)
+    shift = torch.from_numpy(bias)
+
+    def run() -> object:
+        return torch.ops.mkldnn._convolution_pointwise(
+            source, packed, shift, *sizes, "none", [], ""
+        )
+
+    kind = "depthwise" if groups == channels else "conv"
+    steps = f" s{stride}" if stride > 1 else ""
+    name = f"{kind} {kernel}x{kernel}{steps} {size}x{size}x{channels}"
+    name += f"->{out}" if out != channels else ""
+    pixels = result * result
+    flops = 2 * pixels * out * channels // groups * kernel * kernel
+    moved = _bytes(image, weight, bias, pixels * out)
+    return Case(name, flops, moved, own, image, theirs, nchw, run)
+
+
+def elementwise(
+    name: str,
+    shape: tuple[int, ...],
+    nodes: list[onnx.NodeProto],
+    function: Callable[[torch.Tensor], torch.Tensor],
+    out: tuple[int, ...] | None = None,
+    constants: dict[str, np.ndarray] | None = None,
+) -> Case:
+    """Something bound by bandwidth: reads its input once and writes its output once."""
+    x = _random(*shape)
+    model = _model(nodes, shape, out or shape, constants or {})
+    source = torch.from_numpy(x)
+    text = "x".join(map(str, shape))
+    return Case(
+        f"{name} {text}", 0, _bytes(x, x.size), model, x, model, x, lambda: function(source)
+    )
+
+
+def makers() -> list[Callable[[], Case]]:
+    """One function for each kernel, in the order of report."""
+    gemms = [(512,) * 3, (1024,) * 3, (128, 768, 3072), (16, 768, 768), (1, 4096, 4096)]
+    spatial = [(56, 64), (28, 128), (14, 256), (7, 512)]
+    return [
+        *(lambda s=s: contraction(*s) for s in gemms),
+        *(lambda s=s, c=c: convolution(s, c, c, 3) for s, c in spatial),
+        *(lambda s=s, c=c: convolution(s, c, c, 1) for s, c in ((28, 192), (14, 256))),
+        lambda: convolution(224, 3, 64, 7, stride=2),
+        *(lambda s=s, c=c: convolution(s, c, c, 3, groups=c) for s, c in ((14, 576), (56, 144))),
+        _softmax,
+        _layer_norm,
+        _gelu,
+        lambda: _transpose((512, 1024), (1, 0)),
+        lambda: _transpose((128, 12, 64), (1, 0, 2)),
+        lambda: _transpose((56, 56, 64), (2, 0, 1)),
+    ]
+
+
+def _softmax() -> Case:
+    node = helper.make_node("Softmax", ["x"], ["y"], axis=-1)
+    return elementwise("softmax", (512, 1024), [node], lambda x: torch.softmax(x, -1))
+
+
+def _layer_norm() -> Case:
+    scale, shift = _random(1024), _random(1024)
+    weight, bias = torch.from_numpy(scale), torch.from_numpy(shift)
+    node = helper.make_node("LayerNormalization", ["x", "scale", "shift"], ["y"], axis=-1)
+    return elementwise(
+        "layernorm",
+        (512, 1024),
+        [node],
+        lambda x: torch.nn.functional.layer_norm(x, (1024,), weight, bias),
+        constants={"scale": scale, "shift": shift},
+    )
+
+
+def _gelu() -> Case:
+    node = helper.make_node("Gelu", ["x"], ["y"])
+    return elementwise("gelu", (512, 1024), [node], torch.nn.functional.gelu)
+
+
+def _transpose(shape: tuple[int, ...], order: tuple[int, ...]) -> Case:
+    node = helper.make_node("Transpose", ["x"], ["y"], perm=list(order))
+    out = tuple(shape[axis] for axis in order)
+    name = f"transpose {''.join(map(str, order))}"
+    return elementwise(name, shape, [node], lambda x: x.permute(order).contiguous(), out)
+
+
+def _model(
+    nodes: list[onnx.NodeProto],
+    shape: tuple[int, ...],
+    out: tuple[int, ...],
+    constants: dict[str, np.ndarray],
+) -> onnx.ModelProto:
+    """A model from `x` of `shape` to `y` of `out`."""
+    graph = helper.make_graph(
+        nodes,
+        "kernel",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, out)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
+
+
+def _random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(_SEED).normal(size=shape).astype(np.float32)
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _bytes(*operands: np.ndarray | int) -> int:
+    """Bytes of arrays, and of fp32 arrays given by their number of elements."""
+    return sum(o.nbytes if isinstance(o, np.ndarray) else 4 * o for o in operands)

@@ -1,0 +1,101 @@
+"""`python -m benchmarks.report`: the tables of README.md and docs/benchmarks.md from the newest
+results, between the lines `<!-- benchmark:start -->` and `<!-- benchmark:end -->`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import click
+
+from benchmarks.folders import RESULTS, ROOT
+from benchmarks.kernels_table import kernels_table
+from benchmarks.summary import GOAL_MODELS, Results, figures, geometric_mean
+from benchmarks.tables import figures_table, quality_tables, times_table
+
+START, END = "<!-- benchmark:start -->", "<!-- benchmark:end -->"
+_KERNELS = "-kernels.json"
+
+
+@click.command()
+@click.option("--results", type=click.Path(path_type=Path), default=RESULTS, help="Folder of JSON.")
+@click.option("--root", type=click.Path(path_type=Path), default=ROOT, help="Where README.md is.")
+def main(results: Path, root: Path) -> None:
+    """Write the newest results into README.md and docs/benchmarks.md."""
+    models, kernels = newest(results)
+    if models is None:
+        raise click.ClickException(f"there are no results in {results}; make bench measures them")
+    data = Results(json.loads(models.read_text()))
+    texts = {
+        root / "README.md": summary(data),
+        root / "docs" / "benchmarks.md": details(data, kernels, models.name),
+    }
+    for path, text in texts.items():
+        if replace_between_markers(path, text):
+            click.echo(f"wrote {path}", err=True)
+        else:
+            click.echo(f"{path} has no {START} and {END}; this would stand there:\n{text}")
+
+
+def newest(folder: Path) -> tuple[Path | None, Path | None]:
+    """The newest results of models and of kernels, by the date inside them."""
+    found = sorted(folder.glob("*.json"), key=lambda path: json.loads(path.read_text())["date"])
+    kernels = [path for path in found if path.name.endswith(_KERNELS)]
+    models = [path for path in found if not path.name.endswith(_KERNELS)]
+    return (models[-1] if models else None), (kernels[-1] if kernels else None)
+
+
+def summary(results: Results) -> str:
+    """A sentence on the speed, and the table of times on one thread."""
+    threads = results.threads()[0]
+    return f"{sentence(results)}\n\n{times_table(results, threads).markdown()}"
+
+
+def sentence(results: Results) -> str:
+    """How Stepwell compares with the best peer of each model."""
+    threads = results.threads()[0]
+    ratios = results.ratios(threads, GOAL_MODELS) or results.ratios(threads, results.models)
+    noun = "thread" if threads == 1 else "threads"
+    where = f"{results.machine['cpu']}, {threads} {noun}, fp32, {str(results.data['date'])[:10]}"
+    if not ratios:
+        return f"Measured on {where}."
+    least = min(ratios, key=lambda model: ratios[model])
+    return (
+        f"Measured on {where}: the best peer's time over Stepwell's is "
+        f"{geometric_mean(list(ratios.values())):.2f} in the geometric mean of {len(ratios)} "
+        f"models (above 1: Stepwell is the fastest) and {ratios[least]:.2f} at the least "
+        f"({least})."
+    )
+
+
+def details(results: Results, kernels: Path | None, name: str) -> str:
+    """Everything: machine, versions, all tables, single kernels."""
+    machine = ", ".join(f"{key} {value}" for key, value in results.machine.items())
+    versions = ", ".join(f"{key} {value}" for key, value in results.versions.items())
+    parts = [
+        sentence(results),
+        f"- command: `{results.data['command']}`\n- results: `benchmarks/results/{name}`\n"
+        f"- machine: {machine}\n- versions: {versions}",
+        figures_table(figures(results)).markdown(),
+        *(times_table(results, threads).markdown() for threads in results.threads()),
+        *(table.markdown() for table in quality_tables(results)),
+    ]
+    if kernels is not None:
+        parts.append(kernels_table(json.loads(kernels.read_text())).markdown())
+    return "\n\n".join(parts)
+
+
+def replace_between_markers(path: Path, text: str) -> bool:
+    """Put `text` between the markers of a file; false when it has none."""
+    if not path.exists():
+        return False
+    pattern = re.compile(f"{re.escape(START)}.*?{re.escape(END)}", re.DOTALL)
+    content, count = pattern.subn(lambda _: f"{START}\n{text}\n{END}", path.read_text(), count=1)
+    if count:
+        path.write_text(content)
+    return bool(count)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,8 @@
+"""Makes `benchmarks` importable: it is part of the repository, not of the package."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
