@@ -49,7 +49,7 @@ class Batch:
 
     def parametrize(self) -> pytest.MarkDecorator:
         """Parametrize a test over the case names; known failures are marked as such."""
-        return pytest.mark.parametrize("name", [_parameter(name) for name in self.cases])
+        return pytest.mark.parametrize("name", [parameter(name) for name in self.cases])
 
     def check(self, name: str) -> None:
         """Assert that the compiled case gives what its reference gives."""
@@ -81,10 +81,11 @@ class Batch:
             self._run(cases[middle:])
 
 
-def _parameter(name: str):
+def parameter(name: str, *values: object):
+    """A parameter set (`name` itself without `values`), marked when `name` is a known failure."""
     reason = EXPECTED_FAILURES.get(name)
     marks = [] if reason is None else [pytest.mark.xfail(reason=reason, strict=True)]
-    return pytest.param(name, marks=marks)
+    return pytest.param(*(values or (name,)), id=name, marks=marks)
 
 
 def _run_or_error(

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 import pytest
-from expected_failures import EXPECTED_FAILURES
 from jax import lax
 from jax import numpy as jnp
-from programs import Case, run
+from programs import Case, parameter, run
 from scipy import special
 
 SAMPLES = 40_000
@@ -20,7 +19,7 @@ SAMPLES = 40_000
 
 @dataclass(frozen=True)
 class Range:
-    """A function, its float64 reference, a range of arguments, the ulp that its docstring states."""
+    """A function, its float64 reference, a range of arguments, the error in ulp that it states."""
 
     name: str
     function: Callable[..., jax.Array]
@@ -101,13 +100,7 @@ def ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     return np.abs(got.astype(np.float64) - want) / np.spacing(np.abs(want).astype(np.float32))
 
 
-def _marked(name: str):
-    reason = EXPECTED_FAILURES.get(name)
-    marks = [] if reason is None else [pytest.mark.xfail(reason=reason, strict=True)]
-    return pytest.param(name, marks=marks)
-
-
-@pytest.mark.parametrize("name", [_marked(r.name) for r in RANGES])
+@pytest.mark.parametrize("name", [parameter(r.name) for r in RANGES])
 def test_error(name: str) -> None:
     tested = next(r for r in RANGES if r.name == name)
     error = ulps(results()[name], tested.reference(tested.arguments.astype(np.float64)))
@@ -115,7 +108,7 @@ def test_error(name: str) -> None:
     assert error[worst] <= tested.ulp, f"{error[worst]:.2f} ulp at {tested.arguments[worst]!r}"
 
 
-@pytest.mark.parametrize("name", [_marked(f"special-{name}") for name in SPECIAL_VALUES])
+@pytest.mark.parametrize("name", [parameter(f"special-{name}") for name in SPECIAL_VALUES])
 def test_special_values(name: str) -> None:
     with np.errstate(all="ignore"):
         want = SPECIAL_VALUES[name.removeprefix("special-")][1](SPECIAL.astype(np.float64))
@@ -123,7 +116,7 @@ def test_special_values(name: str) -> None:
     np.testing.assert_allclose(results()[name], want, rtol=1e-6, atol=2e-38)
 
 
-@pytest.mark.parametrize("name", [_marked("power")])
+@pytest.mark.parametrize("name", [parameter("power")])
 def test_power(name: str) -> None:
     x, y = (a.reshape(-1) for a in np.meshgrid(BASES, EXPONENTS))
     with np.errstate(all="ignore"):
