@@ -9,7 +9,8 @@ def kernels_table(data: dict) -> Table:
     """GFLOP/s (GB/s) of each kernel, its share of the measured peak, and ratios to the others.
 
     The peak of a kernel without multiply-adds is copying 2 MB over and over; a matrix-vector
-    product has as its peak the bandwidth of memory.
+    product has as its peak the bandwidth of memory. The work is that of the direct algorithm: a
+    Winograd convolution does less and exceeds the peak.
     """
     peaks = data["machine"]
     columns = ("kernel", "us", "rate", "share of peak", "onnxruntime / stepwell")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -71,12 +72,10 @@ def sentence(results: Results) -> str:
 
 def details(results: Results, kernels: Path | None, name: str) -> str:
     """Everything: machine, versions, all tables, single kernels."""
-    machine = ", ".join(f"{key} {value}" for key, value in results.machine.items())
-    versions = ", ".join(f"{key} {value}" for key, value in results.versions.items())
     parts = [
         sentence(results),
         f"- command: `{results.data['command']}`\n- results: `benchmarks/results/{name}`\n"
-        f"- machine: {machine}\n- versions: {versions}",
+        f"- machine: {_listed(results.machine)}\n- versions: {_listed(results.versions)}",
         figures_table(figures(results)).markdown(),
         *(times_table(results, threads).markdown() for threads in results.threads()),
         *(table.markdown() for table in quality_tables(results)),
@@ -84,6 +83,12 @@ def details(results: Results, kernels: Path | None, name: str) -> str:
     if kernels is not None:
         parts.append(kernels_table(json.loads(kernels.read_text())).markdown())
     return "\n\n".join(parts)
+
+
+def _listed(facts: Mapping[str, object]) -> str:
+    """Keys and values in one line, nested ones in parentheses."""
+    texts = {k: f"({_listed(v)})" if isinstance(v, dict) else v for k, v in facts.items()}
+    return ", ".join(f"{key} {value}" for key, value in texts.items())
 
 
 def replace_between_markers(path: Path, text: str) -> bool:

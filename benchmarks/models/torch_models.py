@@ -131,7 +131,8 @@ class Gpt2(nn.Module):
 def _resnet50(batch: int) -> TorchModel:
     import transformers
 
-    config = transformers.ResNetConfig(num_labels=1000)
+    config = transformers.ResNetConfig()
+    config.num_labels = 1000
     module = Field(transformers.ResNetForImageClassification(config), "logits")
     return _image_model(module, (batch, 3, 224, 224), calibration_batch=8)
 
@@ -139,7 +140,8 @@ def _resnet50(batch: int) -> TorchModel:
 def _mobilenetv2() -> TorchModel:
     import transformers
 
-    config = transformers.MobileNetV2Config(num_labels=1000)
+    config = transformers.MobileNetV2Config()
+    config.num_labels = 1000
     module = Field(transformers.MobileNetV2ForImageClassification(config), "logits")
     return _image_model(module, (1, 3, 224, 224), calibration_batch=8)
 

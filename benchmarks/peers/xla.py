@@ -1,6 +1,7 @@
 """XLA:CPU on the StableHLO portable artifact, with weights as arguments (as JAX has them)."""
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+# pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
 import os

@@ -57,7 +57,9 @@ def test_a_run_reports_every_contender(results: Results, tmp_path: Path) -> None
     for peer in results.peers():
         one = results.report(MODEL, 1, peer)
         assert one["ok"], one
-        assert results.number(MODEL, 1, peer, "relative_error") < _FP32_ERROR
+        error = results.number(MODEL, 1, peer, "relative_error")
+        assert error is not None
+        assert error < _FP32_ERROR
         for key in ("wall_ms", "cpu_ms", "first_result_s", "peak_rss_bytes", "artifact_bytes"):
             assert results.number(MODEL, 1, peer, key) is not None, key
     assert results.number(MODEL, 1, "stepwell", "first_result_warm_s") is not None
@@ -68,7 +70,9 @@ def test_tables_and_figures_of_a_run(results: Results) -> None:
     tables = all_tables(results)
     assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
     by_name = {figure.name: figure for figure in figures(results)}
-    assert by_name["largest relative L2 error"].passed is True
+    error = by_name["largest relative L2 error"]
+    assert error.passed is None, "one model of eleven passes nothing"
+    assert "1 of 11" in error.measured
     assert by_name["that of ResNet-50"].passed is None
 
 
