@@ -50,7 +50,7 @@ TO_LLVM = (
         "tile{tile-sizes=16,0,8 interchange=2,1,0 target-op=linalg.matmul},"
         "vectorize{vector-size=8}",
         "tile{tile-sizes=8,32 parallel=true target-op=linalg.matmul},vectorize{vector-size=8}",
-        "fuse-epilogues,fuse-producers{tile-sizes=8,32},vectorize{vector-size=16}",
+        "fuse-epilogues,fuse-producers{tile-sizes=37,20},vectorize{vector-size=16}",
     ],
 )
 def test_layer_runs_tiled_and_vectorized(schedule, tmp_path):
