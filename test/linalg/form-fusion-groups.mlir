@@ -1,0 +1,154 @@
+// RUN: stepwell-opt %s --split-input-file \
+// RUN:   --pass-pipeline='builtin.module(legalize-to-linalg,form-fusion-groups)' | filecheck %s
+
+// A contraction takes its whole epilogue: bias, residual and activation are one kernel with it.
+// CHECK-LABEL: func.func @epilogue
+// CHECK: %[[OUT:.*]] = tensor.empty() : tensor<8x32xf32>
+// CHECK: %[[Y:.*]] = call @kernel_0(%arg0, %arg1, %arg2, %arg3, %[[OUT]])
+// CHECK-NOT: call
+// CHECK: return %[[Y]]
+// CHECK: func.func private @kernel_0({{.*}}) -> tensor<8x32xf32> attributes {kernel.kind = "contraction"}
+// CHECK: arith.mulf
+// CHECK: arith.maximumf
+// CHECK-NOT: func.func private
+func.func @epilogue(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>, %b: tensor<32xf32>, %r: tensor<8x32xf32>) -> tensor<8x32xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+  %1 = stablehlo.broadcast_in_dim %b, dims = [1] : (tensor<32xf32>) -> tensor<8x32xf32>
+  %2 = stablehlo.add %0, %1 : tensor<8x32xf32>
+  %3 = stablehlo.add %2, %r : tensor<8x32xf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<8x32xf32>
+  %4 = stablehlo.maximum %3, %zero : tensor<8x32xf32>
+  return %4 : tensor<8x32xf32>
+}
+
+// -----
+
+// A softmax, two reductions and what stands between and after them, is one kernel.
+// CHECK-LABEL: func.func @softmax
+// CHECK-COUNT-1: call @kernel_0(%arg0, %{{.*}})
+// CHECK: func.func private @kernel_0({{.*}}) -> tensor<4x64xf32> attributes {kernel.kind = "elementwise"}
+// CHECK-NOT: func.func private
+func.func @softmax(%x: tensor<4x64xf32>) -> tensor<4x64xf32> {
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %low) applies stablehlo.maximum across dimensions = [1] : (tensor<4x64xf32>, tensor<f32>) -> tensor<4xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [0] : (tensor<4xf32>) -> tensor<4x64xf32>
+  %2 = stablehlo.subtract %x, %1 : tensor<4x64xf32>
+  %3 = stablehlo.exponential %2 : tensor<4x64xf32>
+  %4 = stablehlo.reduce(%3 init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<4x64xf32>, tensor<f32>) -> tensor<4xf32>
+  %5 = stablehlo.broadcast_in_dim %4, dims = [0] : (tensor<4xf32>) -> tensor<4x64xf32>
+  %6 = stablehlo.divide %3, %5 : tensor<4x64xf32>
+  return %6 : tensor<4x64xf32>
+}
+
+// -----
+
+// A layer normalisation (mean, centred, variance, scaled) is one kernel too.
+// CHECK-LABEL: func.func @layer_norm
+// CHECK-COUNT-1: call @kernel_0
+// CHECK: func.func private @kernel_0({{.*}}) -> tensor<4x64xf32> attributes {kernel.kind = "elementwise"}
+// CHECK-NOT: func.func private
+func.func @layer_norm(%x: tensor<4x64xf32>, %scale: tensor<64xf32>) -> tensor<4x64xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %n = stablehlo.constant dense<64.0> : tensor<4xf32>
+  %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<4x64xf32>, tensor<f32>) -> tensor<4xf32>
+  %1 = stablehlo.divide %0, %n : tensor<4xf32>
+  %2 = stablehlo.broadcast_in_dim %1, dims = [0] : (tensor<4xf32>) -> tensor<4x64xf32>
+  %3 = stablehlo.subtract %x, %2 : tensor<4x64xf32>
+  %4 = stablehlo.multiply %3, %3 : tensor<4x64xf32>
+  %5 = stablehlo.reduce(%4 init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<4x64xf32>, tensor<f32>) -> tensor<4xf32>
+  %6 = stablehlo.divide %5, %n : tensor<4xf32>
+  %7 = stablehlo.rsqrt %6 : tensor<4xf32>
+  %8 = stablehlo.broadcast_in_dim %7, dims = [0] : (tensor<4xf32>) -> tensor<4x64xf32>
+  %9 = stablehlo.multiply %3, %8 : tensor<4x64xf32>
+  %10 = stablehlo.broadcast_in_dim %scale, dims = [1] : (tensor<64xf32>) -> tensor<4x64xf32>
+  %11 = stablehlo.multiply %9, %10 : tensor<4x64xf32>
+  return %11 : tensor<4x64xf32>
+}
+
+// -----
+
+// A sum of two contractions joins the later one and reads the result of the earlier.
+// CHECK-LABEL: func.func @two_producers
+// CHECK: %[[A:.*]] = call @kernel_0(%arg0, %arg1, %{{.*}})
+// CHECK: call @kernel_1(%arg0, %arg2, %[[A]], %{{.*}})
+// CHECK: func.func private @kernel_0{{.*}}"contraction"
+// CHECK: func.func private @kernel_1{{.*}}"contraction"
+// CHECK-NOT: func.func private
+func.func @two_producers(%x: tensor<8x16xf32>, %v: tensor<16x32xf32>, %w: tensor<16x32xf32>) -> tensor<8x32xf32> {
+  %0 = stablehlo.dot_general %x, %v, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+  %1 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+  %2 = stablehlo.add %0, %1 : tensor<8x32xf32>
+  return %2 : tensor<8x32xf32>
+}
+
+// -----
+
+// A value with uses inside and outside its group is a second result of the kernel.
+// CHECK-LABEL: func.func @used_outside
+// CHECK: %[[R:.*]]:2 = call @kernel_0(%arg0, %arg1, %{{.*}}, %{{.*}})
+// CHECK: return %[[R]]#0, %[[R]]#1
+func.func @used_outside(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>) -> (tensor<8x32xf32>, tensor<8x32xf32>) {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+  %1 = stablehlo.tanh %0 : tensor<8x32xf32>
+  return %0, %1 : tensor<8x32xf32>, tensor<8x32xf32>
+}
+
+// -----
+
+// The zero halo that a following convolution wants is written by the kernel before it.
+// CHECK-LABEL: func.func @padded_output
+// CHECK: call @kernel_0({{.*}}) : ({{.*}}) -> tensor<10x34xf32>
+// CHECK: func.func private @kernel_0{{.*}} -> tensor<10x34xf32> attributes {kernel.kind = "contraction"}
+// CHECK: tensor.pad
+// CHECK-NOT: func.func private
+func.func @padded_output(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>) -> tensor<10x34xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+  %1 = stablehlo.pad %0, %zero, low = [1, 1], high = [1, 1], interior = [0, 0] : (tensor<8x32xf32>, tensor<f32>) -> tensor<10x34xf32>
+  return %1 : tensor<10x34xf32>
+}
+
+// -----
+
+// Rejected: the last sum may not join the first contraction, since the second stands between them.
+// CHECK-LABEL: func.func @cycle
+// CHECK: %[[A:.*]] = call @kernel_0(%arg0, %arg1, %{{.*}})
+// CHECK: call @kernel_1(%[[A]], %arg1, %{{.*}})
+// CHECK: func.func private @kernel_0
+// CHECK-NOT: arith.subf
+// CHECK: func.func private @kernel_1
+// CHECK: arith.subf
+func.func @cycle(%x: tensor<16x16xf32>, %w: tensor<16x16xf32>) -> tensor<16x16xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+  %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [0] : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+  %2 = stablehlo.subtract %0, %1 : tensor<16x16xf32>
+  return %2 : tensor<16x16xf32>
+}
+
+// -----
+
+// Equal groups share one kernel.
+// CHECK-LABEL: func.func @shared
+// CHECK: %[[A:.*]] = call @kernel_0(%arg0, %arg1, %{{.*}})
+// CHECK: call @kernel_0(%[[A]], %arg2, %{{.*}})
+// CHECK: func.func private @kernel_0
+// CHECK-NOT: func.func private
+func.func @shared(%x: tensor<16x16xf32>, %v: tensor<16x16xf32>, %w: tensor<16x16xf32>) -> tensor<16x16xf32> {
+  %0 = stablehlo.dot_general %x, %v, contracting_dims = [1] x [0] : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+  %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [0] : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+  return %1 : tensor<16x16xf32>
+}
+
+// -----
+
+// Rejected: a reduction over the columns that a contraction makes is a kernel of its own.
+// CHECK-LABEL: func.func @reduced
+// CHECK: %[[A:.*]] = call @kernel_0
+// CHECK: call @kernel_1(%[[A]]
+func.func @reduced(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>) -> tensor<8xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+  %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<8x32xf32>, tensor<f32>) -> tensor<8xf32>
+  return %1 : tensor<8xf32>
+}
