@@ -32,7 +32,7 @@ class Table:
         from rich.console import Console
         from rich.table import Table as RichTable
 
-        table = RichTable(title=self.title, title_justify="left", box=None)
+        table = RichTable(box=None)
         table.add_column(self.columns[0], no_wrap=True)
         for name in self.columns[1:]:
             table.add_column(name, justify="right", no_wrap=True)
@@ -41,6 +41,7 @@ class Table:
         widths = [max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
         console = Console()
         console.width = max(console.width, sum(widths) + 2 * len(widths))
+        console.print(self.title, style="italic")
         console.print(table)
         console.print()
 
