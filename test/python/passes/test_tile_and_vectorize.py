@@ -16,14 +16,15 @@ func.func @layer(%x: tensor<37x64xf32>, %w: tensor<64x100xf32>, %b: tensor<100xf
                  %out: tensor<37x100xf32>) -> tensor<37x100xf32> {
   %zero = arith.constant 0.0 : f32
   %e = tensor.empty() : tensor<37x100xf32>
-  %i = linalg.fill ins(%zero : f32) outs(%out : tensor<37x100xf32>) -> tensor<37x100xf32>
+  %i = linalg.fill ins(%zero : f32) outs(%e : tensor<37x100xf32>) -> tensor<37x100xf32>
   %r = linalg.matmul ins(%x, %w : tensor<37x64xf32>, tensor<64x100xf32>)
          outs(%i : tensor<37x100xf32>) -> tensor<37x100xf32>
   %s = linalg.generic {
-      indexing_maps = [affine_map<(m, n) -> (n)>, affine_map<(m, n) -> (m, n)>],
+      indexing_maps = [affine_map<(m, n) -> (m, n)>, affine_map<(m, n) -> (n)>,
+                       affine_map<(m, n) -> (m, n)>],
       iterator_types = ["parallel", "parallel"]}
-      ins(%b : tensor<100xf32>) outs(%r : tensor<37x100xf32>) {
-    ^bb0(%bias: f32, %y: f32):
+      ins(%r, %b : tensor<37x100xf32>, tensor<100xf32>) outs(%out : tensor<37x100xf32>) {
+    ^bb0(%y: f32, %bias: f32, %old: f32):
       %sum = arith.addf %y, %bias : f32
       %relu = arith.maximumf %sum, %zero : f32
       linalg.yield %relu : f32
