@@ -1,0 +1,47 @@
+// RUN: stepwell-opt %s --pass-pipeline='builtin.module(expand-math)' | filecheck %s
+
+// CHECK-LABEL: func.func @vector
+// CHECK-NOT: math.exp
+// CHECK: math.roundeven %{{.*}} : vector<16xf32>
+// CHECK: math.fma %{{.*}} : vector<16xf32>
+// CHECK: arith.bitcast %{{.*}} : vector<16xi32> to vector<16xf32>
+func.func @vector(%x: vector<16xf32>) -> vector<16xf32> {
+  %0 = math.exp %x : vector<16xf32>
+  return %0 : vector<16xf32>
+}
+
+// Halves are computed in single precision and rounded once.
+// CHECK-LABEL: func.func @half
+// CHECK: arith.extf %arg0 : f16 to f32
+// CHECK-NOT: math.erf
+// CHECK: %[[Y:.*]] = arith.truncf %{{.*}} : f32 to f16
+// CHECK: return %[[Y]]
+func.func @half(%x: f16) -> f16 {
+  %0 = math.erf %x : f16
+  return %0 : f16
+}
+
+// CHECK-LABEL: func.func @all
+// CHECK-NOT: math.{{log|log1p|expm1|tanh|sin|cos|rsqrt|powf}} %
+// CHECK: return
+func.func @all(%x: f32, %y: f32) -> (f32, f32, f32, f32, f32, f32, f32, f32) {
+  %0 = math.log %x : f32
+  %1 = math.log1p %x : f32
+  %2 = math.expm1 %x : f32
+  %3 = math.tanh %x : f32
+  %4 = math.sin %x : f32
+  %5 = math.cos %x : f32
+  %6 = math.rsqrt %x : f32
+  %7 = math.powf %x, %y : f32
+  return %0, %1, %2, %3, %4, %5, %6, %7 : f32, f32, f32, f32, f32, f32, f32, f32
+}
+
+// Rejected: what the machine has instructions for stays.
+// CHECK-LABEL: func.func @kept
+// CHECK: math.sqrt %arg0 : f32
+// CHECK: math.floor
+func.func @kept(%x: f32) -> f32 {
+  %0 = math.sqrt %x : f32
+  %1 = math.floor %0 : f32
+  return %1 : f32
+}

@@ -1,0 +1,133 @@
+// RUN: stepwell-opt %s --split-input-file --target=x86_64-v4 \
+// RUN:   --pass-pipeline='builtin.module(legalize-to-linalg,form-fusion-groups,pack-operands,lower-groups-to-affine)' \
+// RUN:   | filecheck %s
+
+// Contraction: a register tile of 8 rows by 2 vectors is carried through the reduction loop; bias and
+// activation work on the accumulators, and each is stored once.
+// CHECK-LABEL: func.func @contraction
+// CHECK: call @kernel_0({{.*}}) {{.*}} : (memref<8x16xf32>, memref<16x32xf32>, memref<32xf32>, memref<8x32xf32>) -> ()
+// CHECK: func.func private @kernel_0
+// CHECK: affine.parallel
+// CHECK: %[[ACC:.*]]:16 = affine.for %{{.*}} = 0 to 16 iter_args
+// CHECK: affine.vector_load %arg1[%{{.*}}, 0] : memref<16x32xf32>, vector<16xf32>
+// CHECK-COUNT-16: vector.fma
+// CHECK-NOT: vector.fma
+// CHECK: affine.vector_load %arg2[0]
+// CHECK: arith.addf %[[ACC]]#0
+// CHECK: arith.select
+// CHECK-COUNT-16: affine.vector_store
+// CHECK-NOT: affine.vector_store
+func.func @contraction(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>, %b: tensor<32xf32>) -> tensor<8x32xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+  %1 = stablehlo.broadcast_in_dim %b, dims = [1] : (tensor<32xf32>) -> tensor<8x32xf32>
+  %2 = stablehlo.add %0, %1 : tensor<8x32xf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<8x32xf32>
+  %3 = stablehlo.maximum %2, %zero : tensor<8x32xf32>
+  return %3 : tensor<8x32xf32>
+}
+
+// -----
+
+// Depthwise convolution: channels in the lanes, the window unrolled, rows in parallel.
+// CHECK-LABEL: func.func @depthwise
+// CHECK: func.func private @kernel_0{{.*}}kernel.kind = "outer-reduction"
+// CHECK: affine.parallel (%[[ROW:.*]]) = (0) to (4)
+// CHECK: affine.for %{{.*}} = 0 to 32 step 32
+// CHECK: affine.vector_load %arg0[0, %[[ROW]], 0, 0] : memref<1x6x6x32xf32>, vector<16xf32>
+// CHECK: affine.vector_load %arg1[0, 0, 0, 0] : memref<3x3x1x32xf32>, vector<16xf32>
+// CHECK: affine.vector_load %arg0[0, %[[ROW]] + 2,
+// CHECK: affine.vector_store %{{.*}}, %arg2[0, %[[ROW]], 0, 0]
+func.func @depthwise(%x: tensor<1x6x6x32xf32>, %w: tensor<3x3x1x32xf32>) -> tensor<1x4x4x32xf32> {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {}
+      {batch_group_count = 1 : i64, feature_group_count = 32 : i64}
+      : (tensor<1x6x6x32xf32>, tensor<3x3x1x32xf32>) -> tensor<1x4x4x32xf32>
+  return %0 : tensor<1x4x4x32xf32>
+}
+
+// -----
+
+// Pooling: the same, with maximum.
+// CHECK-LABEL: func.func @pooling
+// CHECK: func.func private @kernel_0{{.*}}kernel.kind = "outer-reduction"
+// CHECK: affine.parallel (%[[ROW:.*]]) = (0) to (2)
+// CHECK: affine.vector_load %arg0[0, %[[ROW]] * 2 + 1, 3, 0]
+// CHECK: arith.maximumf %{{.*}} : vector<16xf32>
+func.func @pooling(%x: tensor<1x4x4x16xf32>) -> tensor<1x2x2x16xf32> {
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %0 = "stablehlo.reduce_window"(%x, %low) ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %m = stablehlo.maximum %a, %b : tensor<f32>
+      stablehlo.return %m : tensor<f32>
+    }) {window_dimensions = array<i64: 1, 2, 2, 1>, window_strides = array<i64: 1, 2, 2, 1>}
+      : (tensor<1x4x4x16xf32>, tensor<f32>) -> tensor<1x2x2x16xf32>
+  return %0 : tensor<1x2x2x16xf32>
+}
+
+// -----
+
+// Rows: one task a row; exponentials are kept in a row of scratch, and the division is one a row.
+// CHECK-LABEL: func.func @rows
+// CHECK: func.func private @kernel_0
+// CHECK: %[[KEPT:.*]] = memref.alloca() {alignment = 64 : i64} : memref<64xf32>
+// CHECK: affine.parallel (%{{.*}}) = (0) to (4)
+// CHECK: math.exp %{{.*}} : vector<16xf32>
+// CHECK: affine.vector_store %{{.*}}, %[[KEPT]][0]
+// CHECK: vector.reduction <add>
+// CHECK: affine.vector_load %[[KEPT]]
+// CHECK: arith.divf %{{.*}}, %{{.*}} : f32
+// CHECK: arith.mulf
+func.func @rows(%x: tensor<4x64xf32>) -> tensor<4x64xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.exponential %x : tensor<4x64xf32>
+  %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<4x64xf32>, tensor<f32>) -> tensor<4xf32>
+  %2 = stablehlo.broadcast_in_dim %1, dims = [0] : (tensor<4xf32>) -> tensor<4x64xf32>
+  %3 = stablehlo.divide %0, %2 : tensor<4x64xf32>
+  return %3 : tensor<4x64xf32>
+}
+
+// -----
+
+// Elementwise: shapes that agree are one flat range of elements, with a narrower tail.
+// CHECK-LABEL: func.func @elementwise
+// CHECK: memref.collapse_shape %arg0 {{\[\[}}0, 1, 2]] : memref<3x5x7xf32> into memref<105xf32>
+// CHECK: affine.vector_load %{{.*}} : memref<105xf32>, vector<16xf32>
+// CHECK: math.tanh %{{.*}} : vector<16xf32>
+// CHECK: math.tanh %{{.*}} : f32
+func.func @elementwise(%x: tensor<3x5x7xf32>, %y: tensor<3x5x7xf32>) -> tensor<3x5x7xf32> {
+  %0 = stablehlo.add %x, %y : tensor<3x5x7xf32>
+  %1 = stablehlo.tanh %0 : tensor<3x5x7xf32>
+  return %1 : tensor<3x5x7xf32>
+}
+
+// -----
+
+// Concatenation: each operand is copied to its place.
+// CHECK-LABEL: func.func @concatenation
+// CHECK: func.func private @kernel_0{{.*}}kernel.kind = "concatenate"
+// CHECK: affine.vector_load %arg0
+// CHECK: affine.vector_load %arg1[%{{.*}}, %[[I:.*]]] : memref<2x32xf32>, vector<16xf32>
+// CHECK: affine.vector_store %{{.*}}, %arg2[%{{.*}}, %[[I]] + 16] : memref<2x48xf32>, vector<16xf32>
+func.func @concatenation(%x: tensor<2x16xf32>, %y: tensor<2x32xf32>) -> tensor<2x48xf32> {
+  %0 = stablehlo.concatenate %x, %y, dim = 1 : (tensor<2x16xf32>, tensor<2x32xf32>) -> tensor<2x48xf32>
+  return %0 : tensor<2x48xf32>
+}
+
+// -----
+
+// Rejected by every emitter (two results at once): scalar loops, and the kernel says so.
+// CHECK-LABEL: func.func @scalar
+// CHECK: func.func private @kernel_0{{.*}}kernel.kind = "scalar"
+// CHECK: scf.for
+// CHECK-NOT: vector
+#x = affine_map<(d0, d1) -> (d0, d1)>
+#r = affine_map<(d0, d1) -> (d0)>
+func.func @scalar(%x: tensor<4x8xf32>, %a: tensor<4xf32>, %b: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %0:2 = linalg.generic {indexing_maps = [#x, #r, #r], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<4x8xf32>) outs(%a, %b : tensor<4xf32>, tensor<4xf32>) {
+    ^bb0(%in: f32, %low: f32, %high: f32):
+      %1 = arith.minimumf %in, %low : f32
+      %2 = arith.maximumf %in, %high : f32
+      linalg.yield %1, %2 : f32, f32
+  } -> (tensor<4xf32>, tensor<4xf32>)
+  return %0#0, %0#1 : tensor<4xf32>, tensor<4xf32>
+}

@@ -1,0 +1,61 @@
+// RUN: stepwell-opt %s --split-input-file --verify-diagnostics \
+// RUN:   --pass-pipeline='builtin.module(plan-arena)' | filecheck %s
+// RUN: stepwell-opt %s --split-input-file --verify-diagnostics \
+// RUN:   --pass-pipeline='builtin.module(plan-arena{alignment=256})' | filecheck %s --check-prefix=WIDE
+
+// The first and the third buffer never live at once and share offset 0; the second lies behind them,
+// at the next multiple of the alignment.
+// CHECK-LABEL: func.func @chain
+// CHECK-SAME: %[[ARENA:[a-z0-9]+]]: memref<128xi8>) attributes {stepwell.arena_bytes = 128 : i64}
+// CHECK: %[[FIRST:.*]] = arith.constant 0 : index
+// CHECK: %[[A:.*]] = memref.view %[[ARENA]][%[[FIRST]]][] : memref<128xi8> to memref<10xf32>
+// CHECK: %[[SECOND:.*]] = arith.constant 64 : index
+// CHECK: %[[B:.*]] = memref.view %[[ARENA]][%[[SECOND]]][]
+// CHECK: %[[THIRD:.*]] = arith.constant 0 : index
+// CHECK: %[[C:.*]] = memref.view %[[ARENA]][%[[THIRD]]][]
+// CHECK: call @kernel(%arg0, %[[A]])
+// CHECK: call @kernel(%[[A]], %[[B]])
+// CHECK: call @kernel(%[[B]], %[[C]])
+// CHECK-NOT: memref.alloc
+// CHECK-NOT: memref.dealloc
+// WIDE-LABEL: func.func @chain
+// WIDE-SAME: stepwell.arena_bytes = 512 : i64
+func.func @chain(%x: memref<10xf32>, %y: memref<10xf32>) {
+  %a = memref.alloc() : memref<10xf32>
+  %b = memref.alloc() : memref<10xf32>
+  %c = memref.alloc() : memref<10xf32>
+  call @kernel(%x, %a) : (memref<10xf32>, memref<10xf32>) -> ()
+  call @kernel(%a, %b) : (memref<10xf32>, memref<10xf32>) -> ()
+  call @kernel(%b, %c) : (memref<10xf32>, memref<10xf32>) -> ()
+  call @kernel(%c, %y) : (memref<10xf32>, memref<10xf32>) -> ()
+  memref.dealloc %c : memref<10xf32>
+  return
+}
+func.func private @kernel(memref<10xf32>, memref<10xf32>)
+
+// -----
+
+// A view keeps the buffer behind it alive: no sharing here.
+// CHECK-LABEL: func.func @views
+// CHECK-SAME: stepwell.arena_bytes = 128 : i64
+func.func @views(%x: memref<16xf32>) {
+  %a = memref.alloc() : memref<4x4xf32>
+  %flat = memref.collapse_shape %a [[0, 1]] : memref<4x4xf32> into memref<16xf32>
+  %b = memref.alloc() : memref<16xf32>
+  call @kernel(%x, %flat) : (memref<16xf32>, memref<16xf32>) -> ()
+  call @kernel(%x, %b) : (memref<16xf32>, memref<16xf32>) -> ()
+  call @kernel(%flat, %b) : (memref<16xf32>, memref<16xf32>) -> ()
+  return
+}
+func.func private @kernel(memref<16xf32>, memref<16xf32>)
+
+// -----
+
+// Rejected: a size that is known only at run time has no place in a plan.
+func.func @open(%n: index) {
+  // expected-error@+1 {{a buffer's size is known only at run time}}
+  %a = memref.alloc(%n) : memref<?xf32>
+  call @kernel(%a) : (memref<?xf32>) -> ()
+  return
+}
+func.func private @kernel(memref<?xf32>)

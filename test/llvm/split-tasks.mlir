@@ -1,0 +1,40 @@
+// RUN: stepwell-opt %s --split-input-file --verify-diagnostics \
+// RUN:   --pass-pipeline='builtin.module(split-tasks)' | filecheck %s
+
+// CHECK-LABEL: func.func private @parallel
+// CHECK-SAME: (%arg0: memref<48xf32>, %[[BEGIN:.*]]: index, %[[END:.*]]: index) attributes {{.*}}kernel.tasks = 48 : i64
+// CHECK: affine.for %[[T:.*]] = %[[BEGIN]] to %[[END]]
+// CHECK: affine.store %{{.*}}, %arg0[%[[T]]]
+// CHECK-NOT: affine.parallel
+func.func private @parallel(%x: memref<48xf32>) attributes {kernel.kind = "elementwise"} {
+  %zero = arith.constant 0.0 : f32
+  affine.parallel (%t) = (0) to (48) {
+    affine.store %zero, %x[%t] : memref<48xf32>
+  }
+  return
+}
+
+// A kernel without a parallel loop is one task.
+// CHECK-LABEL: func.func private @serial
+// CHECK-SAME: kernel.tasks = 1 : i64
+func.func private @serial(%x: memref<48xf32>) attributes {kernel.kind = "scalar"} {
+  return
+}
+
+// Rejected: functions that are no kernels stay as they are.
+// CHECK-LABEL: func.func @host
+// CHECK-SAME: (%arg0: memref<48xf32>) {
+func.func @host(%x: memref<48xf32>) {
+  return
+}
+
+// -----
+
+// expected-error@+1 {{two: a kernel has one parallel loop, this one 2}}
+func.func private @two(%x: memref<48xf32>) attributes {kernel.kind = "elementwise"} {
+  affine.parallel (%t) = (0) to (48) {
+  }
+  affine.parallel (%t) = (0) to (48) {
+  }
+  return
+}
