@@ -31,6 +31,7 @@ class State:
     weights: WeightTable = field(default_factory=WeightTable)
     target: Target = field(default_factory=host)
     threads: int = 1
+    precision: str = "default"
     host: HostProgram | None = None
     remarks: list[str] = field(default_factory=list)
 

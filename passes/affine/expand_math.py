@@ -35,6 +35,7 @@ _EXPANSIONS: dict[str, Callable[..., ir.Value]] = {
     "math.sin": vector_math.sin,
     "math.cos": vector_math.cos,
     "math.rsqrt": vector_math.rsqrt,
+    "math.cbrt": vector_math.cbrt,
 }
 
 
@@ -46,10 +47,13 @@ class ExpandMath(Pass):
 
     def run(self, op: ir.Operation, state: State) -> None:
         found: list[ir.Operation] = []
+        rounded: list[ir.Operation] = []
 
         def look(inner: ir.Operation) -> ir.WalkResult:
             if inner.name in _EXPANSIONS:
                 found.append(inner)
+            elif inner.name == "arith.truncf":
+                rounded.append(inner)
             return ir.WalkResult.ADVANCE
 
         op.walk(look)
@@ -69,3 +73,32 @@ class ExpandMath(Pass):
                     continue
             call.results[0].replace_all_uses_with(value)
             call.erase()
+            rounded += _truncations(value)
+        for truncation in rounded:
+            _expand_truncation(truncation.operation)
+
+
+def _truncations(value: ir.Value) -> list[ir.Operation]:
+    op = value.owner
+    return [op.operation] if op.name == "arith.truncf" else []
+
+
+def _expand_truncation(op: ir.Operation) -> None:
+    """Roundings that machines without bf16 or f16 arithmetic leave to a library."""
+    source, target = (_element(v.type) for v in (op.operands[0], op.results[0]))
+    if (source, target) not in (("f32", "bf16"), ("f64", "bf16"), ("f64", "f16")):
+        return
+    with ir.InsertionPoint(op), op.location:
+        value = op.operands[0]
+        if source == "f64":
+            value = vector_math.round_to_odd(value)
+        if target == "bf16":
+            value = vector_math.truncate_to_bfloat16(value)
+        else:
+            value = arith.TruncFOp(op.results[0].type, value).result
+    op.results[0].replace_all_uses_with(value)
+    op.erase()
+
+
+def _element(kind: ir.Type) -> str:
+    return str(kind.element_type if isinstance(kind, ir.VectorType) else kind)

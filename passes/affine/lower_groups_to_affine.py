@@ -76,8 +76,12 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRef
         for child in list(body.operations):
             if child.operation.attributes["sym_name"].value == name + _NEW:
                 child.operation.erase()
+        try:
+            scratch = emit_scalar(kernel, body, name + _NEW)
+        except LoweringError as second:
+            raise LoweringError(f"{error}; as scalar loops: {second}") from None
         state.remarks.append(f"{name}: scalar loops, since {error}")
-        return emit_scalar(kernel, body, name + _NEW)
+        return scratch
 
 
 def _emit(kernel: ir.Operation, body: ir.Block, target: Target) -> None:

@@ -85,6 +85,8 @@ def role_of(op: ir.Operation, structured: Structured | None) -> Role:
     """The role that `op` has, from its structure alone."""
     if op.name in ("arith.constant", "tensor.empty", "linalg.fill", *RESHAPES):
         return Role.INLINE
+    if op.results and not any(isinstance(r.type, ir.ShapedType) for r in op.results):
+        return Role.INLINE
     if op.name == "tensor.extract_slice":
         static = all(v >= 0 for v in op.attributes["static_offsets"])
         return Role.INLINE if static else Role.OTHER
@@ -207,6 +209,8 @@ class FusionGraph:
             return [value]
         if node.op.name in ("arith.constant", "tensor.empty", "linalg.fill"):
             return []
+        if not isinstance(value.type, ir.ShapedType):
+            return [base for operand in node.op.operands for base in self.bases(operand)]
         return self.bases(inline_source(node))
 
     def pull(self, value: ir.Value, indices: list[Index]) -> tuple[ir.Value, list[Index]] | None:

@@ -24,14 +24,17 @@ arith = dialect("arith")
 
 @dataclass(frozen=True)
 class ChooseConvolution(Pass):
-    """`tile` forces F(tile x tile, 3x3) wherever it applies (0: by the cost model, -1: never)."""
+    """`tile` forces F(tile x tile, 3x3) wherever it applies (0: by the cost model, -1: never).
+
+    Nothing is marked when the compilation asks for strict precision.
+    """
 
     name: ClassVar[str] = "choose-convolution"
     anchor: ClassVar[str] = "func.func"
     tile: int = 0
 
     def run(self, op: ir.Operation, state: State) -> None:
-        if self.tile < 0 or not len(op.regions[0].blocks):
+        if self.tile < 0 or state.precision == "strict" or not len(op.regions[0].blocks):
             return
         weights = weight_arguments(op)
         padded: dict[tuple[ir.Value, tuple[int, ...]], ir.Value] = {}
@@ -81,9 +84,7 @@ def _mark(
             with ir.InsertionPoint(op), op.location:
                 padded[key] = _widen(image, wanted)
         op.operands[0] = padded[key]
-    op.attributes[winograd.ATTRIBUTE] = ir.IntegerAttr.get(
-        ir.IntegerType.get_signless(64), tile
-    )
+    op.attributes[winograd.ATTRIBUTE] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), tile)
 
 
 def _widen(image: ir.Value, wanted: tuple[int, ...]) -> ir.Value:

@@ -75,6 +75,7 @@ class _Outliner:
         self.limit = limit
 
     def run(self) -> None:
+        _erase_unused(self.block)
         _materialize_results(self.block)
         graph = FusionGraph(self.block)
         for node in graph.nodes:

@@ -72,7 +72,13 @@ class PackOperands(Pass):
                 _pack_winograd(kernel, anchor, number, calls, weights, state, packed)
                 return
             del anchor.op.attributes[winograd.ATTRIBUTE]
-        is_weight = self.pack and number is not None and bool(weights) and all(weights)
+        is_weight = (
+            self.pack
+            and number is not None
+            and bool(weights)
+            and all(weights)
+            and _is_read_once(kernel, number)
+        )
         strategy = choose(anchor, shape, state.target, bool(is_weight))
         kernel.attributes["kernel.strategy"] = strategy.to_attribute()
         panel = strategy.vectors * state.target.vector_lanes
@@ -228,6 +234,11 @@ def _argument_behind(value: ir.Value) -> int | None:
             return None
         value = op.operands[0]
     return ir.BlockArgument(value).arg_number
+
+
+def _is_read_once(kernel: ir.Operation, number: int) -> bool:
+    """Whether only one operation of the kernel reads its argument, so that it may change form."""
+    return len(list(kernel.regions[0].blocks[0].arguments[number].uses)) == 1
 
 
 def _weight_of(host: ir.Operation, call: ir.Operation, number: int | None) -> str | None:

@@ -273,7 +273,7 @@ def _manifest(
         threads=walk.state.threads,
         compiler_version=__version__,
         source_digest="",
-        options={"opt_level": options.opt_level},
+        options={"opt_level": options.opt_level, "precision": options.precision},
     )
 
 

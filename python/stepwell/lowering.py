@@ -157,8 +157,9 @@ class Lowered:
                 raise ModelError(f"the text is no valid module: {error.message}") from None
         inputs, outputs = pipeline.signature(module)
         imported = Imported(context, module, table, inputs, outputs, "text")
-        walk = pipeline.start(imported, get(target), threads or 0, walk_from=level)
-        return Lowered(walk, make_options(options))
+        made = make_options(options)
+        walk = pipeline.start(imported, get(target), threads or 0, made, walk_from=level)
+        return Lowered(walk, made)
 
     def _write_artifact(self, path: Path) -> None:
         if self.level != "llvm":
@@ -179,8 +180,9 @@ def lower(
     Works in this process: a crash of MLIR takes it along, so use `stepwell.compile` in production.
     """
     imported = load(model, shapes=shapes)
-    walk = pipeline.start(imported, get(target), threads or 0)
-    return Lowered(walk, make_options(options))
+    made = make_options(options)
+    walk = pipeline.start(imported, get(target), threads or 0, made)
+    return Lowered(walk, made)
 
 
 __all__ = ["Imported", "Lowered", "LoweringError", "TensorSpec", "lower"]

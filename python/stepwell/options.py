@@ -9,16 +9,21 @@ from dataclasses import dataclass
 from stepwell.errors import UsageError
 
 
+PRECISIONS = ("default", "strict")
+
+
 @dataclass(frozen=True)
 class CompileOptions:
     """Options of `stepwell.compile`; a dict with these keys does as well.
 
-    `opt_level` 0 to 3; `dump_phases_to` a folder that gets the IR after each step;
+    `opt_level` 0 to 3; `precision` "default" or "strict" (no algorithm that sums otherwise than the
+    operator says, Winograd convolution above all); `dump_phases_to` a folder that gets the IR after each step;
     `memory_limit_mb` of the compiler's process (0: 16 GB plus four times the model);
     `progress` lines on a terminal.
     """
 
     opt_level: int = 3
+    precision: str = "default"
     dump_phases_to: str | None = None
     use_cache: bool = True
     memory_limit_mb: int = 0
@@ -27,12 +32,16 @@ class CompileOptions:
     def __post_init__(self) -> None:
         if self.opt_level not in range(4):
             raise UsageError(f"opt_level is {self.opt_level}; it must be 0, 1, 2 or 3")
+        if self.precision not in PRECISIONS:
+            raise UsageError(
+                f"precision is {self.precision!r}; it must be one of {', '.join(PRECISIONS)}"
+            )
         if self.memory_limit_mb < 0:
             raise UsageError(f"memory_limit_mb is {self.memory_limit_mb}; it must not be negative")
 
     def result_key(self) -> dict[str, object]:
         """The options that change what is compiled (the others change how)."""
-        return {"opt_level": self.opt_level}
+        return {"opt_level": self.opt_level, "precision": self.precision}
 
 
 def make_options(options: CompileOptions | Mapping[str, object] | None) -> CompileOptions:

@@ -54,7 +54,12 @@ STEPS = (
     Step("decompose", "stablehlo", ("decompose-for-linalg",)),
     Step("choose-layout", "stablehlo", ("choose-layout", "propagate-transposes"), 1),
     Step("simplify", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
-    Step("legalize-to-linalg", "linalg", ("legalize-to-linalg", "hoist-constants")),
+    Step(
+        "legalize-control-flow",
+        "linalg",
+        ("legalize-sort", "legalize-scatter", "legalize-control-flow"),
+    ),
+    Step("legalize-to-linalg", "linalg", ("legalize-to-linalg", "scalarize", "hoist-constants")),
     Step("choose-convolution", "linalg", ("choose-convolution",), 2),
     Step("form-fusion-groups", "linalg", ("form-fusion-groups",)),
     Step("pack-operands", "linalg", ("pack-operands",)),
@@ -67,7 +72,17 @@ STEPS = (
 
 SPECS: dict[str, tuple[str, ...]] = {
     "stablehlo": ("builtin", "func", "stablehlo", "chlo"),
-    "linalg": ("builtin", "func", "linalg", "tensor", "arith", "math", "scf", "complex"),
+    "linalg": (
+        "builtin",
+        "func",
+        "linalg",
+        "tensor",
+        "arith",
+        "math",
+        "scf",
+        "complex",
+        "bufferization",
+    ),
     "affine": ("builtin", "func", "affine", "memref", "arith", "math", "vector", "scf", "complex"),
     "llvm": ("builtin", "llvm"),
 }
@@ -94,7 +109,8 @@ class Walk:
 
 def start(imported: Imported, target: Target, threads: int, walk_from: str | None = None) -> Walk:
     """Begin the walk of an imported model; `walk_from` skips the steps up to that level's end."""
-    state = State(weights=imported.weights, target=target, threads=threads)
+    precision = (options or CompileOptions()).precision
+    state = State(imported.weights, target, threads, precision)
     done = 0
     if walk_from is not None:
         done = last_step(walk_from) + 1
@@ -221,7 +237,7 @@ def compile_to_artifact(
     imported = load(source, shapes=shapes)
     if progress is not None:
         progress("import", time.perf_counter() - begin)
-    walk = start(imported, get(target), threads)
+    walk = start(imported, get(target), threads, options)
     dump = phase_dumper(Path(options.dump_phases_to)) if options.dump_phases_to else None
     lower_to(walk, "affine", opt_level=options.opt_level, progress=progress, dump=dump)
     write_artifact(walk, artifact_path, options, progress)

@@ -157,7 +157,9 @@ class NestBuilder:
     def when_below(self, bounds: Sequence[tuple[Index, int]]) -> Iterator[AffineIf]:
         """`affine.if` all of the indices are below their bounds."""
         variables = list(dict.fromkeys(v for index, _ in bounds for v in index.variables()))
-        expressions = [(index * -1 + (size - 1)).to_affine(variables.index) for index, size in bounds]
+        expressions = [
+            (index * -1 + (size - 1)).to_affine(variables.index) for index, size in bounds
+        ]
         integer_set = ir.IntegerSet.get(len(variables), 0, expressions, [False] * len(bounds))
         yield AffineIf(affine.AffineIfOp(integer_set, cond_operands=[_ssa(v) for v in variables]))
 
@@ -351,7 +353,9 @@ class NestBuilder:
         ).result
 
     def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """a + b on floats."""
+        """a + b."""
+        if isinstance(_scalar_type(a.type), ir.IntegerType):
+            return arith.AddIOp(a, b).result
         return arith.AddFOp(a, b).result
 
     def subtract(self, a: ir.Value, b: ir.Value) -> ir.Value:

@@ -121,12 +121,16 @@ class Evaluator:
         return self.nest.constant(attribute)
 
     def at_scalar(self, value: ir.Value) -> ir.Value:
-        """A scalar that the group captures: a constant, or the element of a 0-d tensor."""
+        """A scalar that the group captures: computed from constants and elements of tensors."""
         op = defining_op(value)
         if op is not None and op.name == "arith.constant":
             return self._constant(op, value)
         if op is not None and op.name == "tensor.extract":
-            return self.at(op.operands[0], [], Lanes.of(1))
+            known = {v: self.at_scalar(v) for v in list(op.operands)[1:]}
+            return self._value({value: self._extract(op, known, Lanes.of(1))}, value, Lanes.of(1))
+        if op is not None and op.name.startswith(("arith.", "math.")) and not op.regions:
+            operands = [self.at_scalar(v) for v in op.operands]
+            return self.elementwise_op(op, operands, Lanes.of(1))
         raise LoweringError(f"{_where(value)}: this scalar is not known inside a fused loop")
 
     def _elementwise(self, op: Structured, dims: list[Index], lanes: Lanes) -> ir.Value:

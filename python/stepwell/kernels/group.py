@@ -86,6 +86,8 @@ class KernelGroup:
         there = next(pull_to(output.value, here, anchor), None)
         if there is None:
             raise LoweringError(f"{self.name}: a result does not come from the kernel's anchor")
+        if there == here:
+            return list(at)
         if linearize(there, shape_of(anchor)) == linearize(here, shape):
             return delinearize(linearize(at, shape_of(anchor)), shape)
         result = [constant(0)] * len(shape)
@@ -119,7 +121,8 @@ class KernelGroup:
         """Each dimension's two margins, over the whole extent of the dimensions before it... as boxes
         that do not overlap: interior in earlier dimensions, everything in later ones."""
         assert output.halo is not None
-        value = self.evaluator.at_scalar(output.halo)
+        halo = self.evaluator.at_scalar(output.halo)
+        value = to_storage(halo, element_type(output.value))
         outer = _buffer_shape(output)
         for axis in range(len(outer)):
             box = [(low, low + n) for low, n in zip(output.low, output.shape, strict=True)]

@@ -18,7 +18,7 @@ _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 """ln 2 in two parts (Cody and Waite): n times the first is exact for |n| < 2^15."""
 
 _OGT, _OLT, _OEQ, _UNO = 2, 4, 1, 14
-_FLOOR_EXPONENT = -87.33654
+_FLOOR_EXPONENT = -86.98
 _CEIL_EXPONENT = 88.72283
 
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
@@ -96,7 +96,7 @@ def _power_of_two(n: ir.Value, bias: int) -> ir.Value:
 
 
 def exp(x: ir.Value) -> ir.Value:
-    """e^x, within 1.5 ulp; results below 1.2e-38 are 0, above the largest float infinity."""
+    """e^x, within 1.5 ulp; results below 1.7e-38 are 0, above the largest float infinity."""
     bounded = _clamp(x, _FLOOR_EXPONENT, _CEIL_EXPONENT)
     n = math.RoundEvenOp(_scale(bounded, _LOG2_E)).result
     r = _fma(n, _constant(x.type, -_LN2_HIGH), bounded)
@@ -148,7 +148,7 @@ def log1p(x: ir.Value) -> ir.Value:
     difference = arith.SubFOp(u, one).result
     ratio = arith.DivFOp(arith.MulFOp(log(u), x).result, difference).result
     result = _where(_OEQ, difference, 0.0, x, ratio)
-    return _where(_OEQ, x, _math.inf, x, result)
+    return _where(_OGT, x, 1e8, log(x), result)
 
 
 def tanh(x: ir.Value) -> ir.Value:
@@ -163,7 +163,7 @@ def tanh(x: ir.Value) -> ir.Value:
 
 
 def erf(x: ir.Value) -> ir.Value:
-    """Error function, within 4 ulp: x P(x^2) / Q(x^2) on |x| <= 3.92 (a least-maximum fit of relative
+    """Error function, within 6 ulp: x P(x^2) / Q(x^2) on |x| <= 3.92 (a least-maximum fit of relative
     error 1.9e-8), +-1 beyond."""
     bounded = _clamp(x, -_ERF_LIMIT, _ERF_LIMIT)
     square = arith.MulFOp(bounded, bounded).result
@@ -172,7 +172,7 @@ def erf(x: ir.Value) -> ir.Value:
 
 
 def rsqrt(x: ir.Value) -> ir.Value:
-    """1 / sqrt(x), within 1 ulp."""
+    """1 / sqrt(x), within 1.5 ulp."""
     return arith.DivFOp(_constant(x.type, 1.0), math.SqrtOp(x).result).result
 
 
@@ -189,7 +189,51 @@ def power(x: ir.Value, y: ir.Value) -> ir.Value:
     signed = arith.SelectOp(even, size, negated).result
     negative = arith.SelectOp(integral, signed, _constant(x.type, _math.nan)).result
     result = _where(_OLT, x, 0.0, negative, size)
+    result = _where(_OEQ, x, 1.0, one, result)
     return _where(_OEQ, y, 0.0, one, result)
+
+
+def cbrt(x: ir.Value) -> ir.Value:
+    """Cube root, within 2 ulp for normal x: exp(log|x| / 3), then one step of Newton's method."""
+    size = math.AbsFOp(x).result
+    guess = exp(_scale(log(size), 1 / 3))
+    square = arith.MulFOp(guess, guess).result
+    step = arith.DivFOp(arith.SubFOp(arith.DivFOp(size, square).result, guess).result,
+                        _constant(x.type, 3.0)).result  # fmt: skip
+    result = math.CopySignOp(arith.AddFOp(guess, step).result, x).result
+    result = _where(_OEQ, size, _math.inf, x, result)
+    return _where(_OEQ, x, 0.0, x, result)
+
+
+def truncate_to_bfloat16(x: ir.Value) -> ir.Value:
+    """f32 rounded to the nearest bf16, ties to even, by integer arithmetic on the bits."""
+    kind = _integer(x.type)
+    bits = arith.BitcastOp(kind, x).result
+    odd = arith.AndIOp(arith.ShRUIOp(bits, _constant(kind, 16)).result, _constant(kind, 1)).result
+    rounded = arith.AddIOp(bits, arith.AddIOp(odd, _constant(kind, 0x7FFF)).result).result
+    nan = arith.CmpFOp(_UNO, x, x).result
+    quiet = arith.OrIOp(bits, _constant(kind, 0x400000)).result
+    top = arith.ShRUIOp(arith.SelectOp(nan, quiet, rounded).result, _constant(kind, 16)).result
+    half = arith.TruncIOp(like(x.type, ir.IntegerType.get_signless(16)), top).result
+    return arith.BitcastOp(like(x.type, ir.BF16Type.get()), half).result
+
+
+def round_to_odd(x: ir.Value) -> ir.Value:
+    """f64 to f32 with the last bit set when inexact, so that rounding again is as rounding once."""
+    kind = _integer(x.type)
+    single = like(x.type, ir.F32Type.get())
+    nearest = arith.TruncFOp(single, x).result
+    back = arith.ExtFOp(x.type, nearest).result
+    exact = arith.CmpFOp(_OEQ, back, x).result
+    bits = arith.BitcastOp(kind, nearest).result
+    size = math.AbsFOp(back).result
+    grew = arith.CmpFOp(_OGT, size, math.AbsFOp(x).result).result
+    toward_zero = arith.SelectOp(grew, arith.SubIOp(bits, _constant(kind, 1)).result, bits).result
+    odd = arith.OrIOp(toward_zero, _constant(kind, 1)).result
+    ordered = arith.CmpFOp(_UNO, x, x).result
+    infinite = arith.CmpFOp(_OEQ, size, _constant(x.type, _math.inf)).result
+    keep = arith.OrIOp(arith.OrIOp(exact, ordered).result, infinite).result
+    return arith.BitcastOp(single, arith.SelectOp(keep, bits, odd).result).result
 
 
 def _reduced(x: ir.Value) -> tuple[ir.Value, ir.Value]:

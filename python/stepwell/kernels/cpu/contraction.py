@@ -15,6 +15,7 @@ as many rows as keep the lhs block in half of L2, and the rhs is read once a blo
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes, vector
@@ -31,20 +32,23 @@ from stepwell.mlir import ir
 from stepwell.targets import Target
 
 
+PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
+"""Longest sum that is taken in one chain, and shortest that is worth summing apart."""
+
+
 @dataclass(frozen=True)
 class ContractionStrategy:
     """Every choice of a contraction kernel.
 
     `box` is the register tile's extent in the last two m dimensions, `vectors` its vectors in n;
-    `row_tiles` tiles of rows and `panels` panels make one task; `unroll` repeats the k loop's body;
-    `merge_rows` flattens all m dimensions into one.
+    `row_tiles` tiles of rows and `panels` panels make one task; `merge_rows` flattens all m
+    dimensions into one.
     """
 
     box: tuple[int, int]
     vectors: int
     row_tiles: int
     panels: int
-    unroll: int
     merge_rows: bool
 
     def to_attribute(self) -> ir.Attribute:
@@ -53,7 +57,7 @@ class ContractionStrategy:
         return ir.Attribute.parse(
             f"{{box = array<i64: {self.box[0]}, {self.box[1]}>, vectors = {self.vectors} : i64, "
             f"row_tiles = {self.row_tiles} : i64, panels = {self.panels} : i64, "
-            f"unroll = {self.unroll} : i64, merge_rows = {flag}}}"
+            f"merge_rows = {flag}}}"
         )
 
     @staticmethod
@@ -61,8 +65,7 @@ class ContractionStrategy:
         """The inverse of `to_attribute`."""
         entries = ir.DictAttr(attribute)
         number = {
-            name: ir.IntegerAttr(entries[name]).value
-            for name in ("vectors", "row_tiles", "panels", "unroll")
+            name: ir.IntegerAttr(entries[name]).value for name in ("vectors", "row_tiles", "panels")
         }
         low, high = list(entries["box"])
         return ContractionStrategy(
@@ -168,7 +171,7 @@ def choose(
                 if cost < best_cost - 1e-9:
                     best, best_cost = (*box, vectors), cost
     height, width, vectors = best
-    strategy = ContractionStrategy((height, width), vectors, 1, 1, 1, merge)
+    strategy = ContractionStrategy((height, width), vectors, 1, 1, merge)
     return _block(strategy, shape, target, packed)
 
 
@@ -207,9 +210,7 @@ def _block(
         taken, width = max(1, min(row_tiles, half // max(lhs_tile_bytes, 1))), 1
     if not strategy.merge_rows:
         taken = 1 if rhs_bytes <= half else taken
-    return ContractionStrategy(
-        strategy.box, strategy.vectors, taken, width, strategy.unroll, strategy.merge_rows
-    )
+    return ContractionStrategy(strategy.box, strategy.vectors, taken, width, strategy.merge_rows)
 
 
 def emit(
@@ -437,26 +438,35 @@ class _Contraction:
         value = self.op.inputs[number]
         return self.evaluator.at(value, apply_map(self.op.maps[number], dims), lanes)
 
-    def _walk(self, step, carried: list[ir.Value]) -> list[ir.Value]:
+    def _walk(
+        self,
+        step: Callable[[list[Index], list[ir.Value]], list[ir.Value]],
+        zeros: list[ir.Value],
+    ) -> list[ir.Value]:
+        """Run `step` over k. Long sums are taken in two levels, partial sums of at most `PARTIAL_SUM`
+        terms added up at the end of each: the rounding error of one long chain grows with its
+        length."""
         extents = [self.shape.sizes[d] for d in self.shape.reduced]
-        unroll = self.strategy.unroll
+        levels = summation_levels(extents)
 
-        def nested(prefix: list[Index], carried: list[ir.Value]) -> list[ir.Value]:
-            if len(prefix) == len(extents):
+        def nested(prefix: list[Index], level: int, carried: list[ir.Value]) -> list[ir.Value]:
+            if level == len(levels):
                 with self.evaluator.scope():
                     return step(prefix, carried)
-            innermost = len(prefix) == len(extents) - 1
-            size = extents[len(prefix)]
-            by = unroll if innermost and size % unroll == 0 else 1
+            axis, size, by, restart = levels[level]
 
             def body(k: Variable, inner: list[ir.Value]) -> list[ir.Value]:
-                for offset in range(by):
-                    inner = nested([*prefix, Index.of(k) + offset], inner)
-                return inner
+                index = Index.of(k) * by
+                point = [*prefix[:axis], *(prefix[axis:] or [Index()])]
+                point[axis] = point[axis] + index
+                if not restart:
+                    return nested(point, level + 1, inner)
+                partial = nested(point, level + 1, zeros)
+                return [self.nest.add(a, b) for a, b in zip(inner, partial, strict=True)]
 
-            return self.nest.reduce_loop("k", 0, size, by, carried, body)
+            return self.nest.reduce_loop("k", 0, size, 1, carried, body)
 
-        return nested([], carried)
+        return nested([], 0, zeros)
 
     def _finish(self, dims: list[Index], total: ir.Value, register: _Vector) -> None:
         """Add the initial value, run the epilogue on the valid lanes, and store."""
@@ -488,9 +498,7 @@ class _Contraction:
         if _is_zero_fill(initial):
             return total
         value = self.nest.as_vector(self.evaluator.at(initial, point, lanes), lanes)
-        return ir.Operation.create(
-            "arith.addf", results=[total.type], operands=[total, value]
-        ).results[0]
+        return self.nest.add(total, value)
 
 
 @dataclass(frozen=True)
@@ -500,6 +508,24 @@ class _Vector:
     offset: int
     width: int
     valid: int
+
+
+def summation_levels(extents: list[int]) -> list[tuple[int, int, int, bool]]:
+    """The loops over k, outermost first: (position in the reduced dimensions, iterations, factor of
+    the loop variable, whether each iteration sums apart)."""
+    levels: list[tuple[int, int, int, bool]] = []
+    for axis, size in enumerate(extents):
+        inner = math.prod(extents[axis + 1 :])
+        apart = SHORTEST_PARTIAL <= inner <= PARTIAL_SUM and inner * size > 2 * SHORTEST_PARTIAL
+        chunk = next(
+            (c for c in range(PARTIAL_SUM, PARTIAL_SUM // 4, -1) if size % c == 0),
+            size,
+        )
+        if inner == 1 and size > PARTIAL_SUM and chunk < size:
+            levels += [(axis, size // chunk, chunk, True), (axis, chunk, 1, False)]
+        else:
+            levels.append((axis, size, 1, apart))
+    return levels
 
 
 def _pieces(columns: int, lanes: int) -> list[tuple[int, int]]:

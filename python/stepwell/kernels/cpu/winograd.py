@@ -16,12 +16,13 @@ F(2x2) gives 3.1e-7.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from stepwell.kernels.builder import Lanes
+from stepwell.kernels.cpu.contraction import summation_levels
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.structured import Structured, element_type
@@ -32,7 +33,7 @@ FILTER = 3
 ATTRIBUTE = "kernel.winograd"
 """Marks a convolution whose input is padded to whole tiles: its value is the tile."""
 
-POINTS: dict[int, tuple[float, ...]] = {2: (1.0,), 4: (0.75, 1.5)}
+POINTS: dict[int, tuple[float, ...]] = {2: (1.0,), 4: (0.6875, 1.5)}
 """By output tile: the positive ones of the symmetric interpolation points."""
 
 
@@ -126,9 +127,7 @@ def transform_matrices(tile: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     pairs = POINTS[tile]
     points = [0.0, *(s * p for p in pairs for s in (1, -1))]
     size = tile + FILTER - 1
-    scale = [
-        math.prod(a - b for j, b in enumerate(points) if j != i) for i, a in enumerate(points)
-    ]
+    scale = [math.prod(a - b for j, b in enumerate(points) if j != i) for i, a in enumerate(points)]
     output = np.array(
         [[p**i for p in points] + [float(i == tile - 1)] for i in range(tile)], np.float64
     )
@@ -281,9 +280,7 @@ class _Winograd:
                 point = apply_map(self.op.maps[0], dims)
                 return self.evaluator.at(self.op.inputs[0], point, vector)
 
-            columns = [
-                self._input_side([load(i, j) for i in range(window)]) for j in range(window)
-            ]
+            columns = [self._input_side([load(i, j) for i in range(window)]) for j in range(window)]
             for i in range(window):
                 values = self._input_side([columns[j][i] for j in range(window)])
                 for j, value in enumerate(values):
@@ -303,18 +300,18 @@ class _Winograd:
                 here = Index.of(position)
                 rows = [Index.of(row) + r for r in range(strategy.rows)]
 
-                def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+                def step(k: Index, carried: list[ir.Value]) -> list[ir.Value]:
                     right = [
                         nest.load(
                             self.weights,
-                            [panel, here, Index.of(k), v.index + n * self.lanes],
+                            [panel, here, k, v.index + n * self.lanes],
                             v,
                         )
                         for n, v in enumerate(vectors)
                     ]
                     following = list(carried)
                     for r, index in enumerate(rows):
-                        scalar = nest.load(moved, [here, index, Index.of(k)], one)
+                        scalar = nest.load(moved, [here, index, k], one)
                         left = nest.as_vector(scalar, vectors[0])
                         for n, value in enumerate(right):
                             cell = r * len(vectors) + n
@@ -322,11 +319,34 @@ class _Winograd:
                     return following
 
                 cells = [zero] * (strategy.rows * strategy.vectors)
-                sums = nest.reduce_loop("k", 0, self.inputs, 1, cells, step)
+                sums = self._sum(step, cells)
                 for r, index in enumerate(rows):
                     for n, v in enumerate(vectors):
                         place = [here, index, v.index + n * self.lanes]
                         nest.store(sums[r * len(vectors) + n], products, place, v)
+
+    def _sum(
+        self,
+        step: Callable[[Index, list[ir.Value]], list[ir.Value]],
+        zeros: list[ir.Value],
+    ) -> list[ir.Value]:
+        """The sum over input channels, in two levels where it is long."""
+
+        def chain(start: Index, size: int, cells: list[ir.Value]) -> list[ir.Value]:
+            return self.nest.reduce_loop(
+                "k", 0, size, 1, cells, lambda k, inner: step(start + Index.of(k), inner)
+            )
+
+        levels = summation_levels([self.inputs])
+        if len(levels) == 1:
+            return chain(Index(), self.inputs, zeros)
+        (_, count, chunk, _), _ = levels
+
+        def body(block: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+            partial = chain(Index.of(block) * chunk, chunk, zeros)
+            return [self.nest.add(a, b) for a, b in zip(carried, partial, strict=True)]
+
+        return self.nest.reduce_loop("block", 0, count, 1, zeros, body)
 
     def _transform_output(
         self, tile: Index, local: Index, panel: Index, products: ir.Value
@@ -424,10 +444,9 @@ class _Winograd:
 
 def _even_polynomial(points: Sequence[float]) -> list[float]:
     """Coefficients of the product of (y - p^2), lowest power first: a polynomial in y = x^2."""
-    return [float(c) for c in np.poly([p * p for p in points])[::-1]]
+    return [float(c) for c in np.atleast_1d(np.poly([p * p for p in points]))[::-1]]
 
 
 def padded_extent(extent: int, tile: int) -> int:
     """Input rows (or columns) that whole tiles read for `extent` outputs."""
     return -(-extent // tile) * tile + FILTER - 1
-

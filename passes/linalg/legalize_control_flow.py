@@ -1,0 +1,175 @@
+"""`legalize-control-flow`: while, if, case of StableHLO as loops and branches of `scf` on tensors.
+
+    %r = stablehlo.while(%x = %init) cond {..} do {..}
+      ->  %r = scf.while (%x = %init) { .. scf.condition(%c) %x } do { .. scf.yield %next }
+
+Constants of the bodies move to the function's entry, where each is one weight. What a loop yields is
+written into the buffer of the carried value (`bufferization.materialize_in_destination`), so that a
+loop needs no memory of its own. `optimization_barrier`, `tuple` and `get_tuple_element` disappear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.kernels.structured import defining_op
+from stepwell.mlir import ir
+from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._loops import extract, to_index
+
+Rewrite = Callable[[ir.Operation], Sequence[ir.Value]]
+
+
+def _while(op: ir.Operation) -> Sequence[ir.Value]:
+    loop = ir.Operation.create(
+        "scf.while",
+        operands=list(op.operands),
+        results=[result.type for result in op.results],
+        regions=2,
+    )
+    before, after = (_move(op.regions[i], loop.regions[i]) for i in range(2))
+    condition = _terminator(before)
+    with ir.InsertionPoint(condition), condition.location:
+        ir.Operation.create(
+            "scf.condition", operands=[extract(condition.operands[0]), *before.arguments]
+        )
+    condition.erase()
+    _yield(after, list(after.arguments))
+    return list(loop.results)
+
+
+def _if(op: ir.Operation) -> Sequence[ir.Value]:
+    branch = ir.Operation.create(
+        "scf.if",
+        operands=[extract(op.operands[0])],
+        results=[result.type for result in op.results],
+        regions=2,
+    )
+    for source, target in zip(op.regions, branch.regions, strict=True):
+        _yield(_move(source, target))
+    return list(branch.results)
+
+
+def _case(op: ir.Operation) -> Sequence[ir.Value]:
+    """An index out of range means the last branch: it is the default."""
+    last = len(op.regions) - 1
+    cases = f"array<i64{': ' if last else ''}{', '.join(map(str, range(last)))}>"
+    switch = ir.Operation.create(
+        "scf.index_switch",
+        operands=[to_index(extract(op.operands[0]))],
+        results=[result.type for result in op.results],
+        attributes={"cases": ir.Attribute.parse(cases)},
+        regions=last + 1,
+    )
+    for source, target in zip((last, *range(last)), switch.regions, strict=True):
+        _yield(_move(op.regions[source], target))
+    return list(switch.results)
+
+
+def _operands(op: ir.Operation) -> Sequence[ir.Value]:
+    return list(op.operands)
+
+
+def _tuple_element(op: ir.Operation) -> Sequence[ir.Value] | None:
+    source = defining_op(op.operands[0])
+    if source is None or source.name != "stablehlo.tuple":
+        return None
+    return [source.operands[ir.IntegerAttr(op.attributes["index"]).value]]
+
+
+_REWRITES: dict[str, Callable[[ir.Operation], Sequence[ir.Value] | None]] = {
+    "stablehlo.while": _while,
+    "stablehlo.if": _if,
+    "stablehlo.case": _case,
+    "stablehlo.optimization_barrier": _operands,
+    "stablehlo.get_tuple_element": _tuple_element,
+}
+
+
+def _move(source: ir.Region, target: ir.Region) -> ir.Block:
+    source.blocks[0].append_to(target)
+    return target.blocks[0]
+
+
+def _terminator(block: ir.Block) -> ir.Operation:
+    return list(block.operations)[-1].operation
+
+
+def _yield(block: ir.Block, destinations: Sequence[ir.Value] = ()) -> None:
+    """Turn the block's `stablehlo.return` into `scf.yield`, values written to `destinations`."""
+    end = _terminator(block)
+    values = list(end.operands)
+    with ir.InsertionPoint(end), end.location:
+        for number, destination in enumerate(destinations):
+            if values[number] != destination:
+                values[number] = ir.Operation.create(
+                    "bufferization.materialize_in_destination",
+                    operands=[values[number], destination],
+                    results=[destination.type],
+                ).results[0]
+        ir.Operation.create("scf.yield", operands=values)
+    end.erase()
+
+
+@dataclass(frozen=True)
+class LegalizeControlFlow(Pass):
+    """Rewrite control flow at any depth, inner regions first."""
+
+    name: ClassVar[str] = "legalize-control-flow"
+    anchor: ClassVar[str] = "func.func"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        if not len(op.regions[0].blocks):
+            return
+        entry = op.regions[0].blocks[0]
+        found: list[ir.Operation] = []
+        constants: list[ir.Operation] = []
+
+        def look(inner: ir.Operation) -> ir.WalkResult:
+            if inner.name in _REWRITES:
+                found.append(inner)
+            elif inner.name == "stablehlo.constant" and inner.block != entry:
+                constants.append(inner)
+            return ir.WalkResult.ADVANCE
+
+        op.walk(look)
+        first = entry.operations[0]
+        for constant in constants:
+            if _in_control_flow(constant, op):
+                constant.move_before(first)
+        for inner in found:
+            with ir.InsertionPoint(inner), inner.location:
+                values = _REWRITES[inner.name](inner)
+            if values is not None:
+                for result, value in zip(inner.results, values, strict=True):
+                    result.replace_all_uses_with(value)
+                inner.erase()
+        _erase_tuples(op)
+
+
+def _in_control_flow(op: ir.Operation, function: ir.Operation) -> bool:
+    """Whether only control flow stands between `op` and the function: not the scalar body of a
+    reduction, which reads nothing from outside."""
+    parent = op.parent
+    while parent is not None and parent.operation != function:
+        name = parent.operation.name
+        if name not in _REWRITES and not name.startswith("scf."):
+            return False
+        parent = parent.operation.parent
+    return True
+
+
+def _erase_tuples(function: ir.Operation) -> None:
+    tuples: list[ir.Operation] = []
+
+    def look(inner: ir.Operation) -> ir.WalkResult:
+        if inner.name == "stablehlo.tuple":
+            tuples.append(inner)
+        return ir.WalkResult.ADVANCE
+
+    function.walk(look)
+    for inner in reversed(tuples):
+        if not any(True for _ in inner.results[0].uses):
+            inner.erase()

@@ -1,0 +1,170 @@
+"""`legalize-scatter`: scatter and select_and_scatter as loops over their updates.
+
+    %r = "stablehlo.scatter"(%x, %indices, %updates) ({add}) : (tensor<8xf32>, tensor<3x1xi32>, ..)
+
+    %r = scf.for %i = %c0 to %c3 step %c1 iter_args(%y = %x) {
+      %k = index_cast (tensor.extract %indices[%i, %c0])
+      %inside = cmpi ult, %k, %c8
+      scf.if %inside { %s = addf %y[%k], %updates[%i]; tensor.insert %s into %y[%k] } else { %y }
+
+Updates that fall outside are skipped, and updates are combined in their order, as the specification
+of scatter (https://openxla.org/stablehlo/spec#scatter) allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.mlir import ir
+from stepwell.mlir import stablehlo as bindings
+from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg import _loops as loops
+from stepwell.passes.linalg._loops import Values
+from stepwell.passes.stablehlo._values import optional_integers, padding
+
+
+@dataclass(frozen=True)
+class LegalizeScatter(Pass):
+    """Rewrite every scatter and select_and_scatter inside a function."""
+
+    name: ClassVar[str] = "legalize-scatter"
+    anchor: ClassVar[str] = "func.func"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        found: list[ir.Operation] = []
+
+        def look(inner: ir.Operation) -> ir.WalkResult:
+            if inner.name in _REWRITES:
+                found.append(inner)
+            return ir.WalkResult.ADVANCE
+
+        op.walk(look)
+        for inner in found:
+            with ir.InsertionPoint(inner), inner.location:
+                values = _REWRITES[inner.name](inner)
+            for result, value in zip(inner.results, values, strict=True):
+                result.replace_all_uses_with(value)
+            inner.erase()
+
+
+def _scatter(op: ir.Operation) -> Values:
+    count = len(op.results)
+    inputs = list(op.operands)[:count]
+    indices, updates = op.operands[count], list(op.operands)[count + 1 :]
+    scatter = _Scatter(op, loops.shape_of(inputs[0]), indices, len(loops.shape_of(updates[0])))
+
+    def update(point: Values, results: Values) -> Sequence[ir.Value]:
+        position = scatter.position(point)
+        inside = loops.inside(position, scatter.shape)
+
+        def combined() -> Sequence[ir.Value]:
+            old = [loops.extract(result, position) for result in results]
+            new = [loops.extract(value, point) for value in updates]
+            values = loops.inline_scalars(op.regions[0].blocks[0], [*old, *new])
+            return [loops.insert(v, r, position) for v, r in zip(values, results, strict=True)]
+
+        return loops.branch(inside, [r.type for r in results], combined, lambda: results)
+
+    return loops.nest(loops.shape_of(updates[0]), inputs, update)
+
+
+class _Scatter:
+    """Where an update goes: the dimension numbers of a scatter."""
+
+    def __init__(
+        self, op: ir.Operation, shape: list[int], indices: ir.Value, update_rank: int
+    ) -> None:
+        numbers = bindings.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+        self.shape = shape
+        self.indices = indices
+        self.vector = numbers.index_vector_dim
+        self.targets = list(numbers.scattered_dims_to_operand_dims)
+        self.batching = dict(
+            zip(
+                numbers.input_batching_dims,
+                numbers.scatter_indices_batching_dims,
+                strict=True,
+            )
+        )
+        self.fixed = {*numbers.inserted_window_dims, *self.batching}
+        self.window = list(numbers.update_window_dims)
+        self.scattered = [d for d in range(update_rank) if d not in self.window]
+
+    def position(self, point: Values) -> Values:
+        """The element of the result that the update at `point` is combined with."""
+        outer = [point[d] for d in self.scattered]
+        window = iter([point[d] for d in self.window])
+        position = []
+        for dimension in range(len(self.shape)):
+            start = loops.index(0)
+            if dimension in self.targets:
+                start = self._start(outer, self.targets.index(dimension))
+            elif dimension in self.batching:
+                source = self.batching[dimension]
+                start = outer[source - (self.vector < source)]
+            if dimension not in self.fixed:
+                start = loops.add(start, next(window))
+            position.append(start)
+        return position
+
+    def _start(self, outer: Values, component: int) -> ir.Value:
+        at = list(outer)
+        if self.vector < len(loops.shape_of(self.indices)):
+            at.insert(self.vector, loops.index(component))
+        return loops.signed_index(loops.extract(self.indices, at))
+
+
+def _select_and_scatter(op: ir.Operation) -> Values:
+    operand, source, init = op.operands
+    shape = loops.shape_of(operand)
+    rank = len(shape)
+    sizes = optional_integers(op, "window_dimensions", rank, 1)
+    strides = optional_integers(op, "window_strides", rank, 1)
+    low = [pair[0] for pair in padding(op, rank)]
+    select, scatter = (region.blocks[0] for region in op.regions)
+    initial = loops.extract(init)
+    start = loops.nest(
+        shape,
+        [loops.empty(shape, initial.type)],
+        lambda point, values: [loops.insert(initial, values[0], point)],
+    )
+
+    def window(outer: Values, results: Values) -> Sequence[ir.Value]:
+        zero = [loops.index(0)] * rank
+        first = loops.extract(operand, zero)
+
+        def candidate(inner: Values, best: Values) -> Sequence[ir.Value]:
+            position = [
+                loops.subtract(
+                    loops.add(loops.multiply(o, loops.index(stride)), i), loops.index(pad)
+                )
+                for o, i, stride, pad in zip(outer, inner, strides, low, strict=True)
+            ]
+
+            def better() -> Sequence[ir.Value]:
+                found, value, *place = best
+                current = loops.extract(operand, position)
+                keep = loops.inline_scalars(select, [value, current])[0]
+                take = loops.either(loops.negate(found), loops.negate(keep))
+                return [
+                    loops.boolean(True),
+                    loops.choose(take, current, value),
+                    *(loops.choose(take, p, b) for p, b in zip(position, place, strict=True)),
+                ]
+
+            inside = loops.inside(position, shape)
+            return loops.branch(inside, [b.type for b in best], better, lambda: best)
+
+        _, _, *place = loops.nest(sizes, [loops.boolean(False), first, *zero], candidate)
+        old, new = loops.extract(results[0], place), loops.extract(source, outer)
+        return [loops.insert(loops.inline_scalars(scatter, [old, new])[0], results[0], place)]
+
+    return loops.nest(loops.shape_of(source), start, window)
+
+
+_REWRITES = {
+    "stablehlo.scatter": _scatter,
+    "stablehlo.select_and_scatter": _select_and_scatter,
+}

@@ -1,0 +1,140 @@
+"""`legalize-sort`: sort as bottom-up merge sort, stable, O(n log n), along any dimension.
+
+    %r = "stablehlo.sort"(%x) ({less}) {dimension = 1} : tensor<4x100xf32>
+
+copies each row into a line, merges runs of 1, 2, 4, ... elements from one line into another, and copies
+the last line back:
+
+    scf.for %row { %line = row of %x
+      scf.for %pass = 0 to 7 iter_args(%from = %line, %to = %other) {
+        scf.for %start = 0 to 100 step (2 << %pass) { merge two runs of %from into %to }
+        scf.yield %to, %from }
+      insert the line into the result }
+
+Several operands are sorted together by the comparator's verdict on all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.mlir import ir
+from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg import _loops as loops
+from stepwell.passes.linalg._loops import Values
+from stepwell.passes.stablehlo._values import integer
+
+
+@dataclass(frozen=True)
+class LegalizeSort(Pass):
+    """Rewrite every sort inside a function."""
+
+    name: ClassVar[str] = "legalize-sort"
+    anchor: ClassVar[str] = "func.func"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        found: list[ir.Operation] = []
+
+        def look(inner: ir.Operation) -> ir.WalkResult:
+            if inner.name == "stablehlo.sort":
+                found.append(inner)
+            return ir.WalkResult.ADVANCE
+
+        op.walk(look)
+        for inner in found:
+            with ir.InsertionPoint(inner), inner.location:
+                values = _sort(inner)
+            for result, value in zip(inner.results, values, strict=True):
+                result.replace_all_uses_with(value)
+            inner.erase()
+
+
+def _sort(op: ir.Operation) -> Values:
+    operands = list(op.operands)
+    shape = loops.shape_of(operands[0])
+    if not shape:
+        return operands
+    dimension = integer(op, "dimension", len(shape) - 1) % len(shape)
+    length = shape[dimension]
+    others = [size for d, size in enumerate(shape) if d != dimension]
+
+    def row(outer: Values, results: Values) -> Sequence[ir.Value]:
+        def at(position: ir.Value) -> Values:
+            return [*outer[:dimension], position, *outer[dimension:]]
+
+        lines = [loops.empty([length], loops.element_of(o)) for o in operands]
+        spare = [loops.empty([length], loops.element_of(o)) for o in operands]
+        lines = loops.nest(
+            [length],
+            lines,
+            lambda point, values: [
+                loops.insert(loops.extract(o, at(point[0])), v, point)
+                for o, v in zip(operands, values, strict=True)
+            ],
+        )
+        lines = _merge_passes(op.regions[0].blocks[0], lines, spare, length)
+        return loops.nest(
+            [length],
+            results,
+            lambda point, values: [
+                loops.insert(loops.extract(line, point), v, at(point[0]))
+                for line, v in zip(lines, values, strict=True)
+            ],
+        )
+
+    return loops.nest(others, [loops.empty(shape, loops.element_of(o)) for o in operands], row)
+
+
+def _merge_passes(less: ir.Block, lines: Values, spare: Values, length: int) -> Values:
+    count = len(lines)
+    passes = max(length - 1, 0).bit_length()
+    size = loops.index(length)
+
+    def merge_pass(number: ir.Value, values: Values) -> Sequence[ir.Value]:
+        source, target = values[:count], values[count:]
+        run = loops.shift_left(loops.index(1), number)
+
+        def merge_runs(start: ir.Value, into: Values) -> Sequence[ir.Value]:
+            middle = loops.minimum(loops.add(start, run), size)
+            end = loops.minimum(loops.add(middle, run), size)
+            return _merge(less, source, into, (start, middle, end))
+
+        target = loops.loop(loops.index(0), size, loops.add(run, run), target, merge_runs)
+        return [*target, *source]
+
+    done = loops.loop(
+        loops.index(0), loops.index(passes), loops.index(1), [*lines, *spare], merge_pass
+    )
+    return done[:count]
+
+
+def _merge(
+    less: ir.Block, source: Values, target: Values, bounds: tuple[ir.Value, ir.Value, ir.Value]
+) -> Values:
+    """Merge [start, middle) and [middle, end) of `source` into [start, end) of `target`; of equal
+    elements the left one comes first."""
+    start, middle, end = bounds
+    last = loops.subtract(end, loops.index(1))
+
+    def step(position: ir.Value, state: Values) -> Sequence[ir.Value]:
+        left, right, *into = state
+        lefts = [loops.extract(s, [loops.minimum(left, last)]) for s in source]
+        rights = [loops.extract(s, [loops.minimum(right, last)]) for s in source]
+        pairs = [v for pair in zip(rights, lefts, strict=True) for v in pair]
+        smaller = loops.inline_scalars(less, pairs)[0]
+        no_left = loops.compare(left, "GE", middle)
+        has_right = loops.compare(right, "LT", end)
+        from_right = loops.both(has_right, loops.either(no_left, smaller))
+        one = loops.index(1)
+        return [
+            loops.choose(from_right, left, loops.add(left, one)),
+            loops.choose(from_right, loops.add(right, one), right),
+            *(
+                loops.insert(loops.choose(from_right, r, x), t, [position])
+                for x, r, t in zip(lefts, rights, into, strict=True)
+            ),
+        ]
+
+    return loops.loop(start, end, loops.index(1), [start, middle, *target], step)[2:]
