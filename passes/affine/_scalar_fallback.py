@@ -1,19 +1,26 @@
-"""Scalar loops for groups that no emitter takes: upstream bufferization and loops, nothing fused."""
+"""Scalar loops for groups that no emitter takes: upstream bufferization and loops, nothing fused.
+
+Memory that the loops need becomes further arguments of the kernel, which the host's arena holds.
+"""
 
 from __future__ import annotations
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import source_name
-from stepwell.mlir import ir, run_upstream
+from stepwell.mlir import dialect, ir, run_upstream
 
-_PIPELINE = (
+_BUFFERIZE = (
     "func.func(empty-tensor-to-alloc-tensor),"
-    "one-shot-bufferize{bufferize-function-boundaries=true "
+    "one-shot-bufferize{bufferize-function-boundaries=true allow-return-allocs-from-loops=true "
     "function-boundary-type-conversion=identity-layout-map},"
-    "canonicalize,"
-    "buffer-results-to-out-params{modify-public-functions=true},"
-    "func.func(convert-linalg-to-loops),expand-strided-metadata,canonicalize"
+    "canonicalize,cse,canonicalize,"
+    "buffer-results-to-out-params{modify-public-functions=true}"
 )
+_TO_LOOPS = "func.func(convert-linalg-to-loops),expand-strided-metadata,canonicalize,cse"
+_LOOPS = ("scf.for", "scf.while", "scf.forall", "scf.parallel")
+
+linalg = dialect("linalg")
+memref = dialect("memref")
 
 
 def emit_scalar(kernel: ir.Operation, body: ir.Block, symbol: str) -> list[ir.MemRefType]:
@@ -26,12 +33,15 @@ def emit_scalar(kernel: ir.Operation, body: ir.Block, symbol: str) -> list[ir.Me
     clone.attributes["sym_name"] = ir.StringAttr.get(symbol)
     clone.attributes["sym_visibility"] = ir.StringAttr.get("public")
     block = clone.regions[0].blocks[0]
-    count = len(block.arguments) - results
-    _drop_destinations(clone, count)
+    _drop_destinations(clone, len(block.arguments) - results)
+    _protect_inputs(clone)
+    _fill_constants(clone)
     try:
-        run_upstream(module.operation, _PIPELINE)
+        run_upstream(module.operation, _BUFFERIZE)
+        _expand_copies(module.operation)
+        run_upstream(module.operation, _TO_LOOPS)
     except ir.MLIRError as error:
-        raise LoweringError(f"{_names(kernel)}: cannot be lowered ({error.message})") from None
+        raise LoweringError(f"{_names(kernel)}: cannot be lowered ({error})") from None
     function = next(c.operation for c in module.body.operations if _symbol(c) == symbol)
     scratch = _hoist_allocations(function)
     function.attributes["sym_visibility"] = ir.StringAttr.get("private")
@@ -59,33 +69,112 @@ def _drop_destinations(function: ir.Operation, count: int) -> None:
     )
 
 
-def _hoist_allocations(function: ir.Operation) -> list[ir.MemRefType]:
-    entry = function.regions[0].blocks[0]
+def _protect_inputs(function: ir.Operation) -> None:
+    """Inputs belong to others: bufferization may not write into them."""
+    readonly = ir.DictAttr.get({"bufferization.writable": ir.BoolAttr.get(False)})
+    count = len(function.regions[0].blocks[0].arguments)
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get([readonly] * count)
+
+
+def _fill_constants(function: ir.Operation) -> None:
+    """Splat constants become filled tensors: a global has no place in a kernel."""
+    for op in _operations(function, "arith.constant"):
+        value = op.attributes["value"]
+        if not isinstance(value, ir.DenseElementsAttr) or not value.is_splat:
+            continue
+        kind = ir.RankedTensorType(op.results[0].type)
+        with ir.InsertionPoint(op), op.location:
+            scalar = ir.Operation.create(
+                "arith.constant",
+                results=[kind.element_type],
+                attributes={"value": value.get_splat_value()},
+            ).results[0]
+            filled = ir.Operation.create("tensor.splat", operands=[scalar], results=[kind])
+        op.results[0].replace_all_uses_with(filled.results[0])
+        op.erase()
+
+
+def _expand_copies(module: ir.Operation) -> None:
+    """Copies become loops, which LLVM turns into `memcpy` where memory is contiguous."""
+    for op in _operations(module, "memref.copy"):
+        with ir.InsertionPoint(op), op.location:
+            linalg.copy(op.operands[0], outs=[op.operands[1]])
+        op.erase()
+
+
+def _operations(root: ir.Operation, name: str) -> list[ir.Operation]:
     found: list[ir.Operation] = []
-    dead: list[ir.Operation] = []
 
     def look(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "memref.alloc":
+        if op.name == name:
             found.append(op)
-        elif op.name == "memref.dealloc":
-            dead.append(op)
         return ir.WalkResult.ADVANCE
 
-    function.walk(look)
-    for op in dead:
-        op.operation.erase()
+    root.walk(look)
+    return found
+
+
+def _hoist_allocations(function: ir.Operation) -> list[ir.MemRefType]:
+    """Make each allocation an argument. One inside a loop serves all iterations, so it may not
+    travel from one to the next."""
+    entry = function.regions[0].blocks[0]
+    for op in _operations(function, "memref.dealloc"):
+        op.erase()
     types = []
-    for op in found:
+    for op in _operations(function, "memref.alloc"):
         kind = ir.MemRefType(op.results[0].type)
         if not kind.has_static_shape:
             raise LoweringError(f"{source_name(op)}: needs a buffer of unknown size")
+        _check_carried(op, function)
         argument = entry.add_argument(kind, op.location)
         op.results[0].replace_all_uses_with(argument)
-        op.operation.erase()
+        op.erase()
         types.append(kind)
     inputs = [argument.type for argument in entry.arguments]
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, []))
+    if "arg_attrs" in function.attributes:
+        del function.attributes["arg_attrs"]
     return types
+
+
+def _check_carried(allocation: ir.Operation, function: ir.Operation) -> None:
+    """Raise LoweringError when a loop around `allocation` passes it on to its next iteration."""
+    around = set()
+    parent = allocation.parent
+    while parent is not None and parent.operation != function:
+        if parent.operation.name in _LOOPS:
+            around.add(parent.operation)
+        parent = parent.operation.parent
+    if not around:
+        return
+    for value in _aliases(allocation.results[0]):
+        for use in value.uses:
+            owner = use.owner.operation
+            carries = owner.name in ("scf.yield", "scf.condition")
+            if carries and owner.parent.operation in around:
+                raise LoweringError(
+                    f"{source_name(allocation)}: a loop carries a buffer that it makes"
+                )
+
+
+def _aliases(value: ir.Value) -> list[ir.Value]:
+    """`value`, its views, and results of branches and loops that may be it."""
+    found: dict[ir.Value, None] = {}
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        if current in found or not isinstance(current.type, ir.MemRefType):
+            continue
+        found[current] = None
+        for use in current.uses:
+            owner = use.owner.operation
+            if owner.name in _LOOPS:
+                pending += list(owner.results)
+            elif owner.name == "scf.yield":
+                pending += list(owner.parent.operation.results)
+            elif owner.name.startswith("memref.") or owner.name == "arith.select":
+                pending += list(owner.results)
+    return list(found)
 
 
 def _names(kernel: ir.Operation) -> str:

@@ -15,6 +15,8 @@ arith = dialect("arith")
 tensor = dialect("tensor")
 
 Values = list[ir.Value]
+Rewrite = Callable[[ir.Operation], Sequence[ir.Value] | None]
+"""Builds what replaces an operation's results; None leaves the operation."""
 Body = Callable[[ir.Value, Values], Sequence[ir.Value]]
 
 _SIGNED = {"EQ": 0, "NE": 1, "LT": 2, "LE": 3, "GT": 4, "GE": 5, "ULT": 6}
@@ -129,6 +131,15 @@ def insert(scalar: ir.Value, target: ir.Value, position: Sequence[ir.Value]) -> 
     return tensor.InsertOp(scalar, target, list(position)).result
 
 
+def written(value: ir.Value, destination: ir.Value) -> ir.Value:
+    """`value`, copied into the buffer of `destination`: what a loop yields for a carried tensor."""
+    return ir.Operation.create(
+        "bufferization.materialize_in_destination",
+        operands=[value, destination],
+        results=[destination.type],
+    ).results[0]
+
+
 def as_tensor(scalar: ir.Value) -> ir.Value:
     """A scalar as a tensor of rank 0."""
     return tensor.FromElementsOp(ir.RankedTensorType.get([], scalar.type), [scalar]).result
@@ -203,3 +214,48 @@ def inline(block: ir.Block, arguments: Sequence[ir.Value]) -> Values:
 def inline_scalars(block: ir.Block, scalars: Sequence[ir.Value]) -> Values:
     """`inline` for a region on tensors of rank 0: takes and returns scalars."""
     return [extract(value) for value in inline(block, [as_tensor(scalar) for scalar in scalars])]
+
+
+def rewrite_operations(function: ir.Operation, rewrites: dict[str, Rewrite]) -> None:
+    """Replace every operation inside `function` that `rewrites` names, inner ones first.
+
+    What stands at the function's top level is wrapped in `scf.execute_region`, so that its scalars
+    stay inside one operation on tensors.
+    """
+    if not len(function.regions[0].blocks):
+        return
+    entry = function.regions[0].blocks[0]
+    found: list[ir.Operation] = []
+
+    def look(op: ir.Operation) -> ir.WalkResult:
+        if op.name in rewrites:
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    function.walk(look)
+    for op in found:
+        with ir.InsertionPoint(op), op.location:
+            build = rewrites[op.name]
+            values = _wrapped(op, build) if op.block == entry else build(op)
+        if values is not None:
+            for result, value in zip(op.results, values, strict=True):
+                result.replace_all_uses_with(value)
+            op.erase()
+
+
+def _wrapped(op: ir.Operation, build: Rewrite) -> Sequence[ir.Value] | None:
+    wrapper = ir.Operation.create(
+        "scf.execute_region",
+        results=[result.type for result in op.results],
+        attributes={"no_inline": ir.UnitAttr.get()},
+        regions=1,
+    )
+    with ir.InsertionPoint(wrapper.regions[0].blocks.append()):
+        values = build(op)
+        if values is not None:
+            ir.Operation.create("scf.yield", operands=list(values))
+    body = list(wrapper.regions[0].blocks[0].operations)
+    if values is None or len(body) == 1:
+        wrapper.erase()
+        return values
+    return list(wrapper.results)

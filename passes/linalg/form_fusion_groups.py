@@ -307,13 +307,18 @@ def _clone(
 
 
 def _erase_unused(block: ir.Block) -> None:
-    """Erase operations without uses, last first."""
-    for child in reversed(list(block.operations)):
-        op = child.operation
-        if op.name not in ("func.return", "func.call") and not any(
-            True for r in op.results for _ in r.uses
-        ):
-            op.erase()
+    """Erase operations without uses; operands of the erased ones may follow."""
+    pending = [child.operation for child in block.operations]
+    while pending:
+        kept = []
+        for op in reversed(pending):
+            if op.name in ("func.return", "func.call") or any(
+                True for r in op.results for _ in r.uses
+            ):
+                kept.append(op)
+            else:
+                op.erase()
+        pending = kept[::-1] if len(kept) < len(pending) else []
 
 
 def _canonical_text(kernel: ir.Operation, symbol: str) -> str:

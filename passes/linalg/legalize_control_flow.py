@@ -10,16 +10,14 @@ loop needs no memory of its own. `optimization_barrier`, `tuple` and `get_tuple_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.kernels.structured import defining_op
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
-from stepwell.passes.linalg._loops import extract, to_index
-
-Rewrite = Callable[[ir.Operation], Sequence[ir.Value]]
+from stepwell.passes.linalg._loops import Rewrite, extract, rewrite_operations, to_index, written
 
 
 def _while(op: ir.Operation) -> Sequence[ir.Value]:
@@ -79,7 +77,7 @@ def _tuple_element(op: ir.Operation) -> Sequence[ir.Value] | None:
     return [source.operands[ir.IntegerAttr(op.attributes["index"]).value]]
 
 
-_REWRITES: dict[str, Callable[[ir.Operation], Sequence[ir.Value] | None]] = {
+_REWRITES: dict[str, Rewrite] = {
     "stablehlo.while": _while,
     "stablehlo.if": _if,
     "stablehlo.case": _case,
@@ -104,11 +102,7 @@ def _yield(block: ir.Block, destinations: Sequence[ir.Value] = ()) -> None:
     with ir.InsertionPoint(end), end.location:
         for number, destination in enumerate(destinations):
             if values[number] != destination:
-                values[number] = ir.Operation.create(
-                    "bufferization.materialize_in_destination",
-                    operands=[values[number], destination],
-                    results=[destination.type],
-                ).results[0]
+                values[number] = written(values[number], destination)
         ir.Operation.create("scf.yield", operands=values)
     end.erase()
 
@@ -124,13 +118,10 @@ class LegalizeControlFlow(Pass):
         if not len(op.regions[0].blocks):
             return
         entry = op.regions[0].blocks[0]
-        found: list[ir.Operation] = []
         constants: list[ir.Operation] = []
 
         def look(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name in _REWRITES:
-                found.append(inner)
-            elif inner.name == "stablehlo.constant" and inner.block != entry:
+            if inner.name == "stablehlo.constant" and inner.block != entry:
                 constants.append(inner)
             return ir.WalkResult.ADVANCE
 
@@ -139,13 +130,7 @@ class LegalizeControlFlow(Pass):
         for constant in constants:
             if _in_control_flow(constant, op):
                 constant.move_before(first)
-        for inner in found:
-            with ir.InsertionPoint(inner), inner.location:
-                values = _REWRITES[inner.name](inner)
-            if values is not None:
-                for result, value in zip(inner.results, values, strict=True):
-                    result.replace_all_uses_with(value)
-                inner.erase()
+        rewrite_operations(op, _REWRITES)
         _erase_tuples(op)
 
 

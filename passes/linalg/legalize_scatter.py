@@ -33,20 +33,7 @@ class LegalizeScatter(Pass):
     anchor: ClassVar[str] = "func.func"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        found: list[ir.Operation] = []
-
-        def look(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name in _REWRITES:
-                found.append(inner)
-            return ir.WalkResult.ADVANCE
-
-        op.walk(look)
-        for inner in found:
-            with ir.InsertionPoint(inner), inner.location:
-                values = _REWRITES[inner.name](inner)
-            for result, value in zip(inner.results, values, strict=True):
-                result.replace_all_uses_with(value)
-            inner.erase()
+        loops.rewrite_operations(op, _REWRITES)
 
 
 def _scatter(op: ir.Operation) -> Values:
@@ -164,7 +151,7 @@ def _select_and_scatter(op: ir.Operation) -> Values:
     return loops.nest(loops.shape_of(source), start, window)
 
 
-_REWRITES = {
+_REWRITES: dict[str, loops.Rewrite] = {
     "stablehlo.scatter": _scatter,
     "stablehlo.select_and_scatter": _select_and_scatter,
 }

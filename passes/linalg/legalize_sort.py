@@ -8,7 +8,7 @@ the last line back:
     scf.for %row { %line = row of %x
       scf.for %pass = 0 to 7 iter_args(%from = %line, %to = %other) {
         scf.for %start = 0 to 100 step (2 << %pass) { merge two runs of %from into %to }
-        scf.yield %to, %from }
+        copy %to back into %from }
       insert the line into the result }
 
 Several operands are sorted together by the comparator's verdict on all of them.
@@ -35,20 +35,7 @@ class LegalizeSort(Pass):
     anchor: ClassVar[str] = "func.func"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        found: list[ir.Operation] = []
-
-        def look(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name == "stablehlo.sort":
-                found.append(inner)
-            return ir.WalkResult.ADVANCE
-
-        op.walk(look)
-        for inner in found:
-            with ir.InsertionPoint(inner), inner.location:
-                values = _sort(inner)
-            for result, value in zip(inner.results, values, strict=True):
-                result.replace_all_uses_with(value)
-            inner.erase()
+        loops.rewrite_operations(op, {"stablehlo.sort": _sort})
 
 
 def _sort(op: ir.Operation) -> Values:
@@ -102,7 +89,7 @@ def _merge_passes(less: ir.Block, lines: Values, spare: Values, length: int) -> 
             return _merge(less, source, into, (start, middle, end))
 
         target = loops.loop(loops.index(0), size, loops.add(run, run), target, merge_runs)
-        return [*target, *source]
+        return [*(loops.written(t, s) for t, s in zip(target, source, strict=True)), *target]
 
     done = loops.loop(
         loops.index(0), loops.index(passes), loops.index(1), [*lines, *spare], merge_pass

@@ -107,7 +107,13 @@ class Walk:
         return STEPS[self.done - 1].level if self.done else "stablehlo"
 
 
-def start(imported: Imported, target: Target, threads: int, walk_from: str | None = None) -> Walk:
+def start(
+    imported: Imported,
+    target: Target,
+    threads: int,
+    options: CompileOptions | None = None,
+    walk_from: str | None = None,
+) -> Walk:
     """Begin the walk of an imported model; `walk_from` skips the steps up to that level's end."""
     precision = (options or CompileOptions()).precision
     state = State(imported.weights, target, threads, precision)
