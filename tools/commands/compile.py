@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import re
+import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from stepwell import compiler
 from stepwell.artifact import Artifact
-from stepwell.errors import UsageError
+from stepwell.errors import ArtifactError, ModelError, UsageError
 from stepwell.options import CompileOptions
 from stepwell.tools.commands import common
 
-LEVELS = ("stablehlo", "linalg", "affine", "llvm", "nvvm")
-FORMATS = (*LEVELS, "asm", "ptx", "obj", "so", "artifact")
+if TYPE_CHECKING:
+    from stepwell.lowering import Lowered
+
+LEVELS = ("stablehlo", "linalg", "affine", "llvm")
+FORMATS = (*LEVELS, "asm", "obj", "so", "artifact")
 _SUFFIXES = {"artifact": ".stepwell", "so": ".so", "obj": ".o"}
-_LIBRARY_SUFFIXES = {".so": "so", ".o": "obj", ".s": "asm", ".ptx": "ptx"}
+_LIBRARY_SUFFIXES = {".so": "so", ".o": "obj", ".s": "asm"}
+WEIGHTS_SUFFIX = ".safetensors"
+"""Beside the text of a level that `--compile-to` writes: the weights that it names."""
+
+_NAMES_WEIGHTS = re.compile(r'stepwell\.weight = "|dense_resource<|stepwell\.weights = \{\w')
 
 
 @click.command("compile")
@@ -27,9 +38,15 @@ _LIBRARY_SUFFIXES = {".so": "so", ".o": "obj", ".s": "asm", ".ptx": "ptx"}
 @common.level_option
 @common.threads_option
 @click.option("--dump-phases-to", metavar="DIR", help="Write the IR after each step there.")
-@click.option("--compile-to", type=click.Choice(LEVELS), help="Stop at this level and print it.")
 @click.option(
-    "--compile-from", type=click.Choice(LEVELS), help="MODEL is IR of this level; go on from it."
+    "--compile-to",
+    type=click.Choice(LEVELS),
+    help="Stop at this level: its text, and the weights beside it, to go on from later.",
+)
+@click.option(
+    "--compile-from",
+    type=click.Choice(LEVELS),
+    help="MODEL is what --compile-to wrote at this level; go on from it.",
 )
 @common.cache_option
 def compile_command(
@@ -58,16 +75,19 @@ def compile_command(
     options = CompileOptions(
         opt_level=opt_level, dump_phases_to=dump_phases_to, use_cache=not no_cache
     )
+    sizes = common.parse_shapes(shapes)
     if kind in ("artifact", "so") and compile_from is None:
-        built = compiler.build(
-            common.read_model(model), target, threads, common.parse_shapes(shapes), options
-        )
-        data = _built_data(built, kind)
+        built = compiler.build(common.read_model(model), target, threads, sizes, options)
+        common.write_output(path, _built_data(built, kind))
     else:
-        data = _lowered_data(
-            model, kind, compile_from, target, threads, common.parse_shapes(shapes), options
-        )
-    common.write_output(path, data)
+        if compile_from is None:
+            lowered = _lower(model, target, threads, sizes, options)
+        else:
+            lowered = _resume(model, compile_from, target, threads, options)
+        if compile_to and path != "-":
+            _save(lowered.step(compile_to), Path(path))
+        else:
+            common.write_output(path, _lowered_data(lowered, kind))
     if path != "-":
         common.note(f"wrote {path}")
 
@@ -80,30 +100,63 @@ def _built_data(built: Artifact, kind: str) -> bytes | memoryview:
     return built.code_parts()[0]
 
 
-def _lowered_data(
+def _lower(
     model: str,
-    kind: str,
-    compile_from: str | None,
     target: str,
     threads: int | None,
     shapes: dict[str, tuple[int, ...]] | None,
     options: CompileOptions,
-) -> str | bytes | memoryview:
+) -> Lowered:
     from stepwell import lowering
 
     source = common.read_model(model)
-    if compile_from is None:
-        lowered = lowering.lower(
-            source, target=target, threads=threads, shapes=shapes, options=options
+    return lowering.lower(source, target=target, threads=threads, shapes=shapes, options=options)
+
+
+def _resume(
+    model: str, level: str, target: str, threads: int | None, options: CompileOptions
+) -> Lowered:
+    from stepwell import lowering
+
+    source = common.read_model(model)
+    try:
+        text = (source if isinstance(source, bytes) else Path(model).read_bytes()).decode()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ModelError(f"{model}: error: the module cannot be read: {reason}") from None
+    except UnicodeDecodeError:
+        raise ModelError(f"{model}: error: the module is no text") from None
+    weights = Path(model + WEIGHTS_SUFFIX)
+    if not weights.exists() and _NAMES_WEIGHTS.search(text):
+        raise ModelError(
+            f"{model}: error: the module names weights, but {weights} is missing; "
+            "--compile-to writes it beside the module"
         )
-    else:
-        text = source if isinstance(source, bytes) else Path(model).read_bytes()
-        lowered = lowering.Lowered.resume(
-            text.decode(), compile_from, target=target, threads=threads, options=options
-        )
+    return lowering.Lowered.resume(
+        text,
+        level,
+        weights=weights if weights.exists() else None,
+        target=target,
+        threads=threads,
+        options=options,
+    )
+
+
+def _save(lowered: Lowered, path: Path) -> None:
+    """Write the module's text and its weights, both whole or none."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".stepwell-", dir=path.parent) as folder:
+            lowered.save(Path(folder) / path.name)
+            for part in sorted(Path(folder).iterdir(), reverse=True):
+                os.replace(part, path.parent / part.name)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ArtifactError(f"{path} cannot be written: {reason}") from error
+
+
+def _lowered_data(lowered: Lowered, kind: str) -> str | bytes | memoryview:
     if kind in LEVELS:
-        lowered.step(kind)
-        return str(lowered)
+        return str(lowered.step(kind)) + "\n"
     if kind in ("artifact", "so"):
         return _built_data(lowered.compile().artifact, kind)
     return lowered.emit(kind)
