@@ -97,6 +97,7 @@ FORMS = [
     convolution("depthwise-5x5", (9, 11), (5, 5), (33, 33), groups=33, pads=2),
     convolution("depthwise-strided", (9, 11), (3, 3), (40, 40), groups=40, pads=1, stride=2),
     convolution("depthwise-dilated", (9, 11), (3, 3), (40, 40), groups=40, pads=2, dilation=2),
+    convolution("depthwise-72-of-7x7", (7, 7), (3, 3), (72, 72), groups=72, pads=1),
     convolution("depthwise-nchw", (9, 11), (3, 3), (17, 17), groups=17, pads=1, layout=NCHW),
     convolution("depthwise-multiplied", (9, 11), (3, 3), (6, 18), groups=6, pads=1),
     convolution("depthwise-relu6", (9, 11), (3, 3), (40, 40), groups=40, pads=1,
