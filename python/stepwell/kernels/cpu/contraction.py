@@ -14,6 +14,7 @@ as many rows as keep the lhs block in half of L2, and the rhs is read once a blo
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +35,12 @@ from stepwell.targets import Target
 
 PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
 """Longest sum that is taken in one chain, and shortest that is worth summing apart."""
+
+
+GATHERED_BYTES, GATHERING_TILES = 640 << 10, 8
+"""Largest panel that is copied to scratch, and how many row tiles have to share it."""
+
+PanelBody = Callable[[Index, bool], None]
 
 
 @dataclass(frozen=True)
@@ -194,6 +201,9 @@ def _block(
     strategy: ContractionStrategy, shape: ContractionShape, target: Target, packed: bool
 ) -> ContractionStrategy:
     """Fill in how many row tiles and panels a task takes."""
+    gathered = _block_gathered(strategy, shape, target)
+    if not packed and gathers_panels(shape, gathered, target.vector_lanes):
+        return gathered
     half = target.l2_bytes // 2
     rows = strategy.box[0] * strategy.box[1]
     row_tiles = math.ceil(shape.m / rows)
@@ -211,6 +221,26 @@ def _block(
     if not strategy.merge_rows:
         taken = 1 if rhs_bytes <= half else taken
     return ContractionStrategy(strategy.box, strategy.vectors, taken, width, strategy.merge_rows)
+
+
+def _block_gathered(
+    strategy: ContractionStrategy, shape: ContractionShape, target: Target
+) -> ContractionStrategy:
+    """Blocking for an rhs in its own layout: a panel meets as many row tiles as leave enough tasks,
+    so that gathering it pays."""
+    rows = strategy.box[0] * strategy.box[1]
+    row_tiles = math.ceil(shape.m / rows)
+    panels = math.ceil(shape.n / (strategy.vectors * target.vector_lanes))
+    tasks = panels * shape.extent(shape.batch)
+    blocks = max(1, math.ceil(8 / tasks))
+    return dataclasses.replace(strategy, row_tiles=max(1, row_tiles // blocks), panels=1)
+
+
+def gathers_panels(shape: ContractionShape, strategy: ContractionStrategy, lanes: int) -> bool:
+    """Whether a panel that is not packed is copied to scratch: it is read by several row tiles, and
+    its copy stays in L2."""
+    panel_bytes = shape.k * strategy.vectors * lanes * 4
+    return strategy.row_tiles >= GATHERING_TILES and strategy.panels == 1 and panel_bytes <= GATHERED_BYTES
 
 
 def emit(
@@ -244,6 +274,45 @@ class _Contraction:
         self.panel = strategy.vectors * lanes
         self.panels = -(-self.shape.n // self.panel)
         self.packed = is_packed(self.op, self.shape)
+        self.gathered = self._gathered_panel()
+        self.reads_gathered = False
+
+    def _gathered_panel(self) -> ir.Value | None:
+        """Scratch for one panel of an rhs that is not packed, when enough row tiles share it."""
+        if self.packed or not gathers_panels(self.shape, self.strategy, self.lanes):
+            return None
+        extents = [self.shape.sizes[d] for d in self.shape.reduced]
+        element = element_type(self.op.inputs[self.shape.rhs])
+        return self.nest.scratch([*extents, self.panel], element)
+
+    def _gather_panel(self, dims: list[Index], panel: Index, last: bool) -> None:
+        """Copy a panel of the rhs into scratch, so that its rows lie side by side in the cache."""
+        assert self.gathered is not None
+        registers = self._vectors(self._columns(last))
+
+        def copy(prefix: list[Index]) -> None:
+            if len(prefix) < len(self.shape.reduced):
+                size = self.shape.sizes[self.shape.reduced[len(prefix)]]
+                with self.nest.loop("k", 0, size) as k, self.evaluator.scope():
+                    copy([*prefix, Index.of(k)])
+                return
+            for register in registers:
+                lanes = Lanes.of(register.width)
+                full = list(dims)
+                column = panel * self.panel + register.offset + lanes.index
+                full[self.shape.column] = column
+                for axis, index in zip(self.shape.reduced, prefix, strict=True):
+                    full[axis] = index
+                value = self._operand(self.shape.rhs, full, lanes)
+                place = [*prefix, lanes.index + register.offset]
+                self.nest.store(value, self.gathered, place, lanes)
+
+        with self.evaluator.scope():
+            copy([])
+
+    def _columns(self, last: bool) -> int:
+        """Columns of a panel that exist in the output."""
+        return self.shape.n - (self.panels - 1) * self.panel if last else self.panel
 
     # Tasks: batch x blocks of row tiles x groups of panels
 
@@ -304,6 +373,7 @@ class _Contraction:
         tiles = [*self.row_sizes[:-2], self.row_sizes[-2] // height, self.row_sizes[-1] // width]
         taken = self.strategy.row_tiles
         self._for_panels(
+            dims,
             column_group,
             lambda panel, last: self._for_tiles(
                 block,
@@ -313,6 +383,7 @@ class _Contraction:
                     dims, self._rows_at(tile, tiles, (height, width)), (height, width), panel, last
                 ),
             ),
+            gather=True,
         )
 
     def _rows_at(self, tile: Index, tiles: list[int], box: tuple[int, int]) -> list[Index]:
@@ -331,7 +402,7 @@ class _Contraction:
                     rows = [*lead, down * box[0] + start[0], across * box[1] + start[1]]
                     self._tile(dims, rows, box, panel, last)
 
-            self._for_panels(column_group, run)
+            self._for_panels(dims, column_group, run, gather=False)
 
     def _for_tiles(self, block: Index, taken: int, full: int, body) -> None:
         if taken == 1:
@@ -342,9 +413,18 @@ class _Contraction:
             with self.evaluator.scope():
                 body(Index.of(variable))
 
-    def _for_panels(self, column_group: Index, body) -> None:
+    def _for_panels(
+        self, dims: list[Index], column_group: Index, run: PanelBody, gather: bool
+    ) -> None:
         """Call `body(panel, is_last)` in loops over the panels of a group; the last panel of all is
-        apart when it is not full."""
+        apart when it is not full. With `gather`, a panel that is not packed is copied first."""
+
+        def body(panel: Index, last: bool) -> None:
+            self.reads_gathered = gather and self.gathered is not None
+            if self.reads_gathered:
+                self._gather_panel(dims, panel, last)
+            run(panel, last)
+
         count = self.strategy.panels
         groups = -(-self.panels // count)
         ragged = self.shape.n % self.panel != 0
@@ -377,8 +457,7 @@ class _Contraction:
         panel: Index,
         last: bool,
     ) -> None:
-        columns = self.shape.n - (self.panels - 1) * self.panel if last else self.panel
-        vectors = self._vectors(columns)
+        vectors = self._vectors(self._columns(last))
         lanes = [Lanes.of(register.width) for register in vectors]
         element = element_type(self.op.op.results[0])
         zeros = [self.nest.zero(element, register.width) for register in vectors]
@@ -407,6 +486,8 @@ class _Contraction:
                     place((0, 0), start + register.offset + lane.index, reduced),
                     lane,
                 )
+                if not self.reads_gathered or self.gathered is None
+                else self.nest.load(self.gathered, [*reduced, lane.index + register.offset], lane)
                 for register, lane in zip(vectors, lanes, strict=True)
             ]
             following = list(carried)
