@@ -23,6 +23,7 @@ from stepwell.kernels.cpu import (
     elementwise,
     outer_reduction,
     row,
+    transpose,
     winograd,
 )
 from stepwell.kernels.evaluate import storage_type
@@ -150,7 +151,9 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, target: Target) -> None
         outer_reduction.emit(group, lanes)
     elif kind == "concatenate":
         concatenate.emit(group, lanes)
-    elif kind in ("elementwise", "transpose", "pad"):
+    elif kind == "transpose":
+        transpose.emit(group, lanes)
+    elif kind in ("elementwise", "pad"):
         if group.reductions():
             row.check(group)
             row.emit(group, lanes)

@@ -240,7 +240,11 @@ def gathers_panels(shape: ContractionShape, strategy: ContractionStrategy, lanes
     """Whether a panel that is not packed is copied to scratch: it is read by several row tiles, and
     its copy stays in L2."""
     panel_bytes = shape.k * strategy.vectors * lanes * 4
-    return strategy.row_tiles >= GATHERING_TILES and strategy.panels == 1 and panel_bytes <= GATHERED_BYTES
+    return (
+        strategy.row_tiles >= GATHERING_TILES
+        and strategy.panels == 1
+        and panel_bytes <= GATHERED_BYTES
+    )
 
 
 def emit(

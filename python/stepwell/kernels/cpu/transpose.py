@@ -1,0 +1,132 @@
+"""Transposes that move the innermost dimension: square tiles turned in registers.
+
+A tile is L vectors of L lanes, read along the source's contiguous dimension and written along the
+output's. It is turned in log2(L) rounds of two-input shuffles: round s exchanges the off-diagonal s x s
+blocks of every 2s x 2s block (J. O. Eklundh, 1972).
+"""
+
+from __future__ import annotations
+
+import math
+
+from stepwell.kernels.builder import Lanes, vector
+from stepwell.kernels.cpu import elementwise
+from stepwell.kernels.group import KernelGroup, accesses, widths
+from stepwell.kernels.index import Index, Variable, constant, delinearize, linearize
+from stepwell.kernels.structured import element_type, shape_of
+from stepwell.mlir import ir
+
+
+def emit(group: KernelGroup, lanes: int) -> None:
+    """Write the tiles of a transposed copy, or plain elementwise loops where tiles do not fit."""
+    dims = turned_dims(group, lanes)
+    if dims is None:
+        elementwise.emit(group, lanes)
+        return
+    _Transpose(group, lanes, *dims).emit()
+
+
+def turned_dims(group: KernelGroup, lanes: int) -> tuple[int, int] | None:
+    """(row, column): the output dimension that is contiguous in the source, and the output's own
+    innermost; None when there are none of at least a vector each."""
+    if len(group.outputs) != 1 or group.outputs[0].halo is not None:
+        return None
+    (output,) = group.outputs
+    if str(element_type(output.value)) not in ("f32", "i32"):
+        return None
+    dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(output.shape)]
+    point = [Index.of(d) for d in dims]
+    reads = list(accesses(output.value, point, set(group.evaluator.buffers)))
+    if len(reads) != 1:
+        return None
+    leaf, indices = reads[0]
+    flat = linearize(indices, shape_of(leaf))
+    column = len(dims) - 1
+    rows = [i for i, d in enumerate(dims) if flat.coefficient(d) == 1 and i != column]
+    if not flat.is_linear or len(rows) != 1 or min(output.shape[rows[0]], output.shape[-1]) < lanes:
+        return None
+    return rows[0], column
+
+
+class _Transpose:
+    def __init__(self, group: KernelGroup, lanes: int, row: int, column: int) -> None:
+        self.group = group
+        self.nest = group.nest
+        self.evaluator = group.evaluator
+        (self.output,) = group.outputs
+        self.shape = self.output.shape
+        self.lanes = lanes
+        self.row = row
+        self.column = column
+        self.others = [i for i in range(len(self.shape)) if i not in (row, column)]
+
+    def emit(self) -> None:
+        outer = [self.shape[i] for i in self.others]
+        rows = self.shape[self.row]
+        blocks = rows // self.lanes
+        rest = 1 if rows % self.lanes else 0
+        with self.nest.parallel("task", math.prod(outer) * (blocks + rest)) as task:
+            where = delinearize(Index.of(task), [*outer, blocks + rest])
+            point = [Index()] * len(self.shape)
+            for axis, index in zip(self.others, where[:-1], strict=True):
+                point[axis] = index
+            if not rest:
+                self._strip(point, where[-1] * self.lanes)
+                return
+            with self.nest.when(where[-1], equals=blocks, otherwise=True) as branch:
+                with branch.then():
+                    for row in range(blocks * self.lanes, rows):
+                        self._copy(point, constant(row), 0)
+                with branch.otherwise():
+                    self._strip(point, where[-1] * self.lanes)
+
+    def _strip(self, point: list[Index], start: Index) -> None:
+        """L rows of the output, all columns."""
+        whole = self.shape[self.column] // self.lanes * self.lanes
+        with self.nest.loop("j", 0, whole, self.lanes) as j, self.evaluator.scope():
+            self._tile(point, start, Index.of(j))
+        if whole < self.shape[self.column]:
+            for row in range(self.lanes):
+                self._copy(point, start + row, whole)
+
+    def _tile(self, point: list[Index], row: Index, column: Index) -> None:
+        along = Lanes.of(self.lanes)
+        loaded = []
+        for offset in range(self.lanes):
+            source = self._at(point, row + along.index, column + offset)
+            loaded.append(self.evaluator.at(self.output.value, source, along))
+        for offset, value in enumerate(turn(loaded)):
+            place = self._at(point, row + offset, column + along.index)
+            self.nest.store(value, self.output.buffer, place, along)
+
+    def _copy(self, point: list[Index], row: Index, begin: int) -> None:
+        """One row of the output from column `begin` on, element by element."""
+        for low, high, width in widths(self.shape[self.column] - begin, self.lanes):
+            along = Lanes.of(width)
+            with self.nest.loop("j", begin + low, begin + high, width) as j:
+                with self.evaluator.scope():
+                    place = self._at(point, row, Index.of(j) + along.index)
+                    self.group.write(self.output, place, along)
+
+    def _at(self, point: list[Index], row: Index, column: Index) -> list[Index]:
+        full = list(point)
+        full[self.row], full[self.column] = row, column
+        return full
+
+
+def turn(rows: list[ir.Value]) -> list[ir.Value]:
+    """The transpose of a square of vectors."""
+    size = len(rows)
+    step = 1
+    while step < size:
+        first = [lane if not lane & step else size + lane - step for lane in range(size)]
+        second = [lane + step if not lane & step else size + lane for lane in range(size)]
+        turned = list(rows)
+        for number in range(size):
+            if not number & step:
+                pair = rows[number], rows[number + step]
+                turned[number] = vector.ShuffleOp(*pair, first).result
+                turned[number + step] = vector.ShuffleOp(*pair, second).result
+        rows = turned
+        step *= 2
+    return rows
