@@ -93,7 +93,9 @@ def _write_whole(walk: Walk, path: Path, options: CompileOptions) -> None:
     """The artifact of a module in the LLVM dialect, which may have been changed by hand."""
     state = walk.state
     program = state.host if state.host is not None else resumed_program(walk)
-    optimized = codegen.optimized_llvm(walk.module.operation, state.target, options.opt_level)
+    optimized = codegen.optimized_llvm(
+        walk.module.operation, state.target, options.opt_level, scalar=True
+    )
     data = codegen.object_code(optimized, state.target, options.opt_level)
     shared = codegen.link([data], state.target)
     manifest = _manifest(walk, program, {}, shared is not None, options)
@@ -231,7 +233,9 @@ def _compile_unit(unit: KernelUnit, *, target: Target, opt_level: int) -> bytes 
                     "sym_name"
                 ].value.endswith(TASK_SUFFIX):
                     ir.InsertionPoint(module.body).insert(child.operation.clone())
-            optimized = codegen.optimized_llvm(module.operation, target, opt_level)
+            optimized = codegen.optimized_llvm(
+                module.operation, target, opt_level, scalar=unit.strategy == "scalar"
+            )
             return codegen.object_code(optimized, target, opt_level)
     except (Error, ir.MLIRError) as error:
         return str(error)

@@ -43,11 +43,12 @@ def _target_machine(target: Target, opt_level: int) -> llvm.TargetMachine:
 
 
 def optimized_llvm(
-    module: ir.Operation, target: Target, opt_level: int = 3, *, externals: bool = False
+    module: ir.Operation, target: Target, opt_level: int = 3, *, externals: bool = False, scalar: bool = False
 ) -> llvm.ModuleRef:
     """Translate a module in the LLVM dialect and optimise it for `target`.
 
-    `externals` allows declarations of kernels that other objects define.
+    `externals` allows declarations of kernels that other objects define; `scalar` says that there are
+    scalar loops for LLVM to vectorise (emitted kernels hold vectors already).
     Raises LoweringError when LLVM rejects the IR or it calls a function that nothing defines.
     """
     machine = _target_machine(target, opt_level)
@@ -60,6 +61,8 @@ def optimized_llvm(
     parsed.data_layout = str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=opt_level)
     options.slp_vectorization = False
+    options.loop_vectorization = scalar
+    options.loop_interleaving = scalar
     options.loop_unrolling = opt_level > 1
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(parsed, builder)

@@ -57,7 +57,12 @@ STEPS = (
     Step(
         "legalize-control-flow",
         "linalg",
-        ("legalize-sort", "legalize-scatter", "legalize-control-flow"),
+        (
+            "legalize-sort",
+            "legalize-scatter",
+            "legalize-linear-algebra",
+            "legalize-control-flow",
+        ),
     ),
     Step("legalize-to-linalg", "linalg", ("legalize-to-linalg", "scalarize", "hoist-constants")),
     Step("choose-convolution", "linalg", ("choose-convolution",), 2),

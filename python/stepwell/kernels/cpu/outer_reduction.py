@@ -108,8 +108,7 @@ class _OuterReduction:
                 for begin, end, width in widths(channels - whole * step, self.lanes):
                     self._channels(dims, block, whole * step + begin, whole * step + end, width)
             with branch.otherwise(), self.evaluator.scope():
-                inner = Index.of(_capped(chunk, whole - 1))
-                self._points(dims, block, inner * step, self.lanes, self.tile.vectors)
+                self._points(dims, block, chunk * step, self.lanes, self.tile.vectors)
 
     def _channels(self, dims: list[Index], block: Index, begin: int, end: int, width: int) -> None:
         """All channels of [begin, end) with vectors of `width`, several a tile while they last."""
@@ -223,9 +222,3 @@ def _output_order(op: Structured) -> list[int]:
         order.insert(0, order.pop())
     return order
 
-
-def _capped(index: Index, high: int) -> Variable:
-    """The single variable of `index` with a smaller range, known from the branch it is in."""
-    (variable, _), *_ = index.terms
-    assert isinstance(variable, Variable)
-    return Variable(variable.name, 0, high, variable.value)
