@@ -130,7 +130,8 @@ def export(cases: Sequence[Case]) -> jax.export.Exported:
 
 def expected_results(case: Case) -> list[np.ndarray]:
     """The reference's results; floats as float64."""
-    arrays = [a.astype(np.float64) if a.dtype.kind in "fV" else a for a in case.arrays]
+    wide = [a.astype(np.float64) if a.dtype.kind in "fV" else a for a in case.arrays]
+    arrays = [jax.numpy.asarray(a) for a in wide]
     return [np.asarray(x) for x in jax.tree.leaves((case.reference or case.function)(*arrays))]
 
 
