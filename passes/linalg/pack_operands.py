@@ -20,10 +20,13 @@ import numpy as np
 from stepwell.kernels.cpu import winograd
 from stepwell.kernels.cpu.contraction import ContractionShape, choose
 from stepwell.kernels.structured import RESHAPES, Structured, defining_op, element_type, shape_of
-from stepwell.mlir import ir
+from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import contraction_operands
 from stepwell.passes.linalg.hoist_constants import WEIGHT, weight_arguments
+
+
+arith = dialect("arith")
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,70 @@ class PackOperands(Pass):
             if key not in packed:
                 array = plan.apply(state.weights[weight])
                 packed[key] = _add_weight(host, state.weights.add(f"{weight}_packed", array), kind)
+                self._share(host, weight, plan, packed[key])
             call.operands[number] = packed[key]
+
+    def _share(
+        self, host: ir.Operation, weight: str, plan: PackPlan, packed: ir.Value
+    ) -> None:
+        """Let kernels that look up single elements of the weight (an embedding tied to the last
+        layer) read the packed copy, so that the weight is stored once."""
+        numbers = [n for n, name in weight_arguments(host).items() if name == weight]
+        original = host.regions[0].blocks[0].arguments[numbers[0]]
+        if len(plan.source_shape) != len(shape_of(original)):
+            return
+        for use in list(original.uses):
+            call, number = use.owner.operation, use.operand_number
+            if call.name != "func.call":
+                continue
+            callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+            kernel = self._functions(host)[callee]
+            if len(self._calls_of(host, callee)) == 1 and _only_extracts(kernel, number):
+                _retype_argument(kernel, number, packed.type)
+                for extract in _users(kernel, number):
+                    _extract_packed(extract, plan)
+                call.operands[number] = packed
+
+    def _functions(self, host: ir.Operation) -> dict[str, ir.Operation]:
+        module = host.parent.operation
+        return {
+            child.operation.attributes["sym_name"].value: child.operation
+            for child in module.regions[0].blocks[0].operations
+        }
+
+    def _calls_of(self, host: ir.Operation, callee: str) -> list[ir.Operation]:
+        return [
+            call
+            for function in self._functions(host).values()
+            for call in _calls(function)
+            if ir.FlatSymbolRefAttr(call.attributes["callee"]).value == callee
+        ]
+
+
+def _users(kernel: ir.Operation, number: int) -> list[ir.Operation]:
+    return [use.owner.operation for use in kernel.regions[0].blocks[0].arguments[number].uses]
+
+
+def _only_extracts(kernel: ir.Operation, number: int) -> bool:
+    users = _users(kernel, number)
+    return bool(users) and all(user.name == "tensor.extract" for user in users)
+
+
+def _extract_packed(extract: ir.Operation, plan: PackPlan) -> None:
+    """Read the element where packing put it."""
+    source, *indices = extract.operands
+    with ir.InsertionPoint(extract), extract.location:
+        panel = arith.ConstantOp(ir.IndexType.get(), plan.panel).result
+        column = indices[plan.axes[-1]]
+        block = arith.DivUIOp(column, panel).result
+        lane = arith.RemUIOp(column, panel).result
+        rest = [indices[axis] for axis in plan.axes[:-1]]
+        place = [*rest[: plan.batch], block, *rest[plan.batch :], lane]
+        value = ir.Operation.create(
+            "tensor.extract", results=[extract.results[0].type], operands=[source, *place]
+        ).results[0]
+    extract.results[0].replace_all_uses_with(value)
+    extract.erase()
 
 
 def _pack_winograd(
