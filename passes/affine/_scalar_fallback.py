@@ -8,6 +8,7 @@ from __future__ import annotations
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import dialect, ir, run_upstream
+from stepwell.passes.affine._loop_buffers import give_loops_buffers
 
 _BUFFERIZE = (
     "func.func(empty-tensor-to-alloc-tensor),"
@@ -36,6 +37,7 @@ def emit_scalar(kernel: ir.Operation, body: ir.Block, symbol: str) -> list[ir.Me
     _drop_destinations(clone, len(block.arguments) - results)
     _protect_inputs(clone)
     _fill_constants(clone)
+    give_loops_buffers(clone)
     try:
         run_upstream(module.operation, _BUFFERIZE)
         _expand_copies(module.operation)
@@ -77,20 +79,23 @@ def _protect_inputs(function: ir.Operation) -> None:
 
 
 def _fill_constants(function: ir.Operation) -> None:
-    """Splat constants become filled tensors: a global has no place in a kernel."""
+    """Splat constants become filled tensors, one a reader and just before it: a global has no place
+    in a kernel, and a loop that starts from a constant writes into it."""
     for op in _operations(function, "arith.constant"):
         value = op.attributes["value"]
         if not isinstance(value, ir.DenseElementsAttr) or not value.is_splat:
             continue
         kind = ir.RankedTensorType(op.results[0].type)
-        with ir.InsertionPoint(op), op.location:
-            scalar = ir.Operation.create(
-                "arith.constant",
-                results=[kind.element_type],
-                attributes={"value": value.get_splat_value()},
-            ).results[0]
-            filled = ir.Operation.create("tensor.splat", operands=[scalar], results=[kind])
-        op.results[0].replace_all_uses_with(filled.results[0])
+        for use in list(op.results[0].uses):
+            reader = use.owner.operation
+            with ir.InsertionPoint(reader), op.location:
+                scalar = ir.Operation.create(
+                    "arith.constant",
+                    results=[kind.element_type],
+                    attributes={"value": value.get_splat_value()},
+                ).results[0]
+                filled = ir.Operation.create("tensor.splat", operands=[scalar], results=[kind])
+            reader.operands[use.operand_number] = filled.results[0]
         op.erase()
 
 

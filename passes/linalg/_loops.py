@@ -1,7 +1,7 @@
 """Loops over tensors in `scf`, written from Python: scalars are read and written by index.
 
-Values of type `index` are built with `arith`; a loop carries tensors, so that what a body writes with
-`insert` is one buffer after bufferization.
+Values of type `index` are built with `arith`; a loop carries tensors, so that what a body writes
+with `insert` is one buffer after bufferization.
 """
 
 from __future__ import annotations
@@ -117,8 +117,13 @@ def element_of(value: ir.Value) -> ir.Type:
 
 
 def empty(shape: Sequence[int], element: ir.Type) -> ir.Value:
-    """A tensor without contents."""
-    return tensor.EmptyOp(list(shape), element).result
+    """A tensor without contents, unlike `tensor.empty` never merged with another one: a loop that
+    carried the same one twice would get one buffer for both."""
+    return ir.Operation.create(
+        "bufferization.alloc_tensor",
+        results=[ir.RankedTensorType.get(list(shape), element)],
+        attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0, 0])},
+    ).results[0]
 
 
 def extract(source: ir.Value, position: Sequence[ir.Value] = ()) -> ir.Value:

@@ -3,9 +3,8 @@
     %r = stablehlo.while(%x = %init) cond {..} do {..}
       ->  %r = scf.while (%x = %init) { .. scf.condition(%c) %x } do { .. scf.yield %next }
 
-Constants of the bodies move to the function's entry, where each is one weight. What a loop yields is
-written into the buffer of the carried value (`bufferization.materialize_in_destination`), so that a
-loop needs no memory of its own. `optimization_barrier`, `tuple` and `get_tuple_element` disappear.
+Constants of the bodies move to the function's entry, where each is one weight.
+`optimization_barrier`, `tuple` and `get_tuple_element` disappear.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import ClassVar
 from stepwell.kernels.structured import defining_op
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
-from stepwell.passes.linalg._loops import Rewrite, extract, rewrite_operations, to_index, written
+from stepwell.passes.linalg._loops import Rewrite, extract, rewrite_operations, to_index
 
 
 def _while(op: ir.Operation) -> Sequence[ir.Value]:
@@ -34,7 +33,7 @@ def _while(op: ir.Operation) -> Sequence[ir.Value]:
             "scf.condition", operands=[extract(condition.operands[0]), *before.arguments]
         )
     condition.erase()
-    _yield(after, list(after.arguments))
+    _yield(after)
     return list(loop.results)
 
 
@@ -95,15 +94,11 @@ def _terminator(block: ir.Block) -> ir.Operation:
     return list(block.operations)[-1].operation
 
 
-def _yield(block: ir.Block, destinations: Sequence[ir.Value] = ()) -> None:
-    """Turn the block's `stablehlo.return` into `scf.yield`, values written to `destinations`."""
+def _yield(block: ir.Block) -> None:
+    """Turn the block's `stablehlo.return` into `scf.yield`."""
     end = _terminator(block)
-    values = list(end.operands)
     with ir.InsertionPoint(end), end.location:
-        for number, destination in enumerate(destinations):
-            if values[number] != destination:
-                values[number] = written(values[number], destination)
-        ir.Operation.create("scf.yield", operands=values)
+        ir.Operation.create("scf.yield", operands=list(end.operands))
     end.erase()
 
 

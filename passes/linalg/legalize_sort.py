@@ -2,8 +2,8 @@
 
     %r = "stablehlo.sort"(%x) ({less}) {dimension = 1} : tensor<4x100xf32>
 
-copies each row into a line, merges runs of 1, 2, 4, ... elements from one line into another, and copies
-the last line back:
+copies each row into a line, merges runs of 1, 2, 4, ... elements from one line into another, and
+copies the last line back:
 
     scf.for %row { %line = row of %x
       scf.for %pass = 0 to 7 iter_args(%from = %line, %to = %other) {

@@ -13,10 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import dialect, ir, run_upstream
 from stepwell.passes.base import Pass, State
+from stepwell.weights import WeightTable
 
 tensor = dialect("tensor")
 
@@ -26,12 +28,12 @@ _UPSTREAM = (
 )
 
 
-def _concatenate(op: ir.Operation) -> ir.Value:
+def _concatenate(op: ir.Operation, weights: WeightTable) -> ir.Value:
     dimension = ir.IntegerAttr(op.attributes["dimension"]).value
     return tensor.ConcatOp(op.results[0].type, dimension, list(op.operands)).result
 
 
-def _erf(op: ir.Operation) -> ir.Value:
+def _erf(op: ir.Operation, weights: WeightTable) -> ir.Value:
     kind = ir.RankedTensorType(op.results[0].type)
     return elementwise([op.operands[0]], kind, "math.erf")
 
@@ -65,9 +67,26 @@ def elementwise(operands: list[ir.Value], kind: ir.RankedTensorType, scalar_op: 
     return generic.results[0]
 
 
-_REWRITES: dict[str, Callable[[ir.Operation], ir.Value]] = {
+def _signless_constant(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """An unsigned constant that is a resource, as the bits of a signless one: upstream's conversion
+    to signless types does not look into resources."""
+    kind = ir.RankedTensorType(op.results[0].type)
+    element = kind.element_type
+    attribute = op.attributes["value"]
+    unsigned = isinstance(element, ir.IntegerType) and element.is_unsigned
+    if not unsigned or isinstance(attribute, ir.DenseElementsAttr):
+        return None
+    array = weights.array(attribute)
+    constant = hlo.constant(array.view(f"i{array.dtype.itemsize}"), weights)
+    return ir.Operation.create(
+        "stablehlo.bitcast_convert", results=[kind], operands=[constant]
+    ).results[0]
+
+
+_REWRITES: dict[str, Callable[[ir.Operation, WeightTable], ir.Value | None]] = {
     "stablehlo.concatenate": _concatenate,
     "chlo.erf": _erf,
+    "stablehlo.constant": _signless_constant,
 }
 
 
@@ -78,15 +97,20 @@ class LegalizeToLinalg(Pass):
     name: ClassVar[str] = "legalize-to-linalg"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        for function in op.regions[0].blocks[0].operations:
-            for block in function.operation.regions[0].blocks:
-                for child in list(block.operations):
-                    rewrite = _REWRITES.get(child.operation.name)
-                    if rewrite is not None:
-                        with ir.InsertionPoint(child), child.operation.location:
-                            value = rewrite(child.operation)
-                        child.operation.results[0].replace_all_uses_with(value)
-                        child.operation.erase()
+        found: list[ir.Operation] = []
+
+        def collect(inner: ir.Operation) -> ir.WalkResult:
+            if inner.name in _REWRITES:
+                found.append(inner)
+            return ir.WalkResult.ADVANCE
+
+        op.walk(collect)
+        for child in found:
+            with ir.InsertionPoint(child), child.location:
+                value = _REWRITES[child.name](child, state.weights)
+            if value is not None:
+                child.results[0].replace_all_uses_with(value)
+                child.erase()
         run_upstream(op, _UPSTREAM)
         left: list[str] = []
 

@@ -4,8 +4,8 @@
     %r = linalg.generic {addf} ins(%s, %t : tensor<f32>..) ->
     %y = tensor.extract %r[] : tensor<f32>
 
-Counters of loops, conditions and the bodies of sort and scatter arrive so from StableHLO, where every
-scalar is a tensor.
+Counters of loops, conditions and the bodies of sort and scatter arrive so from StableHLO, where
+every scalar is a tensor.
 """
 
 from __future__ import annotations
