@@ -1,4 +1,4 @@
-"""`legalize-linear-algebra`: cholesky and triangular_solve as loops, by columns and by substitution.
+"""`legalize-linear-algebra`: cholesky by columns, triangular_solve by substitution.
 
     %l = stablehlo.cholesky %a, lower = true : tensor<8x8xf32>
 

@@ -1,0 +1,81 @@
+"""Runs cases, one after another, in a process of its own: two lines of JSON each.
+
+python -m stablehlo.worker < names   (in test/conformance)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+# One core: kernels are compiled in this process, which forks badly with XLA in it.
+CORES = sorted(os.sched_getaffinity(0))
+os.sched_setaffinity(0, {CORES[os.getpid() % len(CORES)]})
+
+import jax  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_use_shardy_partitioner", False)
+
+import jax.export  # noqa: E402
+import numpy as np  # noqa: E402
+
+import stepwell  # noqa: E402
+from stablehlo import CASES, TOLERANCE, Case  # noqa: E402
+
+
+def verdict(case: Case) -> str:
+    """ "ok", or what went wrong in a sentence."""
+    function = jax.jit(case.function)
+    expected = [np.asarray(leaf) for leaf in jax.tree.leaves(function(*case.arguments))]
+    exported = jax.export.export(function, platforms=["tpu" if _portable(case) else "cpu"])(
+        *case.arguments
+    )
+    results = stepwell.lower(exported, threads=1).compile()(*case.arguments)
+    for number, (result, wanted) in enumerate(zip(results, expected, strict=True)):
+        problem = _compare(np.asarray(result), wanted, case.tolerance)
+        if problem:
+            return f"wrong: result {number}: {problem}"
+    return "ok"
+
+
+def _portable(case: Case) -> bool:
+    """Linear algebra is exported for TPUs: for CPUs it is calls of LAPACK."""
+    return case.name.startswith(("cholesky", "triangular_solve"))
+
+
+def _compare(result: np.ndarray, wanted: np.ndarray, tolerance: float | None) -> str:
+    if result.shape != wanted.shape or result.dtype != wanted.dtype:
+        return f"{result.dtype}{result.shape} instead of {wanted.dtype}{wanted.shape}"
+    if wanted.dtype.name not in TOLERANCE:
+        equal = np.array_equal(result, wanted)
+        return "" if equal else f"{np.sum(result != wanted)} of {wanted.size} differ"
+    limit = tolerance or TOLERANCE[wanted.dtype.name]
+    a, b = result.astype(np.float64), wanted.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return "differs where not finite"
+    scale = max(1.0, np.max(np.abs(b[finite]), initial=0))
+    error = np.max(np.abs(a[finite] - b[finite]), initial=0) / scale
+    return "" if error <= limit else f"relative error {error:.1e} above {limit:.0e}"
+
+
+def main() -> None:
+    """Answer each name on stdin: its name when it begins, and its verdict."""
+    for line in sys.stdin:
+        name = line.strip()
+        print(json.dumps({"name": name}), flush=True)
+        try:
+            answer = verdict(CASES[name])
+        except Exception as error:
+            answer = (
+                f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}"
+            )
+        print(json.dumps({"name": name, "verdict": answer}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
