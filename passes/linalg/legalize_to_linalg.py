@@ -83,10 +83,16 @@ def _signless_constant(op: ir.Operation, weights: WeightTable) -> ir.Value | Non
     ).results[0]
 
 
+def _reduce(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A reduction over no dimension combines each element with the identity alone."""
+    return op.operands[0] if len(op.results) == 1 and not len(op.attributes["dimensions"]) else None
+
+
 _REWRITES: dict[str, Callable[[ir.Operation, WeightTable], ir.Value | None]] = {
     "stablehlo.concatenate": _concatenate,
     "chlo.erf": _erf,
     "stablehlo.constant": _signless_constant,
+    "stablehlo.reduce": _reduce,
 }
 
 

@@ -1,0 +1,28 @@
+// RUN: stepwell-opt %s --pass-pipeline='legalize-sort' | filecheck %s
+
+// Seven passes over runs of 1 to 64 elements.
+// CHECK-LABEL: func.func @rows
+// CHECK: scf.execute_region
+// CHECK: scf.for {{.*}} %c4
+// CHECK: arith.constant 7 : index
+// CHECK: arith.shli
+// CHECK: stablehlo.compare LT
+// CHECK: arith.select
+// CHECK: tensor.insert
+// CHECK: bufferization.materialize_in_destination
+// CHECK-NOT: stablehlo.sort
+func.func @rows(%x: tensor<4x100xf32>) -> tensor<4x100xf32> {
+  %r = "stablehlo.sort"(%x) ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  }) {dimension = 1 : i64, is_stable = true} : (tensor<4x100xf32>) -> tensor<4x100xf32>
+  return %r : tensor<4x100xf32>
+}
+
+// CHECK-LABEL: func.func @rejected
+// CHECK-NEXT: stablehlo.reverse
+func.func @rejected(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %r = stablehlo.reverse %x, dims = [0] : tensor<4xf32>
+  return %r : tensor<4xf32>
+}
