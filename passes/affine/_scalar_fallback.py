@@ -9,6 +9,13 @@ from stepwell.errors import LoweringError
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import dialect, ir, run_upstream
 from stepwell.passes.affine._loop_buffers import give_loops_buffers
+from stepwell.passes.linalg._transform import (
+    apply_script,
+    innermost_loop,
+    linalg_operations,
+    loop_count,
+    sizes_text,
+)
 
 _BUFFERIZE = (
     "func.func(empty-tensor-to-alloc-tensor),"
@@ -38,6 +45,7 @@ def emit_scalar(kernel: ir.Operation, body: ir.Block, symbol: str) -> list[ir.Me
     _protect_inputs(clone)
     _fill_constants(clone)
     give_loops_buffers(clone)
+    _order_loops(clone)
     try:
         run_upstream(module.operation, _BUFFERIZE)
         _expand_copies(module.operation)
@@ -97,6 +105,24 @@ def _fill_constants(function: ir.Operation) -> None:
                 filled = ir.Operation.create("tensor.splat", operands=[scalar], results=[kind])
             reader.operands[use.operand_number] = filled.results[0]
         op.erase()
+
+
+def _order_loops(function: ir.Operation) -> None:
+    """Put the loop along which most operands lie in memory innermost, where LLVM vectorises it: a
+    product of a vector and a matrix then streams through the matrix's rows."""
+    for op in linalg_operations(function, lambda op: op.name == "linalg.generic"):
+        count = loop_count(op)
+        if count < 2 or "reduction" not in str(op.attributes["iterator_types"]):
+            continue
+        along = innermost_loop(op)
+        order = [*(loop for loop in range(count) if loop != along), along]
+        if order != list(range(count)):
+            apply_script(
+                function,
+                [op],
+                "%o = transform.structured.interchange %chosen iterator_interchange = "
+                f"{sizes_text(order)} : (!op) -> !op",
+            )
 
 
 def _expand_copies(module: ir.Operation) -> None:

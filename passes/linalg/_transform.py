@@ -47,6 +47,16 @@ def loop_count(op: ir.Operation) -> int:
     return maps[0].value.n_dims if maps else ir.RankedTensorType(op.results[0].type).rank
 
 
+def innermost_loop(op: ir.Operation) -> int:
+    """The loop that is the innermost dimension of most operands; the inner one of equals."""
+    counts = [0] * loop_count(op)
+    for attribute in op.attributes["indexing_maps"]:
+        results = list(attribute.value.results)
+        if results and isinstance(results[-1], ir.AffineDimExpr):
+            counts[results[-1].position] += 1
+    return max(range(len(counts)), key=lambda loop: (counts[loop], loop))
+
+
 def sizes_text(sizes: Sequence[int]) -> str:
     """Tile sizes or a permutation as a script writes them."""
     return f"[{', '.join(map(str, sizes))}]"

@@ -25,6 +25,7 @@ from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._transform import (
     apply_script,
     handles,
+    innermost_loop,
     linalg_operations,
     loop_count,
     sizes_text,
@@ -61,7 +62,7 @@ class Vectorize(Pass):
             raise LoweringError("vectorize: vector-size is not positive")
         run_upstream(op, "linalg-generalize-named-ops")
         for chosen in linalg_operations(op, _is_vectorizable):
-            along = _vector_loop(chosen)
+            along = innermost_loop(chosen)
             reduced = "reduction" in str(chosen.attributes["iterator_types"][along])
             sizes = [1] * loop_count(chosen)
             sizes[along] = self.vector_size
@@ -76,16 +77,6 @@ class Vectorize(Pass):
             for patterns in (_FOLD, _REDUCE):
                 _apply(op, [pattern.format(strategy) for pattern in patterns])
         run_upstream(op, "canonicalize,cse")
-
-
-def _vector_loop(op: ir.Operation) -> int:
-    """The loop that is the innermost dimension of most operands; the inner one of equals."""
-    counts = [0] * loop_count(op)
-    for attribute in op.attributes["indexing_maps"]:
-        results = list(attribute.value.results)
-        if results:
-            counts[results[-1].position] += 1
-    return max(range(len(counts)), key=lambda loop: (counts[loop], loop))
 
 
 def _is_vectorizable(op: ir.Operation) -> bool:
