@@ -38,7 +38,7 @@ demo: $(VENV)/.stamp-demo
 
 test: setup
 	lit -s test
-	python -m pytest -n $(WORKERS)
+	python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: setup build/typecheck
 	ruff check .

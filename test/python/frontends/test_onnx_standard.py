@@ -13,9 +13,9 @@ from functools import cache
 import numpy as np
 import onnx
 import pytest
-from interpreter import interpret
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_node_model_tests
+from stablehlo_interpreter import interpret
 
 from stepwell.errors import ModelError
 from stepwell.frontends import load

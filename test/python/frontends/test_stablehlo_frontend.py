@@ -7,7 +7,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from interpreter import interpret
+from stablehlo_interpreter import interpret
 from xla import run_artifact
 
 from stepwell.errors import ModelError, UsageError
