@@ -221,11 +221,13 @@ def inline_scalars(block: ir.Block, scalars: Sequence[ir.Value]) -> Values:
     return [extract(value) for value in inline(block, [as_tensor(scalar) for scalar in scalars])]
 
 
-def rewrite_operations(function: ir.Operation, rewrites: dict[str, Rewrite]) -> None:
+def rewrite_operations(
+    function: ir.Operation, rewrites: dict[str, Rewrite], *, wrap: bool = True
+) -> None:
     """Replace every operation inside `function` that `rewrites` names, inner ones first.
 
-    What stands at the function's top level is wrapped in `scf.execute_region`, so that its scalars
-    stay inside one operation on tensors.
+    With `wrap`, what stands at the function's top level goes into one `scf.execute_region`, so that
+    its scalars stay inside one operation on tensors.
     """
     if not len(function.regions[0].blocks):
         return
@@ -241,7 +243,7 @@ def rewrite_operations(function: ir.Operation, rewrites: dict[str, Rewrite]) -> 
     for op in found:
         with ir.InsertionPoint(op), op.location:
             build = rewrites[op.name]
-            values = _wrapped(op, build) if op.block == entry else build(op)
+            values = _wrapped(op, build) if wrap and op.block == entry else build(op)
         if values is not None:
             for result, value in zip(op.results, values, strict=True):
                 result.replace_all_uses_with(value)

@@ -48,7 +48,16 @@ class Step:
 _TIDY = "upstream:canonicalize,cse"
 
 STEPS = (
-    Step("legalize-chlo", "stablehlo", ("legalize-chlo", "expand-batch-normalization")),
+    Step(
+        "legalize-chlo",
+        "stablehlo",
+        (
+            "legalize-chlo",
+            "expand-batch-normalization",
+            "expand-batch-normalization-training",
+            "fold-empty-tensors",
+        ),
+    ),
     Step("fold-constants", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
     Step("fold-scales", "stablehlo", ("fold-scale-into-contraction", "fold-constants"), 1),
     Step("decompose", "stablehlo", ("decompose-for-linalg",)),

@@ -7,7 +7,6 @@ _COMPLEX = "complex numbers are not lowered yet, and with them the Fourier trans
 EXPECTED_FAILURES: dict[str, str] = {
     "cbrt_float64": "math.cbrt has no expansion in f64",
     "cholesky": "propagate-transposes does not come to an end on x + x.T",
-    "cholesky_batched": "propagate-transposes does not come to an end on x + x.T",
     "rfft": _COMPLEX,
     "fft_odd": _COMPLEX,
     "irfft": _COMPLEX,
