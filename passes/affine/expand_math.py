@@ -39,6 +39,17 @@ _EXPANSIONS: dict[str, Callable[..., ir.Value]] = {
 }
 
 
+_WIDENED = {
+    "arith.addf", "arith.subf", "arith.mulf", "arith.divf", "arith.remf", "arith.negf",
+    "arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf", "arith.cmpf",
+    "arith.fptosi", "arith.fptoui", "math.sqrt", "math.absf", "math.floor", "math.ceil",
+    "math.roundeven", "math.round", "math.copysign", "math.fma", "vector.reduction",
+}  # fmt: skip
+"""Operations that machines without bf16 arithmetic take in f32."""
+
+_FROM_INTEGERS = ("arith.sitofp", "arith.uitofp")
+
+
 @dataclass(frozen=True)
 class ExpandMath(Pass):
     """Expand every call in the module's functions."""
@@ -48,12 +59,17 @@ class ExpandMath(Pass):
     def run(self, op: ir.Operation, state: State) -> None:
         found: list[ir.Operation] = []
         rounded: list[ir.Operation] = []
+        narrow: list[ir.Operation] = []
 
         def look(inner: ir.Operation) -> ir.WalkResult:
             if inner.name in _EXPANSIONS:
                 found.append(inner)
             elif inner.name == "arith.truncf":
                 rounded.append(inner)
+            elif inner.name in _WIDENED and "bf16" in {_element(v.type) for v in inner.operands}:
+                narrow.append(inner)
+            elif inner.name in _FROM_INTEGERS and _element(inner.results[0].type) == "bf16":
+                narrow.append(inner)
             return ir.WalkResult.ADVANCE
 
         op.walk(look)
@@ -74,8 +90,31 @@ class ExpandMath(Pass):
             call.results[0].replace_all_uses_with(value)
             call.erase()
             rounded += _truncations(value)
+        for op_on_bf16 in narrow:
+            rounded += _widen(op_on_bf16.operation)
         for truncation in rounded:
             _expand_truncation(truncation.operation)
+
+
+def _widen(op: ir.Operation) -> list[ir.Operation]:
+    """Compute an operation on bf16 in f32; returns the rounding of its result."""
+    single = ir.F32Type.get()
+    with ir.InsertionPoint(op), op.location:
+        operands = [
+            vector_math.extend_bfloat16(v) if _element(v.type) == "bf16" else v for v in op.operands
+        ]
+        result = op.results[0]
+        is_narrow = _element(result.type) == "bf16"
+        kind = vector_math.like(result.type, single) if is_narrow else result.type
+        attributes = {name: op.attributes[name] for name in op.attributes}
+        value = ir.Operation.create(
+            op.name, results=[kind], operands=operands, attributes=attributes
+        ).results[0]
+        if is_narrow:
+            value = arith.TruncFOp(result.type, value).result
+    result.replace_all_uses_with(value)
+    op.erase()
+    return _truncations(value) if is_narrow else []
 
 
 def _truncations(value: ir.Value) -> list[ir.Operation]:

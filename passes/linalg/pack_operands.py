@@ -103,9 +103,7 @@ class PackOperands(Pass):
                 self._share(host, weight, plan, packed[key])
             call.operands[number] = packed[key]
 
-    def _share(
-        self, host: ir.Operation, weight: str, plan: PackPlan, packed: ir.Value
-    ) -> None:
+    def _share(self, host: ir.Operation, weight: str, plan: PackPlan, packed: ir.Value) -> None:
         """Let kernels that look up single elements of the weight (an embedding tied to the last
         layer) read the packed copy, so that the weight is stored once."""
         numbers = [n for n, name in weight_arguments(host).items() if name == weight]

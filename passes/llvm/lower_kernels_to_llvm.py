@@ -47,16 +47,26 @@ class LowerKernelsToLlvm(Pass):
 
 
 def _check(module: ir.Module) -> None:
-    left: list[str] = []
+    """The casts that stand between a leftover and what was lowered are not to blame."""
+    left: list[ir.Operation] = []
 
     def look(inner: ir.Operation) -> ir.WalkResult:
-        if not inner.name.startswith("llvm.") and inner.name != "builtin.module":
-            left.append(inner.name)
+        if not inner.name.startswith(("llvm.", "builtin.module")):
+            left.append(inner)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(look)
     if left:
-        raise LoweringError(f"{left[0]} has no lowering to LLVM ({len(left)} in all)")
+        guilty = next((op for op in left if not op.name.startswith("builtin.")), left[0])
+        raise LoweringError(
+            f"{_kernel_of(guilty)}: {guilty.name} has no lowering to LLVM ({len(left)} in all)"
+        )
+
+
+def _kernel_of(op: ir.Operation) -> str:
+    while op.parent is not None and "sym_name" not in op.attributes:
+        op = op.parent.operation
+    return op.attributes["sym_name"].value if "sym_name" in op.attributes else op.name
 
 
 def _mark_arguments(kernel: ir.Operation) -> None:

@@ -43,7 +43,12 @@ def _target_machine(target: Target, opt_level: int) -> llvm.TargetMachine:
 
 
 def optimized_llvm(
-    module: ir.Operation, target: Target, opt_level: int = 3, *, externals: bool = False, scalar: bool = False
+    module: ir.Operation,
+    target: Target,
+    opt_level: int = 3,
+    *,
+    externals: bool = False,
+    scalar: bool = False,
 ) -> llvm.ModuleRef:
     """Translate a module in the LLVM dialect and optimise it for `target`.
 

@@ -34,8 +34,14 @@ Options = CompileOptions | Mapping[str, object] | None
 class Lowered:
     """A model on its way down. `module` is MLIR's module, which may be changed in place."""
 
-    def __init__(self, walk: pipeline.Walk, options: CompileOptions) -> None:
+    def __init__(
+        self,
+        walk: pipeline.Walk,
+        options: CompileOptions,
+        progress: pipeline.Progress | None = None,
+    ) -> None:
         self._walk = walk
+        self._progress = progress
         self._options = options
         folder = options.dump_phases_to
         self._dump = pipeline.phase_dumper(Path(folder)) if folder else None
@@ -137,6 +143,7 @@ class Lowered:
         target: str = "cpu",
         threads: int | None = None,
         options: Options = None,
+        progress: pipeline.Progress | None = None,
     ) -> Lowered:
         """Go on from text that `str(lowered)` gave at `level`.
 
@@ -159,13 +166,13 @@ class Lowered:
         imported = Imported(context, module, table, inputs, outputs, "text")
         made = make_options(options)
         walk = pipeline.start(imported, get(target), threads or 0, made, walk_from=level)
-        return Lowered(walk, made)
+        return Lowered(walk, made, progress)
 
     def _write_artifact(self, path: Path) -> None:
         if self.level != "llvm":
             self.step("affine")
         with self.module.context:
-            assembly.write_artifact(self._walk, path, self._options)
+            assembly.write_artifact(self._walk, path, self._options, self._progress)
 
 
 def lower(
@@ -174,15 +181,18 @@ def lower(
     threads: int | None = None,
     shapes: Shapes | None = None,
     options: Options = None,
+    progress: pipeline.Progress | None = None,
 ) -> Lowered:
     """Import `model` (see `stepwell.frontends.load`) and stand at the top, level "stablehlo".
+
+    `progress` is called with a step's name and None when it begins, with its seconds when it ends.
 
     Works in this process: a crash of MLIR takes it along, so use `stepwell.compile` in production.
     """
     imported = load(model, shapes=shapes)
     made = make_options(options)
     walk = pipeline.start(imported, get(target), threads or 0, made)
-    return Lowered(walk, made)
+    return Lowered(walk, made, progress)
 
 
 __all__ = ["Imported", "Lowered", "LoweringError", "TensorSpec", "lower"]

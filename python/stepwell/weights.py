@@ -33,6 +33,8 @@ class WeightTable:
         return name in self._arrays
 
     def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._arrays:
+            raise LoweringError(f"the data of weight {name} is not at hand")
         return self._arrays[name]
 
     def __len__(self) -> int:

@@ -48,7 +48,7 @@ RANGES = [
     Range("log-subnormal", jnp.log, np.log, logarithmic(1e-44, 1.1e-38), 1),
     Range("tanh", jnp.tanh, np.tanh, linear(-12, 12), 2),
     Range("tanh-small", jnp.tanh, np.tanh, both_signs(logarithmic(1e-30, 1)), 2),
-    Range("erf", lax.erf, special.erf, linear(-6, 6), 4),
+    Range("erf", lax.erf, special.erf, linear(-6, 6), 6),
     Range("erf-small", lax.erf, special.erf, both_signs(logarithmic(1e-30, 1)), 4),
     Range("sin", jnp.sin, np.sin, linear(-100, 100), 2),
     Range("sin-far", jnp.sin, np.sin, linear(-8190, 8190), 2),
@@ -60,7 +60,7 @@ RANGES = [
     Range("log1p-large", jnp.log1p, np.log1p, logarithmic(1, 3e38), 3),
     Range("expm1", jnp.expm1, np.expm1, linear(-80, 88), 2),
     Range("expm1-small", jnp.expm1, np.expm1, both_signs(logarithmic(1e-30, 1)), 2),
-    Range("rsqrt", lax.rsqrt, lambda x: 1 / np.sqrt(x), logarithmic(1.2e-38, 3e38), 1),
+    Range("rsqrt", lax.rsqrt, lambda x: 1 / np.sqrt(x), logarithmic(1.2e-38, 3e38), 1.5),
     Range("sqrt", jnp.sqrt, np.sqrt, logarithmic(1.2e-38, 3e38), 0.5),
 ]
 

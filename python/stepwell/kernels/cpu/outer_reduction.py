@@ -221,4 +221,3 @@ def _output_order(op: Structured) -> list[int]:
     while len(order) > 1 and op.loop_sizes()[order[-1]] == 1:
         order.insert(0, order.pop())
     return order
-

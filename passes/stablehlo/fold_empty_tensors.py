@@ -1,0 +1,74 @@
+"""`fold-empty-tensors`: operations on tensors without elements become constants.
+
+What has no elements is an empty constant; a sum or product over no elements is its initial value.
+
+    %0 = stablehlo.dot_general %a, %b : (tensor<4x0xf32>, tensor<0x3xf32>) -> tensor<4x3xf32>
+      ->  %0 = stablehlo.constant dense<0.0> : tensor<4x3xf32>
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from stepwell import dtypes
+from stepwell.dialects import stablehlo as hlo
+from stepwell.mlir import ir
+from stepwell.passes.base import Pass, State
+
+_SUMS = ("stablehlo.dot_general", "stablehlo.convolution")
+
+
+@dataclass(frozen=True)
+class FoldEmptyTensors(Pass):
+    """Fold in every function; operations with regions of their own stay unless they are reductions."""
+
+    name: ClassVar[str] = "fold-empty-tensors"
+    anchor: ClassVar[str] = "func.func"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        for block in op.regions[0].blocks:
+            for child in list(block.operations):
+                folded = child.operation
+                if len(folded.results) == 0 or folded.name == "stablehlo.constant":
+                    continue
+                with ir.InsertionPoint(folded), folded.location:
+                    values = _fold(folded, state)
+                if values is None:
+                    continue
+                for result, value in zip(folded.results, values, strict=True):
+                    result.replace_all_uses_with(value)
+                folded.erase()
+
+
+def _fold(op: ir.Operation, state: State) -> list[ir.Value] | None:
+    if all(_is_empty(result) for result in op.results):
+        return [_zeros(result, state) for result in op.results]
+    if op.name in _SUMS and any(_is_empty(operand) for operand in op.operands):
+        return [_zeros(op.results[0], state)]
+    if op.name == "stablehlo.reduce" and _is_empty(op.operands[0]):
+        count = len(op.results)
+        initial = list(op.operands)[count:]
+        return [
+            hlo.broadcast_in_dim(value, list(result.type.shape), [])
+            for value, result in zip(initial, op.results, strict=True)
+        ]
+    return None
+
+
+def _is_empty(value: ir.Value) -> bool:
+    kind = value.type
+    return (
+        isinstance(kind, ir.RankedTensorType)
+        and kind.has_static_shape
+        and math.prod(kind.shape) == 0
+    )
+
+
+def _zeros(value: ir.Value, state: State) -> ir.Value:
+    kind = ir.RankedTensorType(value.type)
+    array = np.zeros(tuple(kind.shape), dtypes.to_numpy(kind.element_type))
+    return hlo.constant(array, state.weights, "empty")
