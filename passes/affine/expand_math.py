@@ -1,16 +1,15 @@
 """`expand-math`: replace transcendental functions by polynomials, on vectors and scalars of f32.
 
-Generated code calls no math library. Each expansion states its error against the exact function over
-all finite inputs, in units in the last place (ulp) or relative to the result; other element types are
-computed in f32 and rounded.
+Generated code calls no math library. Each expansion states its error against the exact function
+over all finite inputs, in units in the last place (ulp) or relative to the result; other element
+types are computed in f32 and rounded.
 
     %y = math.exp %x : vector<16xf32>   ->   arith and math.fma operations on vector<16xf32>
 
-Sources: exp, log: Cephes (S. Moshier) minimax coefficients, with the argument reductions of W. J. Cody
-and W. Waite, "Software Manual for the Elementary Functions" (1980). erf: W. J. Cody, "Rational
-Chebyshev approximations for the error function", Math. Comp. 23 (1969) by way of a fit of
-erf(x)/x in x^2 on [0, 1] and of log(1 - erf(x)) on [1, 4].
-"""
+Sources: exp, log: Cephes (S. Moshier) minimax coefficients, with the argument reductions of W. J.
+Cody and W. Waite, "Software Manual for the Elementary Functions" (1980). erf: W. J. Cody, "Rational
+Chebyshev approximations for the error function", Math. Comp. 23 (1969) by way of a fit of erf(x)/x
+in x^2 on [0, 1] and of log(1 - erf(x)) on [1, 4]."""
 
 from __future__ import annotations
 
@@ -66,9 +65,7 @@ class ExpandMath(Pass):
                 found.append(inner)
             elif inner.name == "arith.truncf":
                 rounded.append(inner)
-            elif inner.name in _WIDENED and "bf16" in {_element(v.type) for v in inner.operands}:
-                narrow.append(inner)
-            elif inner.name in _FROM_INTEGERS and _element(inner.results[0].type) == "bf16":
+            elif _is_narrow(inner):
                 narrow.append(inner)
             return ir.WalkResult.ADVANCE
 
@@ -94,6 +91,13 @@ class ExpandMath(Pass):
             rounded += _widen(op_on_bf16.operation)
         for truncation in rounded:
             _expand_truncation(truncation.operation)
+
+
+def _is_narrow(op: ir.Operation) -> bool:
+    """Whether `op` computes with bf16."""
+    if op.name in _FROM_INTEGERS:
+        return _element(op.results[0].type) == "bf16"
+    return op.name in _WIDENED and "bf16" in {_element(v.type) for v in op.operands}
 
 
 def _widen(op: ir.Operation) -> list[ir.Operation]:

@@ -1,10 +1,11 @@
 """`bufferize-host`: one-shot bufferization of the host program, results written to out parameters.
 
 Kernels are memref functions already, so that only views, control flow and the function boundary are
-left to upstream's one-shot bufferization; no copies arise. A result that is a view of a buffer gives
-the buffer its place: the kernel that fills it writes into the out parameter.
+left to upstream's one-shot bufferization; no copies arise. A result that is a view of a buffer
+gives the buffer its place: the kernel that fills it writes into the out parameter.
 
-    func.func @main(%x: tensor<..>) -> tensor<..>   ->   func.func @main(%x: memref<..>, %out: memref<..>)
+    func.func @main(%x: tensor<..>) -> tensor<..>   ->   func.func @main(%x: memref<..>, %out:
+    memref<..>)
 """
 
 from __future__ import annotations

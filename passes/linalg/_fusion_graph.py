@@ -1,11 +1,10 @@
 """The graph that `form-fusion-groups` decides on: operations by role, groups, what may join what.
 
-Roles: an *inline* operation (constant, reshape, broadcast, slice, transpose that keeps the innermost
-dimension) costs nothing to repeat and is cloned into every group that reads through it; the others
-belong to exactly one group. A group has an anchor (contraction or reduction over outer dimensions,
-whose consumers become its epilogue) or is a set of *rows* (elementwise operations and reductions
-over the same trailing dimensions).
-"""
+Roles: an *inline* operation (constant, reshape, broadcast, slice, transpose that keeps the
+innermost dimension) costs nothing to repeat and is cloned into every group that reads through it;
+the others belong to exactly one group. A group has an anchor (contraction or reduction over outer
+dimensions, whose consumers become its epilogue) or is a set of *rows* (elementwise operations and
+reductions over the same trailing dimensions)."""
 
 from __future__ import annotations
 

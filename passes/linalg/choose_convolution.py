@@ -1,8 +1,8 @@
 """`choose-convolution`: mark the convolutions that run by Winograd's algorithm, and pad for it.
 
 A 3x3 convolution of stride 1 with constant weights is marked `kernel.winograd = tile` where the
-target's cost model says that it is faster than direct convolution. Its image is padded to whole tiles,
-by widening the padding that is there, so that no tile reads outside.
+target's cost model says that it is faster than direct convolution. Its image is padded to whole
+tiles, by widening the padding that is there, so that no tile reads outside.
 
     %p = tensor.pad %x low[0, 1, 1, 0] high[0, 1, 1, 0]     ->  high[0, 3, 3, 0]
     %0 = linalg.generic (conv 3x3 of 14x14) ins(%p, %w)     ->  {kernel.winograd = 4} ins(%p, %w)

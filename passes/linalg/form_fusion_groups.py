@@ -1,9 +1,9 @@
 """`form-fusion-groups`: put tensor operations into groups and outline each as one kernel.
 
 A group is a contraction or an outer reduction with its whole epilogue (bias, activation, residual,
-the zero halo of a following convolution), or a set of elementwise operations and reductions over the
-same rows (a softmax, a normalisation). Kernels take their inputs and one destination per result, and
-equal groups share one kernel.
+the zero halo of a following convolution), or a set of elementwise operations and reductions over
+the same rows (a softmax, a normalisation). Kernels take their inputs and one destination per
+result, and equal groups share one kernel.
 
     func.func @main(%x, %w, %b) {                     func.func private @kernel_0(%x, %w, %b, %out)
       %0 = linalg.generic (x @ w)                       %0 = linalg.generic (x @ w)

@@ -2,7 +2,8 @@
 
 Upstream's `stablehlo-legalize-to-linalg` does most of it. What it lacks or lowers to scalar
 branches is rewritten first: `stablehlo.concatenate` becomes `tensor.concat`, `chlo.erf` a generic
-of `math.erf`. Named operations are generalised, so that what follows sees one form, `linalg.generic`.
+of `math.erf`. Named operations are generalised, so that what follows sees one form,
+`linalg.generic`.
 
     %0 = stablehlo.add %a, %b     ->     %0 = linalg.generic ... { arith.addf }
 """

@@ -1,8 +1,8 @@
 """`pack-operands`: choose the strategy of each contraction kernel and pack its weights for it.
 
-The rhs of a contraction is read a panel of columns at a time. Where it is a weight at every call, it
-is stored in that order at compile time: `[n / panel][k...][panel]`, zeros filling the last panel; the
-kernel reads it through the map that says so.
+The rhs of a contraction is read a panel of columns at a time. Where it is a weight at every call,
+it is stored in that order at compile time: `[n / panel][k...][panel]`, zeros filling the last
+panel; the kernel reads it through the map that says so.
 
     (d0, d1, d2) -> (d2, d1)  on tensor<768x3072xf32>
       ->  (d0, d1, d2) -> (d1 floordiv 64, d2, d1 mod 64)  on tensor<48x768x64xf32>
@@ -24,7 +24,6 @@ from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import contraction_operands
 from stepwell.passes.linalg.hoist_constants import WEIGHT, weight_arguments
-
 
 arith = dialect("arith")
 
@@ -49,7 +48,7 @@ class PackOperands(Pass):
                 calls.setdefault(callee, []).append((function, call))
         packed: dict[tuple[str, object], ir.Value] = {}
         for name, kernel in functions.items():
-            kind = kernel.attributes["kernel.kind"] if "kernel.kind" in kernel.attributes else None
+            kind = kernel.attributes.get("kernel.kind", None)
             if kind is not None and ir.StringAttr(kind).value == "contraction":
                 self._prepare(kernel, calls.get(name, []), state, packed)
 

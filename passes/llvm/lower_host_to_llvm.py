@@ -1,7 +1,7 @@
 """`lower-host-to-llvm`: the host program as the model's C entry point, in the LLVM dialect.
 
-Every buffer of the host is a constant distance from an input, an output, the weights or the arena, so
-the entry computes pointers and hands each kernel to the context's `parallel_for`
+Every buffer of the host is a constant distance from an input, an output, the weights or the arena,
+so the entry computes pointers and hands each kernel to the context's `parallel_for`
 (runtime/stepwell_runtime.h). Kernels get a task function of the C ABI that unpacks their arguments.
 
     func.call @kernel_0(%x, %w, %out)
@@ -75,7 +75,7 @@ class LowerHostToLlvm(Pass):
             if "kernel.tasks" in f.attributes
         }
         program = read_host(hosts[0], tasks, state)
-        state.host = program
+        state.host = program  # pyright: ignore[reportAttributeAccessIssue]
         signature = {n: hosts[0].attributes[n] for n in hosts[0].attributes if n in _KEPT}
         hosts[0].erase()
         counts = {call.kernel: len(call.operands) for call in program.calls}
@@ -136,7 +136,7 @@ def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostPr
         op = child.operation
         if op.name == "func.call":
             kernel = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-            names = op.attributes["kernel.names"] if "kernel.names" in op.attributes else []
+            names = op.attributes.get("kernel.names", [])
             sources = tuple(ir.StringAttr(name).value for name in names)
             operands = tuple(place(value) for value in op.operands)
             program.calls.append(KernelCall(kernel, sources, tasks.get(kernel, 1), operands))
@@ -184,7 +184,8 @@ def entry_text(program: HostProgram) -> str:
         for slot, place in enumerate(call.operands):
             target = f"%s{number}_{slot}"
             lines += [
-                f"  {target} = llvm.getelementptr %list[{slot}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
+                f"  {target} = llvm.getelementptr %list[{slot}] : "
+                "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
                 f"  llvm.store {names[place]}, {target} : !llvm.ptr, !llvm.ptr",
             ]
         task = f"@{call.kernel}{TASK_SUFFIX}"

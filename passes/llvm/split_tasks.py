@@ -1,10 +1,12 @@
 """`split-tasks`: make each kernel run a range of its tasks.
 
-The one `affine.parallel` of a kernel becomes an `affine.for` over [begin, end), two new arguments; how
-many tasks there are becomes the attribute `kernel.tasks`. A kernel without a parallel loop has one.
+The one `affine.parallel` of a kernel becomes an `affine.for` over [begin, end), two new arguments;
+how many tasks there are becomes the attribute `kernel.tasks`. A kernel without a parallel loop has
+one.
 
-    func.func @k(%x) { affine.parallel (%t) = (0) to (48) {..} }
-      ->  func.func @k(%x, %begin, %end) attributes {kernel.tasks = 48} { affine.for %t = %begin to %end {..} }
+    func.func @k(%x) {                         func.func @k(%x, %begin, %end)
+      affine.parallel (%t) = (0) to (48) {  ->     attributes {kernel.tasks = 48} {
+                                                 affine.for %t = %begin to %end {
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class SplitTasks(Pass):
 
 def _split(loop: ir.Operation, begin: ir.Value, end: ir.Value) -> int:
     bound = ir.AffineMapAttr(loop.attributes["upperBoundsMap"]).value
-    upper = list(bound.results)[0]
+    upper = next(iter(bound.results))
     if not isinstance(upper, ir.AffineConstantExpr):
         raise LoweringError("a parallel loop has a bound that is known only at run time")
     identity = ir.AffineMap.get(0, 1, [ir.AffineExpr.get_symbol(0)])

@@ -24,7 +24,7 @@ _SUMS = ("stablehlo.dot_general", "stablehlo.convolution")
 
 @dataclass(frozen=True)
 class FoldEmptyTensors(Pass):
-    """Fold in every function; operations with regions of their own stay unless they are reductions."""
+    """Fold in every function; of operations with regions, only reductions."""
 
     name: ClassVar[str] = "fold-empty-tensors"
     anchor: ClassVar[str] = "func.func"

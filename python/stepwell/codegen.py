@@ -1,8 +1,7 @@
 """From the LLVM dialect to machine code: LLVM IR text through llvmlite, with an explicit target.
 
-Symbols that code may leave undefined are `memcpy`, `memmove` and `memset`; anything else, an unknown
-intrinsic above all, is an error here rather than a crash at run time.
-"""
+Symbols that code may leave undefined are `memcpy`, `memmove` and `memset`; anything else, an
+unknown intrinsic above all, is an error here rather than a crash at run time."""
 
 from __future__ import annotations
 
@@ -52,10 +51,9 @@ def optimized_llvm(
 ) -> llvm.ModuleRef:
     """Translate a module in the LLVM dialect and optimise it for `target`.
 
-    `externals` allows declarations of kernels that other objects define; `scalar` says that there are
-    scalar loops for LLVM to vectorise (emitted kernels hold vectors already).
-    Raises LoweringError when LLVM rejects the IR or it calls a function that nothing defines.
-    """
+    `externals` allows declarations of kernels that other objects define; `scalar` says that there
+    are scalar loops for LLVM to vectorise (emitted kernels hold vectors already). Raises
+    LoweringError when LLVM rejects the IR or it calls a function that nothing defines."""
     machine = _target_machine(target, opt_level)
     text = _older_float_literals(translate_to_llvm_ir(module))
     try:

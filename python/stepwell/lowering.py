@@ -147,9 +147,8 @@ class Lowered:
     ) -> Lowered:
         """Go on from text that `str(lowered)` gave at `level`.
 
-        `weights` is the safetensors file that `save` wrote. Raises ModelError when the text does not
-        parse or names no `@main`.
-        """
+        `weights` is the safetensors file that `save` wrote. Raises ModelError when the text does
+        not parse or names no `@main`."""
         context = new_context()
         table = WeightTable()
         if weights is not None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from stepwell.errors import UsageError
 
-
 PRECISIONS = ("default", "strict")
 
 
@@ -17,10 +16,9 @@ class CompileOptions:
     """Options of `stepwell.compile`; a dict with these keys does as well.
 
     `opt_level` 0 to 3; `precision` "default" or "strict" (no algorithm that sums otherwise than the
-    operator says, Winograd convolution above all); `dump_phases_to` a folder that gets the IR after each step;
-    `memory_limit_mb` of the compiler's process (0: 16 GB plus four times the model);
-    `progress` lines on a terminal.
-    """
+    operator says, Winograd convolution above all); `dump_phases_to` a folder that gets the IR after
+    each step; `memory_limit_mb` of the compiler's process (0: 16 GB plus four times the model);
+    `progress` lines on a terminal."""
 
     opt_level: int = 3
     precision: str = "default"

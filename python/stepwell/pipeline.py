@@ -1,9 +1,8 @@
 """The way down: one list of named steps from StableHLO to machine code, a check at each border.
 
-`STEPS` is the whole compiler, top to bottom. `lower_to` walks it in this process (the lowering API and
-the tools); `compile_to_artifact` walks it to the affine level, compiles the kernels in parallel, each
-cached by its content, and writes the artifact.
-"""
+`STEPS` is the whole compiler, top to bottom. `lower_to` walks it in this process (the lowering API
+and the tools); `compile_to_artifact` walks it to the affine level, compiles the kernels in
+parallel, each cached by its content, and writes the artifact."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class WeightTable:
         data = np.ascontiguousarray(array)
         name = self.add(hint, data)
         return ir.DenseResourceElementsAttr.get_from_buffer(
-            memoryview(data.reshape(-1).view(np.uint8)), name, kind
+            data.reshape(-1).view(np.uint8).data, name, kind
         )
 
     def name_of(self, attribute: ir.Attribute) -> str | None:
@@ -85,8 +85,8 @@ class WeightTable:
         return match.group(2) if match and match.group(2) in self._arrays else None
 
     def array(self, attribute: ir.Attribute) -> np.ndarray:
-        """The data of a constant's attribute: from this table or from the IR itself (splats expanded
-        as broadcast views). Raises LoweringError when a resource is not in the table."""
+        """The data of a constant's attribute: from this table or from the IR itself (splats
+        expanded as broadcast views). Raises LoweringError when a resource is not in the table."""
         match = (
             None
             if isinstance(attribute, ir.DenseElementsAttr)

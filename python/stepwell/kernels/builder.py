@@ -129,8 +129,8 @@ class NestBuilder:
         initial: Sequence[ir.Value],
         body: Callable[[Variable, list[ir.Value]], Sequence[ir.Value]],
     ) -> list[ir.Value]:
-        """A loop that carries values: `body(variable, carried)` returns the next ones. A loop of one
-        iteration is not made; its body is emitted in place."""
+        """A loop that carries values: `body(variable, carried)` returns the next ones. A loop of
+        one iteration is not made; its body is emitted in place."""
         count = -(-(stop - start) // step)
         if count <= 0:
             return list(initial)
@@ -388,7 +388,7 @@ class NestBuilder:
 class AffineIf:
     """The two branches of an `affine.if`."""
 
-    def __init__(self, op: affine.AffineIfOp) -> None:
+    def __init__(self, op: ir.OpView) -> None:
         self._op = op
 
     @contextmanager

@@ -66,7 +66,7 @@ class Evaluator:
         self._bound[-1][value] = (list(indices), computed)
 
     def at(self, value: ir.Value, indices: Sequence[Index], lanes: Lanes) -> ir.Value:
-        """`value` at `indices`: a vector over the lanes, or a scalar when all lanes are the same."""
+        """`value` at `indices`: a vector over the lanes, a scalar when all lanes are the same."""
         for frame in reversed(self._bound):
             if value in frame:
                 point, computed = frame[value]

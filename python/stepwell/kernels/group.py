@@ -1,4 +1,4 @@
-"""A kernel function as emitters see it: arguments, results, anchor, and where results are written."""
+"""A kernel function as emitters see it: its arguments, results, anchor, and where results go."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ class KernelGroup:
                 self._fill_halo(output, lanes)
 
     def _fill_halo(self, output: Output, lanes: int) -> None:
-        """Each dimension's two margins, over the whole extent of the dimensions before it... as boxes
-        that do not overlap: interior in earlier dimensions, everything in later ones."""
+        """Each dimension's two margins, as boxes that do not overlap: interior in earlier
+        dimensions, everything in later ones."""
         assert output.halo is not None
         halo = self.evaluator.at_scalar(output.halo)
         value = to_storage(halo, element_type(output.value))

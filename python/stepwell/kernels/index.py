@@ -35,7 +35,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Quotient:
-    """`dividend floordiv divisor` (or `mod`, when `remainder`), kept because it did not simplify."""
+    """`dividend floordiv divisor`, or `mod` when `remainder`, that did not simplify."""
 
     dividend: Index
     divisor: int

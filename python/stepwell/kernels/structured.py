@@ -55,7 +55,7 @@ def location_names(location: ir.Location) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Structured:
-    """A `linalg.generic`: its operation, iterators and indexing maps (inputs first, then outputs)."""
+    """A `linalg.generic`: operation, iterators, and indexing maps, inputs before outputs."""
 
     op: ir.Operation
     iterators: tuple[str, ...]

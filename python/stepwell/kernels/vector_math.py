@@ -1,8 +1,7 @@
 """Transcendental functions as arithmetic on f32 vectors or scalars.
 
-Errors are stated against the exact function in units in the last place (ulp) of the result, over all
-finite f32 arguments unless a range is given. NaN goes in and comes out.
-"""
+Errors are stated against the exact function in units in the last place (ulp) of the result, over
+all finite f32 arguments unless a range is given. NaN goes in and comes out."""
 
 from __future__ import annotations
 
@@ -164,8 +163,8 @@ def tanh(x: ir.Value) -> ir.Value:
 
 
 def erf(x: ir.Value) -> ir.Value:
-    """Error function, within 6 ulp: x P(x^2) / Q(x^2) on |x| <= 3.92 (a least-maximum fit of relative
-    error 1.9e-8), +-1 beyond."""
+    """Error function, within 6 ulp: x P(x^2) / Q(x^2) on |x| <= 3.92 (a least-maximum fit of
+    relative error 1.9e-8), +-1 beyond."""
     bounded = _clamp(x, -_ERF_LIMIT, _ERF_LIMIT)
     square = arith.MulFOp(bounded, bounded).result
     numerator = arith.MulFOp(bounded, _polynomial(square, _ERF_P)).result
@@ -207,8 +206,8 @@ def cbrt(x: ir.Value) -> ir.Value:
 
 
 def extend_bfloat16(x: ir.Value) -> ir.Value:
-    """bf16 to f32 by moving its bits, which hides the narrow type from LLVM: it would take a maximum
-    of two extended values in bf16, through a library."""
+    """bf16 to f32 by moving its bits, which hides the narrow type from LLVM: it would take a
+    maximum of two extended values in bf16, through a library."""
     half = arith.BitcastOp(like(x.type, ir.IntegerType.get_signless(16)), x).result
     kind = _integer(x.type)
     bits = arith.ShLIOp(arith.ExtUIOp(kind, half).result, _constant(kind, 16)).result

@@ -1,4 +1,4 @@
-"""Concatenation: each operand is copied into its part of the result, a run of elements at a time."""
+"""Concatenation: each operand is copied into its part of the result, a run at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def emit(group: KernelGroup, lanes: int) -> None:
     nest = group.nest
     (output,) = group.outputs
     op = defining_op(output.value)
-    assert op is not None and op.name == "tensor.concat"
+    assert op is not None
+    assert op.name == "tensor.concat"
     axis = ir.IntegerAttr(op.attributes["dim"]).value
     outer = math.prod(output.shape[:axis])
     with nest.parallel("task", outer) as task:

@@ -32,7 +32,6 @@ from stepwell.kernels.structured import (
 from stepwell.mlir import ir
 from stepwell.targets import Target
 
-
 PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
 """Longest sum that is taken in one chain, and shortest that is worth summing apart."""
 
@@ -354,8 +353,8 @@ class _Contraction:
                         self._full_block(dims, block, column_group, full)
 
     def _edge_tiles(self) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
-        """(start, count of boxes, box) of the regions that the full boxes leave, in the last two row
-        dimensions: a strip on the right and one at the bottom."""
+        """(start, count of boxes, box) of the regions that the full boxes leave, in the last two
+        row dimensions: a strip on the right and one at the bottom."""
         height, width = self.strategy.box
         down, across = self.row_sizes[-2], self.row_sizes[-1]
         whole_down, whole_across = down // height * height, across // width * width
@@ -528,9 +527,9 @@ class _Contraction:
         step: Callable[[list[Index], list[ir.Value]], list[ir.Value]],
         zeros: list[ir.Value],
     ) -> list[ir.Value]:
-        """Run `step` over k. Long sums are taken in two levels, partial sums of at most `PARTIAL_SUM`
-        terms added up at the end of each: the rounding error of one long chain grows with its
-        length."""
+        """Run `step` over k. Long sums are taken in two levels, partial sums of at most
+        `PARTIAL_SUM` terms added up at the end of each: the rounding error of one long chain grows
+        with its length."""
         extents = [self.shape.sizes[d] for d in self.shape.reduced]
         levels = summation_levels(extents)
 

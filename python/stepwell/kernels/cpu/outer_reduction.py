@@ -34,8 +34,8 @@ class OuterReductionTile:
 
 
 def choose_tile(points: int, channels: int, window: int, lanes: int) -> OuterReductionTile:
-    """A tile for `points` outputs in a row and `channels` channels: as many points as divide the row
-    (at most 8), then vectors until there are enough accumulators."""
+    """A tile for `points` outputs in a row and `channels` channels: as many points as divide the
+    row (at most 8), then vectors until there are enough accumulators."""
     best = max((p for p in range(1, 9) if points % p == 0), default=1)
     if best < 4 and points > 8:
         best = 4

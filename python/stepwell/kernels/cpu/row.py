@@ -1,9 +1,8 @@
 """Row kernels: softmax, normalisations, and reductions over trailing dimensions.
 
-Each task is one row. Every reduction is a pass over the row with several vector accumulators; values
-that are costly to compute and needed again (the exponentials of a softmax) are kept in a row of
-scratch; a last pass writes the results.
-"""
+Each task is one row. Every reduction is a pass over the row with several vector accumulators;
+values that are costly to compute and needed again (the exponentials of a softmax) are kept in a row
+of scratch; a last pass writes the results."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Transposes that move the innermost dimension: square tiles turned in registers.
 
 A tile is L vectors of L lanes, read along the source's contiguous dimension and written along the
-output's. It is turned in log2(L) rounds of two-input shuffles: round s exchanges the off-diagonal s x s
-blocks of every 2s x 2s block (J. O. Eklundh, 1972).
-"""
+output's. It is turned in log2(L) rounds of two-input shuffles: round s exchanges the off-diagonal s
+x s blocks of every 2s x 2s block (J. O. Eklundh, 1972)."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
 """Winograd convolution: 3x3 filters of stride 1 by F(2x2, 3x3) and F(4x4, 3x3).
 
-    output tile = A^T [ (G w G^T) * (B^T d B) ] A        (S. Winograd, 1980; A. Lavin, S. Gray, 2016)
+    output tile = A^T [ (G w G^T) * (B^T d B) ] A        (S. Winograd, 1980; A. Lavin, S. Gray,
+    2016)
 
-m x m outputs take (m + 2)^2 multiplications an input and output channel, instead of 9 m^2: 2.25 and 4
-times fewer. The weights G w G^T are made at compile time in float64. A task transforms a block of
-input tiles into scratch that stays in L2, then, a panel of output channels at a time, multiplies each
-of the (m + 2)^2 positions as a small matrix product and transforms back, with the epilogue on the
-results.
+m x m outputs take (m + 2)^2 multiplications an input and output channel, instead of 9 m^2: 2.25 and
+4 times fewer. The weights G w G^T are made at compile time in float64. A task transforms a block of
+input tiles into scratch that stays in L2, then, a panel of output channels at a time, multiplies
+each of the (m + 2)^2 positions as a small matrix product and transforms back, with the epilogue on
+the results.
 
 F(4x4) uses the points 0, +-3/4, +-3/2 and infinity: the relative L2 error of a layer (128 channels,
-positive inputs) is 8.4e-7, where the common points 0, +-1, +-2 give 2.0e-6 and direct summation 4.3e-7;
-F(2x2) gives 3.1e-7.
-"""
+positive inputs) is 8.4e-7, where the common points 0, +-1, +-2 give 2.0e-6 and direct summation
+4.3e-7; F(2x2) gives 3.1e-7."""
 
 from __future__ import annotations
 
@@ -84,15 +84,15 @@ class ConvolutionShape:
         """The shape of `op` if it is such a convolution, lhs the image, rhs [3, 3, in, out]."""
         if len(op.inputs) != 2 or len(op.iterators) != 7:
             return None
-        output = [getattr(e, "position", None) for e in op.output_map.results]
+        output = _positions(op.output_map)
         image = list(op.maps[0].results)
-        filters = [getattr(e, "position", None) for e in op.maps[1].results]
-        if len(output) != 4 or len(image) != 4 or len(filters) != 4 or None in (*output, *filters):
+        filters = _positions(op.maps[1])
+        if len(output) != 4 or len(image) != 4 or len(filters) != 4:
             return None
         batch, height, width, outputs = output
         filter_height, filter_width, inputs, filter_outputs = filters
         sizes = tuple(op.loop_sizes())
-        plain = [getattr(e, "position", None) for e in (image[0], image[3])]
+        plain = [e.position for e in (image[0], image[3]) if isinstance(e, ir.AffineDimExpr)]
         windows = [
             _is_sum(image[1], height, filter_height),
             _is_sum(image[2], width, filter_width),
@@ -113,6 +113,11 @@ class ConvolutionShape:
         """(batch, height, width, input channels, output channels)."""
         s = self.sizes
         return s[self.batch], s[self.height], s[self.width], s[self.inputs], s[self.outputs]
+
+
+def _positions(affine_map: ir.AffineMap) -> list[int]:
+    """The loops that the results of a map are, those that are plain loops."""
+    return [e.position for e in affine_map.results if isinstance(e, ir.AffineDimExpr)]
 
 
 def _is_sum(expression: ir.AffineExpr, left: int, right: int) -> bool:
@@ -184,8 +189,8 @@ def choose(shape: ConvolutionShape, target: Target) -> WinogradStrategy | None:
 
 
 def blocking(tile: int, shape: ConvolutionShape, target: Target) -> WinogradStrategy:
-    """How to run F(tile x tile): as many tiles a task as keep their transforms in L2, in register
-    tiles that waste little, and panels enough for several tasks."""
+    """How to run F(tile x tile): as many tiles a task as keep their transforms in L2, in
+    register tiles that waste little, and panels enough for several tasks."""
     lanes = target.vector_lanes
     batch, height, width, inputs, outputs = shape.extents()
     window = (tile + FILTER - 1) ** 2
