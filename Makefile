@@ -55,7 +55,8 @@ build/typecheck:
 
 bench: setup
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
-	python benchmarks/run.py
+	python -m benchmarks.run
+	python -m benchmarks.report
 
 clean:
 	rm -rf build $(VENV)

@@ -115,20 +115,25 @@ def _common(op: ir.Operation) -> list[int] | None:
     if not found:
         return None
     permutation = found[0][1]
-    with_it = {value for value, other in found if other == permutation}
+    with_it = frozenset(value for value, other in found if other == permutation)
     without = [value for value in values if value not in with_it and not _is_free(value)]
     # A value that is transposed back for another user is there in the other order already.
-    costly = [value for value in without if not _is_undone(value, permutation)]
+    costly = [value for value in without if not _is_undone(value, permutation, with_it)]
     gained = sum(has_one_use(value) for value in with_it) + _is_undone(op.results[0], permutation)
     return permutation if not costly or gained > len(costly) else None
 
 
-def _is_undone(value: ir.Value, permutation: Sequence[int]) -> bool:
-    """Whether some use of `value` is the transpose that undoes `permutation`."""
+def _is_undone(
+    value: ir.Value, permutation: Sequence[int], beside: frozenset[ir.Value] = frozenset()
+) -> bool:
+    """Whether some use of `value` is the transpose that undoes `permutation`. Results in `beside` do
+    not count: in x + x^T the one operand is the other's transpose, and moving it would not end."""
     back = inverse(permutation)
     users = [use.owner.operation for use in value.uses]
     return any(
-        user.name == "stablehlo.transpose" and integers(user, "permutation") == back
+        user.name == "stablehlo.transpose"
+        and integers(user, "permutation") == back
+        and user.results[0] not in beside
         for user in users
     )
 

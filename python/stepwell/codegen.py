@@ -98,6 +98,7 @@ def _older_float_literals(text: str) -> str:
 
 
 def _double_bits(literal: str, kind: str) -> str:
+    literal = literal.replace("qnan", "nan")
     if kind == "bfloat":
         bits = (
             int(literal[3:], 16)
@@ -110,7 +111,7 @@ def _double_bits(literal: str, kind: str) -> str:
         bits = int(literal[3:], 16)
         value = struct.unpack(floating, struct.pack(integral, bits))[0]
     else:
-        value = float(literal.replace("qnan", "nan"))
+        value = float(literal)
         bits = struct.unpack(integral, struct.pack(floating, value))[0]
     if kind == "half":
         return f"0xH{bits:04X}"

@@ -6,9 +6,7 @@ _COMPLEX = "complex numbers are not lowered yet, and with them the Fourier trans
 
 EXPECTED_FAILURES: dict[str, str] = {
     "argmax_bfloat16": "LLVM rounds scalars to bf16 with a function of compiler-rt",
-    "sort_bfloat16": "a NaN of bf16 in LLVM's text is not read",
     "cbrt_float64": "math.cbrt has no expansion in f64",
-    "cholesky": "propagate-transposes does not come to an end on x + x.T",
     "rfft": _COMPLEX,
     "fft_odd": _COMPLEX,
     "irfft": _COMPLEX,

@@ -98,3 +98,13 @@ func.func @rejected(%x: tensor<1x4x5x3xf32>, %y: tensor<1x3x4x5xf32>, %z: tensor
   %n = stablehlo.negate %u : tensor<1x4x5x3xf32>
   return %s, %n : tensor<1x3x4x5xf32>, tensor<1x4x5x3xf32>
 }
+
+// One operand is the other's transpose: nothing is gained by moving it, and the pass ends.
+// CHECK-LABEL: func.func @symmetrized
+// CHECK: %[[T:.*]] = stablehlo.transpose %arg0
+// CHECK: stablehlo.add %arg0, %[[T]]
+func.func @symmetrized(%x: tensor<6x6xf32>) -> tensor<6x6xf32> {
+  %0 = stablehlo.transpose %x, dims = [1, 0] : (tensor<6x6xf32>) -> tensor<6x6xf32>
+  %1 = stablehlo.add %x, %0 : tensor<6x6xf32>
+  return %1 : tensor<6x6xf32>
+}

@@ -149,7 +149,7 @@ def transform_matrices(tile: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def transform_weights(weights: np.ndarray, tile: int, panel: int) -> np.ndarray:
-    """float32[3, 3, in, out] to float32[panels, window^2, in, panel], the last panel zero-filled."""
+    """float32[3, 3, in, out] to float32[panels, window^2, in, panel], zeros filling the last."""
     _, g, _ = transform_matrices(tile)
     inputs, outputs = weights.shape[2:]
     panels = -(-outputs // panel)
