@@ -18,6 +18,10 @@ MAX_ROUNDS = 500
 """Sweeps over the module; new ops are first looked at in the next one."""
 
 
+REWRITES_PER_OP = 50
+"""Rewrites that the ops of a module may take on average; rules that undo each other stop there."""
+
+
 class Rules:
     """A table of rules by op name. `@rules.on("add", "subtract")` enters a rule."""
 
@@ -35,10 +39,12 @@ class Rules:
         return enter
 
     def apply(self, op: ir.Operation, weights: WeightTable) -> None:
-        """Rewrite everything inside `op` until no rule matches."""
+        """Rewrite everything inside `op` until no rule matches, or rules that undo each other have
+        used up the module's budget: each rewrite keeps the meaning, so one may stop anywhere."""
         patterns = rewrite.RewritePatternSet()
+        budget = [REWRITES_PER_OP * (_size(op) + 8)]
         # Held here: not everything in the bindings keeps the callables that it is given alive.
-        drivers = [_driver(rules, weights) for rules in self._table.values()]
+        drivers = [_driver(rules, weights, budget) for rules in self._table.values()]
         for name, driver in zip(self._table, drivers, strict=True):
             patterns.add(name, driver)
         config = rewrite.GreedyRewriteConfig()
@@ -46,20 +52,37 @@ class Rules:
         config.enable_folding = False
         config.enable_constant_cse = False
         config.region_simplification_level = rewrite.GreedySimplifyRegionLevel.DISABLED
-        rewrite.apply_patterns_and_fold_greedily(op, patterns.freeze(), config)
+        try:
+            rewrite.apply_patterns_and_fold_greedily(op, patterns.freeze(), config)
+        except RuntimeError as error:
+            if "converge" not in str(error):
+                raise
+
+
+def _size(op: ir.Operation) -> int:
+    count = 0
+
+    def look(_: ir.Operation) -> ir.WalkResult:
+        nonlocal count
+        count += 1
+        return ir.WalkResult.ADVANCE
+
+    op.walk(look)
+    return count
 
 
 def _driver(
-    rules: list[Rule], weights: WeightTable
+    rules: list[Rule], weights: WeightTable, budget: list[int]
 ) -> Callable[[ir.OpView, rewrite.PatternRewriter], bool]:
     def match_and_rewrite(view: ir.OpView, rewriter: rewrite.PatternRewriter) -> bool:
         op = view.operation
-        if len(op.results) != 1:
+        if len(op.results) != 1 or budget[0] <= 0:
             return True
         with rewriter.ip, op.location:
             for rule in rules:
                 value = rule(op, weights)
                 if value is not None:
+                    budget[0] -= 1
                     rewriter.replace_op(op, [value])
                     return False
         return True

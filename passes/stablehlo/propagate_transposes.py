@@ -120,7 +120,7 @@ def _common(op: ir.Operation) -> list[int] | None:
     # A value that is transposed back for another user is there in the other order already.
     costly = [value for value in without if not _is_undone(value, permutation, with_it)]
     gained = sum(has_one_use(value) for value in with_it) + _is_undone(op.results[0], permutation)
-    return permutation if not costly or gained > len(costly) else None
+    return permutation if not without or gained > len(costly) else None
 
 
 def _is_undone(
