@@ -126,8 +126,8 @@ def _common(op: ir.Operation) -> list[int] | None:
 def _is_undone(
     value: ir.Value, permutation: Sequence[int], beside: frozenset[ir.Value] = frozenset()
 ) -> bool:
-    """Whether some use of `value` is the transpose that undoes `permutation`. Results in `beside` do
-    not count: in x + x^T the one operand is the other's transpose, and moving it would not end."""
+    """Whether some use of `value` is the transpose that undoes `permutation`. Results in `beside`
+    do not count: in x + x^T one operand is the other's transpose, and moving it would not end."""
     back = inverse(permutation)
     users = [use.owner.operation for use in value.uses]
     return any(
