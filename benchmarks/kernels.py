@@ -40,7 +40,7 @@ Row = dict[str, object]
 def main(only: str, rounds: int, out: Path | None) -> None:
     """Time single kernels; write JSON and print a table."""
     os.environ["OMP_NUM_THREADS"] = "1"
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)

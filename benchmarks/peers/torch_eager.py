@@ -31,6 +31,6 @@ def numpy_call(
         with torch.no_grad():
             outputs = function(*inputs)
         tensors = outputs if isinstance(outputs, tuple) else (outputs,)
-        return [tensor.numpy() for tensor in tensors if isinstance(tensor, torch.Tensor)]
+        return [np.asarray(t) for t in tensors if isinstance(t, torch.Tensor)]
 
     return call
