@@ -201,6 +201,7 @@ def blocking(tile: int, shape: ConvolutionShape, target: Target) -> WinogradStra
     if vectors == 1:
         most_rows = min(most_rows, 14)
     most_rows = min(most_rows, tiles)
+    panels = math.ceil(outputs / (vectors * lanes))
     best = (math.inf, 1, 1)
     for rows in range(max(1, most_rows // 2), most_rows + 1):
         for count in range(1, max(1, most // rows) + 1):
@@ -208,16 +209,24 @@ def blocking(tile: int, shape: ConvolutionShape, target: Target) -> WinogradStra
             blocks = math.ceil(tiles / block)
             waste = blocks * block / tiles
             step = (max(rows * vectors, 4) + 0.7 + 0.03 * rows) / (rows * vectors)
+            tasks = blocks * _panel_groups(blocks, panels)
+            balance = 2 * math.ceil(tasks / 2) / tasks
             cost = waste * step * (1 + 0.02 * blocks / max(1, tiles / most))
+            cost *= 1 + 0.5 * (balance - 1)
             if cost < best[0] - 1e-9:
                 best = (cost, block, rows)
     _, block, rows = best
     blocks = math.ceil(tiles / block)
-    all_panels = math.ceil(outputs / (vectors * lanes))
+    groups = _panel_groups(blocks, panels)
+    return WinogradStrategy(tile, block, rows, vectors, math.ceil(panels / groups))
+
+
+def _panel_groups(blocks: int, panels: int) -> int:
+    """Into how many groups the panels are split, so that there are at least 8 tasks."""
     groups = 1
-    while blocks * groups < 8 and groups * 2 <= all_panels:
+    while blocks * groups < 8 and groups * 2 <= panels:
         groups *= 2
-    return WinogradStrategy(tile, block, rows, vectors, math.ceil(all_panels / groups))
+    return groups
 
 
 def emit(group: KernelGroup, strategy: WinogradStrategy, lanes: int) -> None:
