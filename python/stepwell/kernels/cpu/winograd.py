@@ -9,9 +9,10 @@ input tiles into scratch that stays in L2, then, a panel of output channels at a
 each of the (m + 2)^2 positions as a small matrix product and transforms back, with the epilogue on
 the results.
 
-F(4x4) uses the points 0, +-3/4, +-3/2 and infinity: the relative L2 error of a layer (128 channels,
-positive inputs) is 8.4e-7, where the common points 0, +-1, +-2 give 2.0e-6 and direct summation
-4.3e-7; F(2x2) gives 3.1e-7."""
+F(4x4) uses the points 0, +-11/16, +-3/2 and infinity: over three random layers (128 channels,
+positive inputs) its relative L2 error is 8.2e-7 to 9.3e-7, where direct summation in one chain
+gives 4.3e-7, the points 0, +-1, +-2 about 2.0e-6, and F(2x2) 3.1e-7.
+"""
 
 from __future__ import annotations
 
