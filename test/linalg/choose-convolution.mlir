@@ -1,0 +1,31 @@
+// RUN: stepwell-opt %s --target=x86_64-v4 --pass-pipeline='builtin.module(legalize-to-linalg,choose-convolution)' | filecheck %s
+// RUN: stepwell-opt %s --target=x86_64-v4 --pass-pipeline='builtin.module(legalize-to-linalg,choose-convolution{tile=-1})' | filecheck %s --check-prefix=NEVER
+
+// NEVER-NOT: kernel.winograd
+
+// The padding is widened from 16x16 to the 18x18 that whole 4x4 tiles read.
+// CHECK-LABEL: func.func @chosen
+// CHECK: tensor.pad %arg0 low[0, 1, 1, 0] high[0, 3, 3, 0]
+// CHECK: linalg.generic
+// CHECK-SAME: tensor<1x18x18x256xf32>
+// CHECK-SAME: kernel.winograd = 4
+func.func @chosen(%x: tensor<1x14x14x256xf32>, %w: tensor<3x3x256x256xf32> {stepwell.weight = "w"}) -> tensor<1x14x14x256xf32> {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [1, 1], pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x14x14x256xf32>, tensor<3x3x256x256xf32>) -> tensor<1x14x14x256xf32>
+  return %0 : tensor<1x14x14x256xf32>
+}
+
+// Rejected: a stride of two.
+// CHECK-LABEL: func.func @strided
+// CHECK-NOT: kernel.winograd
+func.func @strided(%x: tensor<1x15x15x256xf32>, %w: tensor<3x3x256x256xf32> {stepwell.weight = "w"}) -> tensor<1x7x7x256xf32> {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x15x15x256xf32>, tensor<3x3x256x256xf32>) -> tensor<1x7x7x256xf32>
+  return %0 : tensor<1x7x7x256xf32>
+}
+
+// Rejected: the filter is an argument of the model, its transform cannot be made at compile time.
+// CHECK-LABEL: func.func @argument
+// CHECK-NOT: kernel.winograd
+func.func @argument(%x: tensor<1x16x16x256xf32>, %w: tensor<3x3x256x256xf32>) -> tensor<1x14x14x256xf32> {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [1, 1]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x16x16x256xf32>, tensor<3x3x256x256xf32>) -> tensor<1x14x14x256xf32>
+  return %0 : tensor<1x14x14x256xf32>
+}
