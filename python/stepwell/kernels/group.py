@@ -83,7 +83,7 @@ class KernelGroup:
             return at
         dims = [Variable(f"d{i}", 0, max(size, 1) - 1) for i, size in enumerate(shape)]
         here = [Index.of(d) for d in dims]
-        there = next(pull_to(output.value, here, anchor), None)
+        there = next((indices for _, indices in accesses(output.value, here, {anchor})), None)
         if there is None:
             raise LoweringError(f"{self.name}: a result does not come from the kernel's anchor")
         if there == here:
@@ -160,27 +160,6 @@ def widths(count: int, lanes: int) -> Iterator[tuple[int, int, int]]:
             yield begin, end, width
             begin = end
         width //= 2
-
-
-def pull_to(value: ir.Value, indices: list[Index], target: ir.Value) -> Iterator[list[Index]]:
-    """Where `target` is read when `value` is computed at `indices` (one item per path)."""
-    if value == target:
-        yield indices
-        return
-    op = defining_op(value)
-    if op is None:
-        return
-    if op.name in RESHAPES:
-        source = op.operands[0]
-        flat = linearize(indices, shape_of(value))
-        yield from pull_to(source, delinearize(flat, shape_of(source)), target)
-    elif op.name == "tensor.extract_slice":
-        yield from pull_to(op.operands[0], slice_source(op, indices), target)
-    else:
-        structured = Structured.of(op)
-        if structured is not None and structured.is_elementwise:
-            for source, affine_map in zip(structured.inputs, structured.maps, strict=False):
-                yield from pull_to(source, apply_map(affine_map, indices), target)
 
 
 def accesses(
