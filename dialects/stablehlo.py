@@ -562,6 +562,28 @@ def reduce_window(
     return operation.results[0]
 
 
+# --- Control flow --------------------------------------------------------------------------------
+
+
+def while_loop(
+    initial: Sequence[ir.Value],
+    condition: Callable[..., ir.Value],
+    body: Callable[..., Sequence[ir.Value]],
+) -> list[ir.Value]:
+    """`body(*carried)` gives the next carried values as long as `condition(*carried)` holds.
+
+    The condition is a scalar of i1. Both functions build ops, and may use values from outside.
+    """
+    types = [value.type for value in initial]
+    operation = ir.Operation.create("stablehlo.while", types, list(initial), regions=2)
+    for region, build in zip(operation.regions, (condition, body), strict=True):
+        block = region.blocks.append(*types)
+        with ir.InsertionPoint(block):
+            results = build(*block.arguments)
+            _return(*([results] if isinstance(results, ir.Value) else results))
+    return list(operation.results)
+
+
 def _scalar_body(operation: ir.Operation, element: ir.Type, combine: str | None) -> None:
     """Fill the region with `combine` of its two scalars; None returns the second of them."""
     scalar = _tensor([], element)
@@ -571,5 +593,5 @@ def _scalar_body(operation: ir.Operation, element: ir.Type, combine: str | None)
         _return(binary(combine, first, second) if combine else second)
 
 
-def _return(value: ir.Value) -> None:
-    ir.Operation.create("stablehlo.return", [], [value])
+def _return(*values: ir.Value) -> None:
+    ir.Operation.create("stablehlo.return", [], list(values))
