@@ -127,7 +127,7 @@ def _write(output: str, text: str) -> None:
 
 def enter_resources(module: ir.Module, text: str, state: base.State) -> None:
     """Enter the data of `dense_resource` constants, printed at the end of `text`, as weights."""
-    from stepwell.frontends.dense import read_resources
+    from stepwell.dense import read_resources
 
     blobs = read_resources(text.encode("utf-8", "surrogateescape"))
 

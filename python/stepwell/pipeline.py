@@ -47,6 +47,7 @@ class Step:
 _TIDY = "upstream:canonicalize,cse"
 
 STEPS = (
+    Step("legalize-small-types", "stablehlo", ("legalize-small-types",)),
     Step(
         "legalize-chlo",
         "stablehlo",

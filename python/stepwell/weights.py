@@ -11,14 +11,12 @@ import re
 import numpy as np
 
 from stepwell import dtypes
+from stepwell.dense import has_buffer, read_dense
 from stepwell.errors import LoweringError
 from stepwell.mlir import ir
 
 INLINE_ELEMENTS = 16
 """Constants up to this many elements, and splats, are written into the IR itself."""
-
-_UNREADABLE = (np.dtype(np.float16), dtypes.BFLOAT16)
-"""Dtypes whose dense attributes the bindings cannot read back; they always go into the table."""
 
 _RESOURCE = re.compile(r'dense_resource<("?)([^">]+)\1>')
 
@@ -68,7 +66,7 @@ class WeightTable:
         kind = dtypes.tensor_type(array.shape, array.dtype)
         if array.size and is_splat(array):
             return _dense(array.reshape(-1)[:1].reshape(()), kind, splat=True)
-        small = array.size <= INLINE_ELEMENTS and array.dtype not in _UNREADABLE
+        small = array.size <= INLINE_ELEMENTS and has_buffer(array.dtype)
         if small or array.dtype == np.bool_:
             return _dense(array, kind, splat=False)
         data = np.ascontiguousarray(array)
@@ -148,8 +146,7 @@ def _read_dense(attribute: ir.Attribute) -> np.ndarray:
     dense = ir.DenseElementsAttr(attribute)
     if dense.is_splat:
         value = dense.get_splat_value()
-        raw = ir.FloatAttr(value).value if dtype.kind in "fV" else ir.IntegerAttr(value).value
+        is_float = dtypes.is_float(dtype)
+        raw = ir.FloatAttr(value).value if is_float else ir.IntegerAttr(value).value
         return np.broadcast_to(np.asarray(raw).astype(dtype), shape)
-    if dtype in _UNREADABLE:
-        raise LoweringError(f"the bindings cannot read back dense data of element type {dtype}")
-    return np.array(dense).astype(dtype, copy=False).reshape(shape)
+    return read_dense(dense)

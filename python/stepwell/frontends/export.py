@@ -6,9 +6,9 @@ import os
 import tempfile
 from pathlib import Path
 
+from stepwell.dense import write_dense
 from stepwell.errors import UsageError
 from stepwell.frontends import Imported
-from stepwell.frontends.dense import write_dense
 from stepwell.mlir import ir, run_upstream
 from stepwell.mlir import stablehlo as bindings
 

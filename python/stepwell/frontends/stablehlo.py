@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepwell import dtypes
+from stepwell.dense import has_buffer, read_dense, read_resources
 from stepwell.errors import LoweringError, ModelError
 from stepwell.frontends import Imported, Shapes, TensorSpec
-from stepwell.frontends.dense import read_dense, read_resources
 from stepwell.mlir import deserialize_portable_artifact, ir, new_context, run_upstream
 from stepwell.weights import INLINE_ELEMENTS, WeightTable
 
@@ -205,7 +205,7 @@ def _large(attribute: ir.Attribute, resources: dict[str, bytes]) -> np.ndarray |
     dtype = dtypes.to_numpy(kind.element_type)
     if isinstance(attribute, ir.DenseElementsAttr):
         if attribute.is_splat or (
-            int(np.prod(kind.shape)) <= INLINE_ELEMENTS and dtype.itemsize != 2
+            int(np.prod(kind.shape)) <= INLINE_ELEMENTS and has_buffer(dtype)
         ):
             return None
         return read_dense(attribute)

@@ -224,7 +224,7 @@ class Evaluator:
         """`op` on vectors when any operand is one, else on scalars."""
         is_vector = any(isinstance(v.type, ir.VectorType) for v in operands)
         kind = op.results[0].type
-        if op.name == "arith.divf" and is_vector:
+        if op.name == "arith.divf" and is_vector and not is_rounded(op.results[0]):
             quotient = self._divide_by_uniform(operands, lanes)
             if quotient is not None:
                 return quotient
@@ -275,6 +275,36 @@ class Evaluator:
             operands=[keep, bound, other],
             attributes={"fastmath": nsz},
         ).results[0]
+
+
+_ROUNDING = frozenset(
+    ["arith.bitcast", "arith.fptosi", "arith.fptoui", "math.ceil", "math.floor", "math.round",
+     "math.roundeven", "math.trunc"]
+)  # fmt: skip
+_CARRYING = frozenset(
+    ["arith.extf", "arith.maximumf", "arith.maxnumf", "arith.minimumf", "arith.minnumf",
+     "arith.select", "arith.truncf", "tensor.collapse_shape", "tensor.expand_shape",
+     "tensor.extract_slice"]
+)  # fmt: skip
+
+
+def is_rounded(value: ir.Value) -> bool:
+    """Whether `value` is rounded to an integer, or its bits are read, here or in a later op of its
+    group: there one unit in the last place may decide."""
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name in _ROUNDING:
+            return True
+        if user.name == "linalg.yield":
+            following = user.parent.operation.results
+            if use.operand_number < len(following) and is_rounded(following[use.operand_number]):
+                return True
+        elif user.name == "linalg.generic":
+            if is_rounded(user.regions[0].blocks[0].arguments[use.operand_number]):
+                return True
+        elif user.name in _CARRYING and is_rounded(user.results[0]):
+            return True
+    return False
 
 
 def slice_source(op: ir.Operation, indices: Sequence[Index]) -> list[Index]:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from stepwell.dense import read_dense, write_dense
 from stepwell.errors import Error
 from stepwell.frontends import Imported
-from stepwell.frontends.dense import read_dense, write_dense
 from stepwell.frontends.export import with_inline_constants
 from stepwell.mlir import ir, stablehlo
 from stepwell.weights import WeightTable

@@ -10,9 +10,9 @@ import pytest
 from stablehlo_interpreter import interpret
 from xla import run_artifact
 
+from stepwell.dense import read_dense, write_dense
 from stepwell.errors import ModelError, UsageError
 from stepwell.frontends import Imported, load
-from stepwell.frontends.dense import read_dense, write_dense
 from stepwell.frontends.export import export, to_portable_artifact
 from stepwell.mlir import ir, new_context
 

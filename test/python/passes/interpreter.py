@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stepwell.dense import read_dense, write_dense
 from stepwell.dialects import stablehlo as hlo
-from stepwell.frontends.dense import read_dense, write_dense
 from stepwell.mlir import ir, new_context, stablehlo
 from stepwell.passes import pipeline_text
 from stepwell.passes.base import State

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-import onnx
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.onnx.node import Node, Tensor
@@ -166,17 +165,6 @@ def _limit(node: Node, x: Tensor, tensor: Tensor | None, attribute: str) -> ir.V
     if attribute in node:
         return hlo.full(node.number(attribute, 0.0), [], x.dtype)
     return None
-
-
-@operator("Cast")
-def cast(node: Node, x: Tensor) -> ir.Value:
-    code = node.integer("to", onnx.TensorProto.FLOAT)
-    return hlo.convert(x.value, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)))
-
-
-@operator("CastLike")
-def cast_like(node: Node, x: Tensor, target: Tensor) -> ir.Value:
-    return hlo.convert(x.value, target.dtype)
 
 
 @operator("IsNaN")

@@ -29,25 +29,31 @@ def read_resources(text: bytes) -> dict[str, bytes]:
     }
 
 
+def has_buffer(dtype: np.dtype) -> bool:
+    """Whether the bindings give dense data of `dtype` as an array."""
+    return dtype != np.float16 and dtype != dtypes.BFLOAT16 and not dtypes.is_small(dtype)
+
+
 def read_dense(attribute: ir.DenseElementsAttr) -> np.ndarray:
     """The data of a `dense<...>` attribute that is no splat.
 
-    The bindings have no buffer of 16-bit floats; those are read from the attribute's text.
+    The bindings have no buffer of 16-bit and smaller floats, nor of integers smaller than a byte;
+    those are read from the attribute's text.
     """
     kind = ir.RankedTensorType(attribute.type)
     dtype, shape = dtypes.to_numpy(kind.element_type), tuple(kind.shape)
-    if dtype.itemsize != 2 or dtype.kind in "iu":
+    if has_buffer(dtype):
         return np.array(attribute).astype(dtype, copy=False).reshape(shape)
     text = str(attribute)
     if text.startswith(_HEX):
         data = bytes.fromhex(text[len(_HEX) : text.index('"', len(_HEX))])
         return np.frombuffer(data, dtype).reshape(shape)
-    bits = np.dtype(np.uint16)
+    bits = np.dtype(f"u{dtype.itemsize}")
     tokens = _NUMBER.findall(text[: text.rindex(":")])
     values = [
         np.array(int(token, 16), bits).view(dtype)
         if token.startswith("0x")
-        else np.array(float(token)).astype(dtype)
+        else np.array(float(token), np.float32).astype(dtype)
         for token in tokens
     ]
     if len(values) != int(np.prod(shape)):
@@ -65,6 +71,6 @@ def write_dense(array: np.ndarray) -> ir.Attribute:
             return ir.DenseElementsAttr.get(
                 values, ir.RankedTensorType.get(list(array.shape), element)
             )
-    if array.dtype.kind not in "iuf" or array.dtype == np.float16:
-        data = data.view(np.uint16)
+    if not has_buffer(array.dtype):
+        data = data.view(f"u{array.dtype.itemsize}")
     return ir.DenseElementsAttr.get(data, type=element, shape=list(array.shape))

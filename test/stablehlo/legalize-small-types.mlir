@@ -1,0 +1,67 @@
+// RUN: stepwell-opt %s --pass-pipeline='builtin.module(legalize-small-types)' --split-input-file --verify-diagnostics | filecheck %s
+
+// Codes are moved as bytes.
+// CHECK-LABEL: func.func @moved(%arg0: tensor<4xui8>) -> tensor<2x2xui8>
+// CHECK-NEXT: %[[R:.*]] = stablehlo.reshape %arg0 : (tensor<4xui8>) -> tensor<2x2xui8>
+// CHECK-NEXT: return %[[R]]
+func.func @moved(%a: tensor<4xf8E5M2>) -> tensor<2x2xf8E5M2> {
+  %0 = stablehlo.reshape %a : (tensor<4xf8E5M2>) -> tensor<2x2xf8E5M2>
+  return %0 : tensor<2x2xf8E5M2>
+}
+
+// -----
+
+// Sums are computed in f32.
+// CHECK-LABEL: func.func @sum(%arg0: tensor<4xui8>) -> tensor<4xui8>
+// CHECK: %[[F:.*]] = stablehlo.bitcast_convert %{{.*}} : (tensor<4xi32>) -> tensor<4xf32>
+// CHECK: %[[S:.*]] = stablehlo.add %{{.*}}, %{{.*}} : tensor<4xf32>
+// CHECK: stablehlo.bitcast_convert %[[S]] : (tensor<4xf32>) -> tensor<4xi32>
+// CHECK: stablehlo.convert %{{.*}} : (tensor<4xi32>) -> tensor<4xui8>
+func.func @sum(%a: tensor<4xf8E4M3FN>) -> tensor<4xf8E4M3FN> {
+  %0 = stablehlo.add %a, %a : tensor<4xf8E4M3FN>
+  return %0 : tensor<4xf8E4M3FN>
+}
+
+// -----
+
+// Integers are sign-extended inside, and leave without the high bits.
+// CHECK-LABEL: func.func @nibbles(%arg0: tensor<4xi8>) -> tensor<4xi8>
+// CHECK: %[[L:.*]] = stablehlo.shift_left %arg0, %{{.*}} : tensor<4xi8>
+// CHECK: %[[E:.*]] = stablehlo.shift_right_arithmetic %[[L]], %{{.*}} : tensor<4xi8>
+// CHECK: %[[P:.*]] = stablehlo.multiply %[[E]], %[[E]] : tensor<4xi8>
+// CHECK: %[[M:.*]] = stablehlo.constant dense<15> : tensor<4xi8>
+// CHECK: stablehlo.and %{{.*}}, %[[M]]
+func.func @nibbles(%a: tensor<4xi4>) -> tensor<4xi4> {
+  %0 = stablehlo.multiply %a, %a : tensor<4xi4>
+  return %0 : tensor<4xi4>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @constants
+// CHECK: stablehlo.constant dense<[56, 64]> : tensor<2xui8>
+// CHECK: stablehlo.constant dense<[1, 2, 3]> : tensor<3xui8>
+func.func @constants() -> (tensor<2xf8E4M3FN>, tensor<3xui4>) {
+  %0 = stablehlo.constant dense<[1.0, 2.0]> : tensor<2xf8E4M3FN>
+  %1 = stablehlo.constant dense<[1, 2, 3]> : tensor<3xui4>
+  return %0, %1 : tensor<2xf8E4M3FN>, tensor<3xui4>
+}
+
+// -----
+
+// Other types stay as they are.
+// CHECK-LABEL: func.func @other(%arg0: tensor<4xbf16>) -> tensor<4xbf16>
+// CHECK-NEXT: stablehlo.add %arg0, %arg0 : tensor<4xbf16>
+func.func @other(%a: tensor<4xbf16>) -> tensor<4xbf16> {
+  %0 = stablehlo.add %a, %a : tensor<4xbf16>
+  return %0 : tensor<4xbf16>
+}
+
+// -----
+
+// Rejected: two nibbles a byte.
+func.func @packed(%a: tensor<4x2xi4>) -> tensor<4xi8> {
+  // expected-error@+1 {{stablehlo.bitcast_convert between types of different widths is not supported for int4}}
+  %0 = stablehlo.bitcast_convert %a : (tensor<4x2xi4>) -> tensor<4xi8>
+  return %0 : tensor<4xi8>
+}
