@@ -21,6 +21,9 @@ arith = dialect("arith")
 memref = dialect("memref")
 vector = dialect("vector")
 
+_L2 = 2
+"""Locality hint of a prefetch: into the second level of the cache."""
+
 CONTRACT = "#arith.fastmath<contract>"
 """Cloned float arithmetic may fuse a multiply into an add; nothing else is relaxed."""
 
@@ -294,6 +297,18 @@ class NestBuilder:
     def _store_vector(self, value: ir.Value, buffer: ir.Value, indices: Sequence[Index]) -> None:
         affine_map, operands = self._map(indices)
         affine.AffineVectorStoreOp(value, buffer, operands, map=ir.AffineMapAttr.get(affine_map))
+
+    def prefetch(self, buffer: ir.Value, indices: Sequence[Index], *, write: bool = False) -> None:
+        """Ask the L2 cache for the line at `indices`, to be read or written soon."""
+        buffer, placed = self._place(buffer, indices)
+        affine_map, operands = self._map(placed)
+        attributes = {
+            "isWrite": ir.BoolAttr.get(write),
+            "isDataCache": ir.BoolAttr.get(True),
+            "localityHint": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), _L2),
+            "map": ir.AffineMapAttr.get(affine_map),
+        }
+        ir.Operation.create("affine.prefetch", operands=[buffer, *operands], attributes=attributes)
 
     def scratch(self, shape: Sequence[int], element: ir.Type) -> ir.Value:
         """A buffer on the stack of the running thread, 64-byte aligned."""

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes, vector
-from stepwell.kernels.group import KernelGroup, widths
+from stepwell.kernels.group import KernelGroup, accesses, widths
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.structured import (
     Structured,
@@ -36,10 +36,20 @@ PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
 """Longest sum that is taken in one chain, and shortest that is worth summing apart."""
 
 
+ASKING_TILES = 16
+"""With more row tiles than this to a panel, waiting for it is a small part of their time."""
+
 GATHERED_BYTES, GATHERING_TILES = 640 << 10, 8
 """Largest panel that is copied to scratch, and how many row tiles have to share it."""
 
+ASKING_STEPS = 32
+ASKING_EXTENTS = range(ASKING_STEPS, 257)
+"""The lines of a tile's results are asked for in the first steps of its sum. With fewer steps they
+come too late, with more than the range holds they are a small part of the tile's time."""
+
 PanelBody = Callable[[Index, bool], None]
+Place = Callable[[tuple[int, Index | int], Index, list[Index]], list[Index]]
+"""The point of the iteration space for a point of the register tile, a column, and k."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,8 @@ class ContractionStrategy:
 
     `box` is the register tile's extent in the last two m dimensions, `vectors` its vectors in n;
     `row_tiles` tiles of rows and `panels` panels make one task; `merge_rows` flattens all m
-    dimensions into one.
+    dimensions into one; `ask_results` and `ask_panels` prefetch what a tile writes and the panel
+    that comes next.
     """
 
     box: tuple[int, int]
@@ -56,27 +67,30 @@ class ContractionStrategy:
     row_tiles: int
     panels: int
     merge_rows: bool
+    ask_results: bool = False
+    ask_panels: bool = False
 
     def to_attribute(self) -> ir.Attribute:
         """As a dictionary attribute, to stand on a kernel function."""
-        flag = "true" if self.merge_rows else "false"
+        flags = ", ".join(f"{name} = {str(getattr(self, name)).lower()}" for name in _FLAGS)
         return ir.Attribute.parse(
             f"{{box = array<i64: {self.box[0]}, {self.box[1]}>, vectors = {self.vectors} : i64, "
-            f"row_tiles = {self.row_tiles} : i64, panels = {self.panels} : i64, "
-            f"merge_rows = {flag}}}"
+            f"row_tiles = {self.row_tiles} : i64, panels = {self.panels} : i64, {flags}}}"
         )
 
     @staticmethod
     def from_attribute(attribute: ir.Attribute) -> ContractionStrategy:
-        """The inverse of `to_attribute`."""
+        """The inverse of `to_attribute`; flags that are left out are off."""
         entries = ir.DictAttr(attribute)
         number = {
             name: ir.IntegerAttr(entries[name]).value for name in ("vectors", "row_tiles", "panels")
         }
+        flags = {n: n in entries and ir.BoolAttr(entries[n]).value for n in _FLAGS}
         low, high = list(entries["box"])
-        return ContractionStrategy(
-            (low, high), merge_rows=ir.BoolAttr(entries["merge_rows"]).value, **number
-        )
+        return ContractionStrategy((low, high), **number, **flags)
+
+
+_FLAGS = ("merge_rows", "ask_results", "ask_panels")
 
 
 @dataclass(frozen=True)
@@ -219,7 +233,15 @@ def _block(
         taken, width = max(1, min(row_tiles, half // max(lhs_tile_bytes, 1))), 1
     if not strategy.merge_rows:
         taken = 1 if rhs_bytes <= half else taken
-    return ContractionStrategy(strategy.box, strategy.vectors, taken, width, strategy.merge_rows)
+    streams = packed and rhs_bytes > half
+    writes = shape.m * shape.n * shape.extent(shape.batch) * 4
+    return dataclasses.replace(
+        strategy,
+        row_tiles=taken,
+        panels=width,
+        ask_results=strategy.merge_rows and writes > half and shape.k in ASKING_EXTENTS,
+        ask_panels=streams and 1 < taken <= ASKING_TILES,
+    )
 
 
 def _block_gathered(
@@ -383,7 +405,12 @@ class _Contraction:
                 taken,
                 full,
                 lambda tile: self._tile(
-                    dims, self._rows_at(tile, tiles, (height, width)), (height, width), panel, last
+                    dims,
+                    self._rows_at(tile, tiles, (height, width)),
+                    (height, width),
+                    panel,
+                    last,
+                    tile if self.strategy.ask_panels else None,
                 ),
             ),
             gather=True,
@@ -459,14 +486,18 @@ class _Contraction:
         box: tuple[int, int],
         panel: Index,
         last: bool,
+        tile: Index | None = None,
     ) -> None:
+        """One register tile; `tile`, its number, says to prefetch its share of the next panel."""
         vectors = self._vectors(self._columns(last))
         lanes = [Lanes.of(register.width) for register in vectors]
         element = element_type(self.op.op.results[0])
         zeros = [self.nest.zero(element, register.width) for register in vectors]
         points = [(r, c) for r in range(box[0]) for c in range(box[1])]
 
-        def place(point: tuple[int, int], column: Index, reduced: list[Index]) -> list[Index]:
+        def place(
+            point: tuple[int, Index | int], column: Index, reduced: list[Index]
+        ) -> list[Index]:
             full = list(dims)
             index = [*rows[:-2], rows[-2] + point[0], rows[-1] + point[1]]
             if self.strategy.merge_rows:
@@ -483,6 +514,13 @@ class _Contraction:
         start = panel * self.panel
 
         def step(reduced: list[Index], carried: list[ir.Value]) -> list[ir.Value]:
+            if tile is not None:
+                around = power_of_two(len(vectors))
+                lines = -(-len(vectors) // self.strategy.row_tiles)
+                for line in range(lines):
+                    vector_number = (tile * lines + line).mod(around)
+                    ahead = start + self.panel + vector_number * self.lanes
+                    self._prefetch(self.shape.rhs, place((0, 0), ahead, reduced))
             right = [
                 self._operand(
                     self.shape.rhs,
@@ -503,7 +541,8 @@ class _Contraction:
                     following[cell] = self.nest.fma(left, right_vector, following[cell])
             return following
 
-        sums = self._walk(step, zeros * len(points))
+        ask = self._prefetch_results(place, start, box[1], len(vectors))
+        sums = self._walk(step, zeros * len(points), ask)
         for number, point in enumerate(points):
             for v, register in enumerate(vectors):
                 total = sums[number * len(vectors) + v]
@@ -522,14 +561,20 @@ class _Contraction:
         value = self.op.inputs[number]
         return self.evaluator.at(value, apply_map(self.op.maps[number], dims), lanes)
 
+    def _prefetch(self, number: int, dims: list[Index]) -> None:
+        value, inputs = self.op.inputs[number], set(self.group.inputs)
+        for leaf, indices in accesses(value, apply_map(self.op.maps[number], dims), inputs):
+            self.nest.prefetch(self.evaluator.buffers[leaf], indices)
+
     def _walk(
         self,
         step: Callable[[list[Index], list[ir.Value]], list[ir.Value]],
         zeros: list[ir.Value],
+        ask: Callable[[Index], None] | None = None,
     ) -> list[ir.Value]:
         """Run `step` over k. Long sums are taken in two levels, partial sums of at most
         `PARTIAL_SUM` terms added up at the end of each: the rounding error of one long chain grows
-        with its length."""
+        with its length. `ask` is called in the first steps of the innermost loop."""
         extents = [self.shape.sizes[d] for d in self.shape.reduced]
         levels = summation_levels(extents)
 
@@ -548,7 +593,14 @@ class _Contraction:
                 partial = nested(point, level + 1, zeros)
                 return [self.nest.add(a, b) for a, b in zip(inner, partial, strict=True)]
 
-            return self.nest.reduce_loop("k", 0, size, 1, carried, body)
+            def asking_body(k: Variable, inner: list[ir.Value]) -> list[ir.Value]:
+                assert ask is not None
+                ask(Index.of(k) * by)
+                return body(k, inner)
+
+            asking = ASKING_STEPS if ask is not None and level == len(levels) - 1 else 0
+            carried = self.nest.reduce_loop("k", 0, min(asking, size), 1, carried, asking_body)
+            return self.nest.reduce_loop("k", asking, size, 1, carried, body)
 
         return nested([], 0, zeros)
 
@@ -576,6 +628,32 @@ class _Contraction:
                 self.evaluator.bind(result, point, part)
                 for output in self.group.outputs:
                     self.group.write(output, self.group.point_of(output, result, point), lanes)
+
+    def _prefetch_results(
+        self, place: Place, start: Index, rows: int, vectors: int
+    ) -> Callable[[Index], None] | None:
+        """What asks for one line of the tile's results, and of what the epilogue reads with them,
+        at a step of k: one after the other, so that they do not hold up the loads of the sum. None
+        where the kernel would not gain."""
+        padded = any(any(output.low) for output in self.group.outputs)
+        if not self.strategy.ask_results or padded:
+            return None
+        around, across = power_of_two(rows), power_of_two(vectors)
+        result = self.op.op.results[0]
+        size = math.prod(shape_of(result))
+
+        def ask(k: Index) -> None:
+            column = start + k.floordiv(around).mod(across) * self.lanes
+            dims = place((0, k.mod(around)), column, [Index()] * len(self.shape.reduced))
+            point = apply_map(self.op.output_map, dims)
+            for output in self.group.outputs:
+                there = self.group.point_of(output, result, point)
+                self.nest.prefetch(output.buffer, there, write=True)
+                for value, indices in accesses(output.value, there, set(self.group.inputs)):
+                    if math.prod(shape_of(value)) == size:
+                        self.nest.prefetch(self.evaluator.buffers[value], indices)
+
+        return ask
 
     def _with_initial(self, total: ir.Value, point: list[Index], lanes: Lanes) -> ir.Value:
         initial = self.op.outputs[0]
@@ -610,6 +688,11 @@ def summation_levels(extents: list[int]) -> list[tuple[int, int, int, bool]]:
         else:
             levels.append((axis, size, 1, apart))
     return levels
+
+
+def power_of_two(count: int) -> int:
+    """The least power of two that is not below `count`."""
+    return 1 << (count - 1).bit_length()
 
 
 def _pieces(columns: int, lanes: int) -> list[tuple[int, int]]:

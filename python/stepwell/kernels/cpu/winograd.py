@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepwell.kernels.builder import Lanes
-from stepwell.kernels.cpu.contraction import summation_levels
+from stepwell.kernels.cpu.contraction import power_of_two, summation_levels
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.structured import Structured, element_type
@@ -316,6 +316,8 @@ class _Winograd:
                 rows = [Index.of(row) + r for r in range(strategy.rows)]
 
                 def step(k: Index, carried: list[ir.Value]) -> list[ir.Value]:
+                    for offset in self._lines_ahead(Index.of(row)):
+                        nest.prefetch(self.weights, [panel, here + 1, k, offset])
                     right = [
                         nest.load(
                             self.weights,
@@ -339,6 +341,14 @@ class _Winograd:
                     for n, v in enumerate(vectors):
                         place = [here, index, v.index + n * self.lanes]
                         nest.store(sums[r * len(vectors) + n], products, place, v)
+
+    def _lines_ahead(self, row: Index) -> list[Index]:
+        """Where in a row of the panel the lines begin that a step of k asks for: all row tiles of a
+        position together ask for the weights of the next one."""
+        vectors, tiles = self.strategy.vectors, self.strategy.block // self.strategy.rows
+        lines, around = -(-vectors // tiles), power_of_two(vectors)
+        number = row.floordiv(self.strategy.rows) * lines
+        return [(number + line).mod(around) * self.lanes for line in range(lines)]
 
     def _sum(
         self,
