@@ -20,6 +20,7 @@ from stepwell.kernels.builder import NestBuilder
 from stepwell.kernels.cpu import (
     concatenate,
     contraction,
+    contraction_strategy,
     elementwise,
     outer_reduction,
     row,
@@ -140,11 +141,11 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, target: Target) -> None
             return
         operands = contraction_operands(anchor)
         assert operands is not None
-        shape = contraction.ContractionShape.of(anchor, operands)
+        shape = contraction_strategy.ContractionShape.of(anchor, operands)
         strategy = (
-            contraction.ContractionStrategy.from_attribute(kernel.attributes["kernel.strategy"])
+            contraction_strategy.ContractionStrategy.from_attribute(kernel.attributes["kernel.strategy"])
             if "kernel.strategy" in kernel.attributes
-            else contraction.choose(anchor, shape, target, packed=False)
+            else contraction_strategy.choose(anchor, shape, target, packed=False)
         )
         contraction.emit(group, strategy, operands, lanes)
     elif kind == "outer-reduction":

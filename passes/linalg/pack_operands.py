@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from stepwell.kernels.cpu import winograd
-from stepwell.kernels.cpu.contraction import ContractionShape, choose
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape, choose
 from stepwell.kernels.structured import RESHAPES, Structured, defining_op, element_type, shape_of
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepwell.kernels.builder import Lanes
-from stepwell.kernels.cpu.contraction import power_of_two, summation_levels
+from stepwell.kernels.cpu.contraction_strategy import power_of_two, summation_levels
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.structured import Structured, element_type

@@ -1,0 +1,269 @@
+"""How a contraction is tiled and blocked: its strategy, chosen by a cost model of the target.
+
+Blocking: with a small rhs (it fits half of L2) a block of rows meets all panels; else a panel meets
+as many rows as keep the lhs block in half of L2, and the rhs is read once a block.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from stepwell.kernels.index import Index, Variable, apply_map
+from stepwell.kernels.structured import Structured, map_dims, shape_of
+from stepwell.mlir import ir
+from stepwell.targets import Target
+
+PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
+"""Longest sum that is taken in one chain, and shortest that is worth summing apart."""
+
+ASKING_TILES = 16
+"""With more row tiles than this to a panel, waiting for it is a small part of their time."""
+
+GATHERED_BYTES, GATHERING_TILES = 640 << 10, 8
+"""Largest panel that is copied to scratch, and how many row tiles have to share it."""
+
+ASKING_STEPS = 32
+ASKING_EXTENTS = range(ASKING_STEPS, 257)
+"""The lines of a tile's results are asked for in the first steps of its sum. With fewer steps they
+come too late, with more than the range holds they are a small part of the tile's time."""
+
+
+@dataclass(frozen=True)
+class ContractionStrategy:
+    """Every choice of a contraction kernel.
+
+    `box` is the register tile's extent in the last two m dimensions, `vectors` its vectors in n;
+    `row_tiles` tiles of rows and `panels` panels make one task; `merge_rows` flattens all m
+    dimensions into one; `ask_results` and `ask_panels` prefetch what a tile writes and the panel
+    that comes next.
+    """
+
+    box: tuple[int, int]
+    vectors: int
+    row_tiles: int
+    panels: int
+    merge_rows: bool
+    ask_results: bool = False
+    ask_panels: bool = False
+
+    def to_attribute(self) -> ir.Attribute:
+        """As a dictionary attribute, to stand on a kernel function."""
+        flags = ", ".join(f"{name} = {str(getattr(self, name)).lower()}" for name in _FLAGS)
+        return ir.Attribute.parse(
+            f"{{box = array<i64: {self.box[0]}, {self.box[1]}>, vectors = {self.vectors} : i64, "
+            f"row_tiles = {self.row_tiles} : i64, panels = {self.panels} : i64, {flags}}}"
+        )
+
+    @staticmethod
+    def from_attribute(attribute: ir.Attribute) -> ContractionStrategy:
+        """The inverse of `to_attribute`; flags that are left out are off."""
+        entries = ir.DictAttr(attribute)
+        number = {
+            name: ir.IntegerAttr(entries[name]).value for name in ("vectors", "row_tiles", "panels")
+        }
+        flags = {n: n in entries and ir.BoolAttr(entries[n]).value for n in _FLAGS}
+        low, high = list(entries["box"])
+        return ContractionStrategy((low, high), **number, **flags)
+
+
+_FLAGS = ("merge_rows", "ask_results", "ask_panels")
+
+
+@dataclass(frozen=True)
+class ContractionShape:
+    """The loops of a contraction by role: positions in the op's iteration space, and extents."""
+
+    lhs: int
+    rhs: int
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    column: int
+    reduced: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @staticmethod
+    def of(op: Structured, operands: tuple[int, int]) -> ContractionShape:
+        """Sort the loops of `op`; dimensions of the output that only the rhs has, beside the last,
+        count as batch dimensions."""
+        lhs, rhs = operands
+        in_lhs, in_rhs = map_dims(op.maps[lhs]), map_dims(op.maps[rhs])
+        output = [e.position for e in op.output_map.results]
+        column = output[-1]
+        rows = tuple(d for d in output if d in in_lhs and d not in in_rhs)
+        batch = tuple(d for d in output if d != column and d not in rows)
+        reduced = tuple(i for i, kind in enumerate(op.iterators) if kind == "reduction")
+        return ContractionShape(lhs, rhs, batch, rows, column, reduced, tuple(op.loop_sizes()))
+
+    def extent(self, dims: tuple[int, ...]) -> int:
+        return math.prod(self.sizes[d] for d in dims)
+
+    @property
+    def m(self) -> int:
+        return self.extent(self.rows)
+
+    @property
+    def n(self) -> int:
+        return self.sizes[self.column]
+
+    @property
+    def k(self) -> int:
+        return self.extent(self.reduced)
+
+
+def rows_merge(op: Structured, shape: ContractionShape) -> bool:
+    """Whether all m dimensions can be walked as one: the lhs is as contiguous in them as the output
+    (a matrix product, a 1x1 convolution of stride 1)."""
+    if len(shape.rows) < 2:
+        return True
+    dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(shape.sizes)]
+    point = [Index.of(d) for d in dims]
+    lhs_shape = shape_of(op.inputs[shape.lhs])
+    flat = Index()
+    for index, size in zip(apply_map(op.maps[shape.lhs], point), lhs_shape, strict=True):
+        flat = flat * size + index
+    stride = None
+    for position in reversed(shape.rows):
+        if shape.sizes[position] == 1:
+            continue
+        step = flat.coefficient(dims[position])
+        if stride is not None and step != stride:
+            return False
+        stride = step * shape.sizes[position]
+    return True
+
+
+def is_packed(op: Structured, shape: ContractionShape) -> bool:
+    """Whether the rhs is stored in panels: its last index is the column modulo the panel."""
+    last = list(op.maps[shape.rhs].results)[-1]
+    return isinstance(last, ir.AffineModExpr)
+
+
+def choose(
+    op: Structured, shape: ContractionShape, target: Target, packed: bool
+) -> ContractionStrategy:
+    """The strategy with the least estimated time on `target` (deterministic)."""
+    lanes = target.vector_lanes
+    merge = rows_merge(op, shape)
+    m_sizes = [shape.m] if merge else [shape.sizes[d] for d in shape.rows]
+    last = m_sizes[-1] if m_sizes else 1
+    before = m_sizes[-2] if len(m_sizes) > 1 else 1
+    most_rows = 8 if merge else 14
+    best, best_cost = (1, 1, 1), math.inf
+    for vectors in range(1, 5):
+        for rows in range(1, most_rows + 1):
+            if rows * vectors + vectors + 1 > target.vector_registers or rows > last:
+                continue
+            boxes = [(1, rows)]
+            if rows == last and before > 1:
+                boxes += [
+                    (h, rows)
+                    for h in range(2, 9)
+                    if h * rows <= 14
+                    and h <= before
+                    and h * rows * vectors + vectors + 1 <= target.vector_registers
+                ]
+            for box in boxes:
+                cost = _cost(box, vectors, last, before, shape.n, lanes)
+                if cost < best_cost - 1e-9:
+                    best, best_cost = (*box, vectors), cost
+    height, width, vectors = best
+    strategy = ContractionStrategy((height, width), vectors, 1, 1, merge)
+    return _block(strategy, shape, target, packed)
+
+
+def _cost(
+    box: tuple[int, int], vectors: int, last: int, before: int, columns: int, lanes: int
+) -> float:
+    """Cycles per useful multiply-add, up to a factor: waste at the edges, and per step of k the
+    larger of multiply-adds (never fewer than their latency) and loads, plus a little overhead."""
+    rows = box[0] * box[1]
+    tiles = math.ceil(last / box[1]) * math.ceil(before / box[0])
+    panels = math.ceil(columns / (vectors * lanes))
+    step = max(rows * vectors, 4.0, (rows * 0.5 + vectors)) + 0.02 * rows + 0.35
+    if last % box[1]:
+        tail = last % box[1]
+        tiles -= math.ceil(before / box[0]) * (1 - max(tail * vectors, 4.0) / (rows * vectors))
+    return tiles * panels * step / (last * before * columns)
+
+
+def _block(
+    strategy: ContractionStrategy, shape: ContractionShape, target: Target, packed: bool
+) -> ContractionStrategy:
+    """Fill in how many row tiles and panels a task takes."""
+    gathered = _block_gathered(strategy, shape, target)
+    if not packed and gathers_panels(shape, gathered, target.vector_lanes):
+        return gathered
+    half = target.l2_bytes // 2
+    rows = strategy.box[0] * strategy.box[1]
+    row_tiles = math.ceil(shape.m / rows)
+    panels = math.ceil(shape.n / (strategy.vectors * target.vector_lanes))
+    rhs_bytes = shape.k * panels * strategy.vectors * target.vector_lanes * 4
+    lhs_tile_bytes = rows * shape.k * 4
+    if rhs_bytes <= half or not packed:
+        taken, width = 1, panels
+        while row_tiles // taken > 64:
+            taken *= 2
+        if row_tiles // taken < 8:
+            width = max(1, panels // max(1, 8 // max(row_tiles, 1)))
+    else:
+        taken, width = max(1, min(row_tiles, half // max(lhs_tile_bytes, 1))), 1
+    if not strategy.merge_rows:
+        taken = 1 if rhs_bytes <= half else taken
+    streams = packed and rhs_bytes > half
+    writes = shape.m * shape.n * shape.extent(shape.batch) * 4
+    return dataclasses.replace(
+        strategy,
+        row_tiles=taken,
+        panels=width,
+        ask_results=strategy.merge_rows and writes > half and shape.k in ASKING_EXTENTS,
+        ask_panels=streams and 1 < taken <= ASKING_TILES,
+    )
+
+
+def _block_gathered(
+    strategy: ContractionStrategy, shape: ContractionShape, target: Target
+) -> ContractionStrategy:
+    """Blocking for an rhs in its own layout: a panel meets as many row tiles as leave enough tasks,
+    so that gathering it pays."""
+    rows = strategy.box[0] * strategy.box[1]
+    row_tiles = math.ceil(shape.m / rows)
+    panels = math.ceil(shape.n / (strategy.vectors * target.vector_lanes))
+    tasks = panels * shape.extent(shape.batch)
+    blocks = max(1, math.ceil(8 / tasks))
+    return dataclasses.replace(strategy, row_tiles=max(1, row_tiles // blocks), panels=1)
+
+
+def gathers_panels(shape: ContractionShape, strategy: ContractionStrategy, lanes: int) -> bool:
+    """Whether a panel that is not packed is copied to scratch: it is read by several row tiles, and
+    its copy stays in L2."""
+    panel_bytes = shape.k * strategy.vectors * lanes * 4
+    return (
+        strategy.row_tiles >= GATHERING_TILES
+        and strategy.panels == 1
+        and panel_bytes <= GATHERED_BYTES
+    )
+
+
+def summation_levels(extents: list[int]) -> list[tuple[int, int, int, bool]]:
+    """The loops over k, outermost first: (position in the reduced dimensions, iterations, factor of
+    the loop variable, whether each iteration sums apart)."""
+    levels: list[tuple[int, int, int, bool]] = []
+    for axis, size in enumerate(extents):
+        inner = math.prod(extents[axis + 1 :])
+        apart = SHORTEST_PARTIAL <= inner <= PARTIAL_SUM and inner * size > 2 * SHORTEST_PARTIAL
+        chunk = next(
+            (c for c in range(PARTIAL_SUM, PARTIAL_SUM // 4, -1) if size % c == 0),
+            size,
+        )
+        if inner == 1 and size > PARTIAL_SUM and chunk < size:
+            levels += [(axis, size // chunk, chunk, True), (axis, chunk, 1, False)]
+        else:
+            levels.append((axis, size, 1, apart))
+    return levels
+
+
+def power_of_two(count: int) -> int:
+    """The least power of two that is not below `count`."""
+    return 1 << (count - 1).bit_length()
