@@ -12,7 +12,8 @@ built is raised as `ir.MLIRError`. The operations are those of the StableHLO spe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -581,6 +582,61 @@ def while_loop(
         with ir.InsertionPoint(block):
             results = build(*block.arguments)
             _return(*([results] if isinstance(results, ir.Value) else results))
+    return list(operation.results)
+
+
+# --- Control flow --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def detached_block(*types: ir.Type) -> Iterator[ir.Block]:
+    """A block to fill before the op is made that takes it: its results tell that op's types.
+
+    Operations are built into it inside of `with`; a block that no op took is gone afterwards."""
+    holder = ir.Operation.create("stablehlo.case", regions=1)
+    block = holder.regions[0].blocks.append(*types)
+    try:
+        with ir.InsertionPoint(block):
+            yield block
+    finally:
+        holder.erase()
+
+
+def if_(
+    predicate: ir.Value,
+    on_true: tuple[ir.Block, Sequence[ir.Value]],
+    on_false: tuple[ir.Block, Sequence[ir.Value]],
+) -> list[ir.Value]:
+    """The results of one of two detached blocks, each given with its results of the same types."""
+    branches = (on_true, on_false)
+    operation = ir.Operation.create(
+        "stablehlo.if", [value.type for value in on_true[1]], [predicate], regions=2
+    )
+    for region, (block, results) in zip(operation.regions, branches, strict=True):
+        block.append_to(region)
+        with ir.InsertionPoint(block):
+            _return(*results)
+    return list(operation.results)
+
+
+def while_(
+    initial: Sequence[ir.Value],
+    condition: Callable[[Sequence[ir.Value]], ir.Value],
+    body: tuple[ir.Block, Callable[[Sequence[ir.Value]], Sequence[ir.Value]]],
+) -> list[ir.Value]:
+    """Repeat while `condition` of the values holds. `body` is a detached block, whose arguments are
+    the first of the values, and a function that makes all of the next ones at its end."""
+    types = [value.type for value in initial]
+    operation = ir.Operation.create("stablehlo.while", types, list(initial), regions=2)
+    check = operation.regions[0].blocks.append(*types)
+    with ir.InsertionPoint(check):
+        _return(condition(list(check.arguments)))
+    block, following = body
+    block.append_to(operation.regions[1])
+    for kind in types[len(block.arguments) :]:
+        block.add_argument(kind, ir.Location.current)
+    with ir.InsertionPoint(block):
+        _return(*following(list(block.arguments)))
     return list(operation.results)
 
 

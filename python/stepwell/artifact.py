@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
 import numpy as np
 import xxhash
@@ -27,7 +27,7 @@ import xxhash
 from stepwell.errors import ArtifactError
 
 MAGIC = b"STEPWELL"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SECTION_ALIGNMENT = 4096
 
 _PREFIX = struct.Struct("<8sIIQ8x")
@@ -60,13 +60,28 @@ class KernelInfo:
     bytes: int = 0
 
 
+Layout: TypeAlias = "int | tuple[Layout, ...] | None"
+"""What a result of a call is made of: the output of that number, None, or a list of such."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Of `output`, only so many elements along `dimension` count as output `count` (int64, without
+    dimensions) says: its shape depends on data, and its declared one is the largest."""
+
+    output: int
+    dimension: int
+    count: int
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What an artifact says about itself.
 
     `code_format` is "shared-object" (one) or "objects" (`code_sizes` splits the section);
     `entry` is the symbol of the C entry point; `features` are the LLVM features the code uses.
-    `threads` is the number of threads the model was compiled for (0: any).
+    `threads` is the number of threads the model was compiled for (0: any). `results` says by name
+    what a call returns, where that is not just the outputs; `cuts` shorten outputs.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -84,6 +99,8 @@ class Manifest:
     compiler_version: str = ""
     source_digest: str = ""
     options: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    results: Mapping[str, Layout] = field(default_factory=dict)
+    cuts: tuple[Cut, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -337,7 +354,14 @@ def _manifest_from_dict(data: dict) -> Manifest:
         KernelInfo(k["name"], tuple(k["sources"]), k["strategy"], k["flops"], k["bytes"])
         for k in data["kernels"]
     )
+    results = data.get("results", {})
+    values["results"] = {name: _layout_from_json(layout) for name, layout in results.items()}
+    values["cuts"] = tuple(Cut(**cut) for cut in data.get("cuts", ()))
     return Manifest(**values)
+
+
+def _layout_from_json(layout: int | list | None) -> Layout:
+    return tuple(map(_layout_from_json, layout)) if isinstance(layout, list) else layout
 
 
 def _umask() -> int:

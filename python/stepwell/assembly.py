@@ -278,6 +278,8 @@ def _manifest(
         compiler_version=__version__,
         source_digest="",
         options={"opt_level": options.opt_level, "precision": options.precision},
+        results=walk.imported.results,
+        cuts=walk.imported.cuts,
     )
 
 

@@ -9,14 +9,16 @@ from pathlib import Path
 
 from stepwell import artifact, cache, targets
 from stepwell.artifact import Artifact
-from stepwell.errors import ArtifactError, UsageError
+from stepwell.errors import ArtifactError, OpenModelError, UsageError
 from stepwell.options import CompileOptions, make_options
 from stepwell.progress import progress_lines
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.threads import default_threads
 from stepwell.sources import Model, Source, as_source
+from stepwell.specialization import Specialization
+from stepwell.specializing import SpecializingExecutable
 from stepwell.supervisor import run_worker
-from stepwell.worker import ENTRY, Request
+from stepwell.worker import ENTRY, Request, error_from_dict, error_to_dict
 
 Shapes = Mapping[str, Sequence[int]]
 """Concrete shapes by input name."""
@@ -31,8 +33,9 @@ def compile(
     threads: int | None = None,
     shapes: Shapes | None = None,
     options: CompileOptions | Mapping[str, object] | None = None,
-) -> Executable:
-    """Compile `model` and load the result.
+) -> Executable | SpecializingExecutable:
+    """Compile `model` and load the result. A model that leaves open what only a call can tell
+    (dimensions, shape operands, lengths of sequences) is compiled when it is called.
 
     `model` is a path, an onnx.ModelProto, a jax.export.Exported, StableHLO as text, bytecode or
     portable artifact, or an MLIR module. `target` names the machine ("cpu": this one), `threads`
@@ -40,7 +43,14 @@ def compile(
 
     Raises ModelError, UnsupportedError, LoweringError, UsageError, CompilerCrash.
     """
-    return Executable(build(model, target, threads, shapes, options), threads)
+
+    def build_for(sizes: Shapes | None, specialization: Specialization | None) -> Artifact:
+        return build(model, target, threads, sizes, options, specialization)
+
+    try:
+        return Executable(build_for(shapes, None), threads)
+    except OpenModelError as error:
+        return SpecializingExecutable(build_for, error, threads, shapes or {})
 
 
 def build(
@@ -49,10 +59,12 @@ def build(
     threads: int | None = None,
     shapes: Shapes | None = None,
     options: CompileOptions | Mapping[str, object] | None = None,
+    specialization: Specialization | None = None,
 ) -> Artifact:
     """Compile `model` into an artifact without loading its code, for any target.
 
-    Arguments and errors as for `compile`.
+    Arguments and errors as for `compile`; raises OpenModelError for what `shapes` and
+    `specialization` leave open.
     """
     settings = make_options(options)
     if settings.dump_phases_to is not None:
@@ -65,15 +77,17 @@ def build(
     machine = targets.get(target)
     with cache.work_folder() as folder:
         source = as_source(model, folder)
+        special = specialization.to_json() if specialization else ""
         key = cache.digest(
             cache.compiler_digest(),
             source.digest,
             repr(machine),
-            json.dumps([count, sizes, settings.result_key(), ENTRY], sort_keys=True),
+            json.dumps([count, sizes, settings.result_key(), ENTRY, special], sort_keys=True),
         )
         name = f"{key}.stepwell"
         use_cache = settings.use_cache and settings.dump_phases_to is None
         if use_cache:
+            _raise_cached(f"{key}.json")
             found = _cached(name)
             if found is not None:
                 return found
@@ -86,9 +100,15 @@ def build(
             options=dataclasses.asdict(settings),
             memory_limit_mb=settings.memory_limit_mb or _memory_limit_mb(source),
             entry=ENTRY,
+            specialization=special,
         )
-        with progress_lines(settings.progress) as progress:
-            run_worker(request, folder, progress)
+        try:
+            with progress_lines(settings.progress) as progress:
+                run_worker(request, folder, progress)
+        except OpenModelError as error:
+            if use_cache:
+                cache.put("open", f"{key}.json", json.dumps(error_to_dict(error)).encode())
+            raise
         path = Path(request.artifact)
         if use_cache:
             path = cache.enter("artifacts", name, path)
@@ -104,6 +124,15 @@ def _cached(name: str) -> Artifact | None:
     except ArtifactError:  # a damaged entry is as good as none
         path.unlink(missing_ok=True)
         return None
+
+
+def _raise_cached(name: str) -> None:
+    """Raise the OpenModelError that a compilation is known to end with."""
+    path = cache.lookup("open", name)
+    if path is not None:
+        error = error_from_dict(json.loads(path.read_text()))
+        if error is not None:
+            raise error
 
 
 def _checked_shapes(shapes: Shapes | None) -> dict[str, list[int]] | None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepwell.specialization import OpenSpec
 
 
 class Error(Exception):
@@ -33,6 +37,23 @@ class UnsupportedError(ModelError):
         lines = "\n".join(f"  {finding}" for finding in findings)
         noun = "node is" if len(findings) == 1 else "nodes are"
         super().__init__(f"{len(findings)} {noun} not supported:\n{lines}")
+
+
+class OpenModelError(ModelError):
+    """The model leaves open what only a call can tell. `inputs` and `outputs` are its signature;
+    `values` names the tensors whose data has to be known, `sizes` those whose shape has to be, and
+    either is empty while the shapes of the inputs are not known."""
+
+    def __init__(
+        self,
+        message: str,
+        inputs: tuple[OpenSpec, ...] = (),
+        outputs: tuple[OpenSpec, ...] = (),
+        values: tuple[str, ...] = (),
+        sizes: tuple[str, ...] = (),
+    ) -> None:
+        self.inputs, self.outputs, self.values, self.sizes = inputs, outputs, values, sizes
+        super().__init__(message)
 
 
 class LoweringError(Error):

@@ -12,6 +12,7 @@ import numpy as np
 from stepwell.compiler import compile
 from stepwell.options import CompileOptions
 from stepwell.runtime.executable import Executable
+from stepwell.specializing import SpecializingExecutable
 
 if TYPE_CHECKING:
     import jax.export
@@ -45,7 +46,7 @@ def jit(
         return functools.partial(jit, target=target, threads=threads, options=options)  # pyright: ignore[reportReturnType]
     import jax
 
-    compiled: dict[object, tuple[Executable, jax.export.Exported]] = {}
+    compiled: dict[object, tuple[Executable | SpecializingExecutable, jax.export.Exported]] = {}
 
     @functools.wraps(function)
     def call(*args: object, **kwargs: object) -> object:

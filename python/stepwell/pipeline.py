@@ -20,6 +20,7 @@ from stepwell.mlir import ir, run_upstream
 from stepwell.options import CompileOptions
 from stepwell.passes.base import State, make_pass
 from stepwell.passes.llvm.lower_host_to_llvm import ENTRY
+from stepwell.specialization import Specialization
 from stepwell.targets import Target, get
 
 LEVELS = ("stablehlo", "linalg", "affine", "llvm")
@@ -246,6 +247,7 @@ def compile_to_artifact(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     options: CompileOptions | None = None,
     progress: Progress | None = None,
+    specialization: Specialization | None = None,
 ) -> None:
     """Compile the model at `source` and write its artifact."""
     from stepwell.assembly import write_artifact
@@ -254,7 +256,7 @@ def compile_to_artifact(
     if progress is not None:
         progress("import", None)
     begin = time.perf_counter()
-    imported = load(source, shapes=shapes)
+    imported = load(source, shapes=shapes, specialization=specialization)
     if progress is not None:
         progress("import", time.perf_counter() - begin)
     walk = start(imported, get(target), threads, options)

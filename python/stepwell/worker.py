@@ -23,6 +23,7 @@ from pathlib import Path
 
 from stepwell import errors
 from stepwell.options import CompileOptions
+from stepwell.specialization import OpenSpec, Specialization
 
 ENTRY = "stepwell.pipeline:compile_to_artifact"
 
@@ -32,7 +33,8 @@ Progress = Callable[[str, float | None], None]
 
 @dataclass(frozen=True)
 class Request:
-    """One compilation. `entry` names the function that does it, `module:function`."""
+    """One compilation. `entry` names the function that does it, `module:function`;
+    `specialization` is one as JSON, or empty."""
 
     source: str
     artifact: str
@@ -42,6 +44,7 @@ class Request:
     options: dict[str, object]
     memory_limit_mb: int
     entry: str = ENTRY
+    specialization: str = ""
 
     def write(self, path: Path) -> None:
         """Write as JSON."""
@@ -57,6 +60,9 @@ def compile_request(request: Request, progress: Progress) -> None:
     """Do what `request` says, in this process."""
     module, _, function = request.entry.partition(":")
     shapes = request.shapes and {name: tuple(shape) for name, shape in request.shapes.items()}
+    more: dict[str, object] = {}
+    if request.specialization:
+        more["specialization"] = Specialization.from_json(request.specialization)
     getattr(importlib.import_module(module), function)(
         Path(request.source),
         Path(request.artifact),
@@ -65,6 +71,7 @@ def compile_request(request: Request, progress: Progress) -> None:
         shapes=shapes,
         options=CompileOptions(**request.options),  # pyright: ignore[reportArgumentType]
         progress=progress,
+        **more,
     )
 
 
@@ -73,6 +80,10 @@ def error_to_dict(error: BaseException) -> dict[str, object]:
     data: dict[str, object] = {"error": type(error).__name__, "message": str(error)}
     if isinstance(error, errors.UnsupportedError):
         data["findings"] = [dataclasses.asdict(finding) for finding in error.findings]
+    if isinstance(error, errors.OpenModelError):
+        data["inputs"] = [dataclasses.astuple(spec) for spec in error.inputs]
+        data["outputs"] = [dataclasses.astuple(spec) for spec in error.outputs]
+        data["values"], data["sizes"] = error.values, error.sizes
     return data
 
 
@@ -81,6 +92,14 @@ def error_from_dict(data: dict) -> errors.Error | None:
     kind = getattr(errors, data["error"], None)
     if kind is errors.UnsupportedError:
         return kind([errors.Unsupported(**finding) for finding in data["findings"]])
+    if kind is errors.OpenModelError:
+        return kind(
+            data["message"],
+            tuple(map(OpenSpec.from_list, data["inputs"])),
+            tuple(map(OpenSpec.from_list, data["outputs"])),
+            tuple(data["values"]),
+            tuple(data["sizes"]),
+        )
     if isinstance(kind, type) and issubclass(kind, errors.Error):
         return kind(data["message"])
     return None

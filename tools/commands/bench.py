@@ -70,6 +70,9 @@ def bench(
         raise UsageError("--against needs the model's own file, which the peers read as well")
     options = CompileOptions(opt_level=opt_level, use_cache=not no_cache)
     exe = common.load_or_compile(model, target, threads, shapes, options)
+    if not isinstance(exe, Executable):
+        open_inputs = ", ".join(str(spec) for spec in exe.inputs)
+        raise UsageError(f"what is timed needs known shapes; give --shape for these: {open_inputs}")
     feed = random_inputs(exe.inputs, 0)
     arrays = [feed[spec.name] for spec in exe.inputs]
     calls: dict[str, Callable[[], object]] = {"stepwell": lambda: exe(*arrays)}

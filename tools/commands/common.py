@@ -15,6 +15,7 @@ from stepwell.compiler import compile
 from stepwell.errors import ArtifactError, UsageError
 from stepwell.options import CompileOptions
 from stepwell.runtime.executable import Executable, load
+from stepwell.specializing import SpecializingExecutable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,7 +62,7 @@ def load_or_compile(
     threads: int | None,
     shapes: Sequence[str],
     options: CompileOptions,
-) -> Executable:
+) -> Executable | SpecializingExecutable:
     """An executable of an artifact's path or of a model."""
     if model != "-" and artifact.is_artifact(model):
         if shapes:

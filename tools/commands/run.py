@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from stepwell.artifact import TensorSpec
 from stepwell.errors import InputError, UsageError
 from stepwell.options import CompileOptions
 from stepwell.runtime.inputs import numpy_dtype
+from stepwell.specialization import OpenSpec
 from stepwell.tools.commands import common
 
 Arrays = dict[str, np.ndarray]
@@ -75,7 +77,8 @@ def run(
     exe = common.load_or_compile(model, target, threads, shapes, options)
     feed = _read_inputs(inputs, exe.inputs)
     if seed is not None:
-        feed = {**random_inputs(exe.inputs, seed), **feed}
+        missing = [spec for spec in exe.inputs if spec.name not in feed]
+        feed = {**random_inputs(missing, seed), **feed}
     results = exe.run(feed)
     _write_outputs(outputs, results)
     if as_json:
@@ -89,16 +92,20 @@ def run(
     return 1 if differing else 0
 
 
-def random_inputs(specs: tuple[TensorSpec, ...], seed: int) -> Arrays:
-    """Standard normal floats, and zeros and ones, which are valid as flags, masks and indices."""
+def random_inputs(specs: Sequence[TensorSpec | OpenSpec], seed: int) -> Arrays:
+    """Standard normal floats, and zeros and ones, which are valid as flags, masks and indices.
+
+    Raises UsageError for an input of no known shape."""
     generator = np.random.default_rng(seed)
     arrays: Arrays = {}
     for spec in specs:
-        dtype = numpy_dtype(spec.dtype)
+        if isinstance(spec, OpenSpec) and spec.is_open:
+            raise UsageError(f"the shape of {spec} is open; give --shape {spec.name}=... for it")
+        dtype, shape = numpy_dtype(spec.dtype), [int(size) for size in spec.shape or ()]
         if dtype.kind in "fV":
-            arrays[spec.name] = generator.standard_normal(spec.shape, np.float32).astype(dtype)
+            arrays[spec.name] = generator.standard_normal(shape, np.float32).astype(dtype)
         else:
-            arrays[spec.name] = generator.integers(0, 2, spec.shape).astype(dtype)
+            arrays[spec.name] = generator.integers(0, 2, shape).astype(dtype)
     return arrays
 
 
@@ -134,7 +141,9 @@ def _named(item: str, names: list[str]) -> Arrays:
     return {name or names[0]: content}
 
 
-def _read_inputs(items: tuple[str, ...], specs: tuple[TensorSpec, ...]) -> dict[str, object]:
+def _read_inputs(
+    items: tuple[str, ...], specs: Sequence[TensorSpec | OpenSpec]
+) -> dict[str, object]:
     feed: dict[str, object] = {}
     names = [spec.name for spec in specs]
     for item in items:

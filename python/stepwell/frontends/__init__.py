@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 
+from stepwell.artifact import Cut, Layout
 from stepwell.errors import ModelError
 from stepwell.mlir import ir
+from stepwell.specialization import Specialization
 from stepwell.weights import WeightTable
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -33,7 +35,9 @@ class TensorSpec:
 
 @dataclass
 class Imported:
-    """A model in StableHLO. `module` holds `@main` alone; `weights` the data of its resources."""
+    """A model in StableHLO. `module` holds `@main` alone; `weights` the data of its resources.
+
+    `results` and `cuts` are as in `artifact.Manifest`."""
 
     context: ir.Context
     module: ir.Module
@@ -41,14 +45,19 @@ class Imported:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     source: str
+    results: Mapping[str, Layout] = field(default_factory=dict)
+    cuts: tuple[Cut, ...] = ()
 
 
-def load(model: object, shapes: Shapes | None = None) -> Imported:
+def load(
+    model: object, shapes: Shapes | None = None, specialization: Specialization | None = None
+) -> Imported:
     """Import `model` into StableHLO.
 
     `model` is a path (.onnx, .mlir, .mlirbc, .bc, or told by its content), an `onnx.ModelProto`,
     bytes of any of these files, StableHLO text, a `jax.export.Exported`, or an `ir.Module`.
-    `shapes` gives concrete shapes, by input name, where the model leaves dimensions open.
+    `shapes` gives concrete shapes, by input name, where the model leaves dimensions open, and
+    `specialization` what else an ONNX model leaves open.
     Raises ModelError (UnsupportedError among them) with one sentence on what is wrong.
     """
     if isinstance(model, ir.Module):
@@ -56,13 +65,13 @@ def load(model: object, shapes: Shapes | None = None) -> Imported:
 
         return stablehlo.from_module(model, shapes=shapes)
     if isinstance(model, (str, os.PathLike)) and not _is_text(model):
-        return _load_file(Path(os.fspath(model)), shapes)
+        return _load_file(Path(os.fspath(model)), shapes, specialization)
     if isinstance(model, str):
         from stepwell.frontends import stablehlo
 
         return stablehlo.from_bytes(model.encode(), "StableHLO text", shapes=shapes)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return _load_bytes(bytes(model), "the given bytes", shapes)
+        return _load_bytes(bytes(model), "the given bytes", shapes, specialization)
     if hasattr(model, "mlir_module_serialized"):
         from stepwell.frontends import jax
 
@@ -70,7 +79,7 @@ def load(model: object, shapes: Shapes | None = None) -> Imported:
     if hasattr(model, "graph") and hasattr(model, "opset_import"):
         from stepwell.frontends import onnx
 
-        return onnx.from_model(model, shapes=shapes)  # pyright: ignore[reportArgumentType]
+        return onnx.from_model(model, shapes, specialization)  # pyright: ignore[reportArgumentType]
     raise ModelError(
         f"a {type(model).__module__}.{type(model).__qualname__} is not a model; give a path, an "
         "onnx.ModelProto, a jax.export.Exported, StableHLO text or bytes, or an MLIR module"
@@ -82,7 +91,9 @@ def _is_text(model: str | os.PathLike[str]) -> bool:
     return isinstance(model, str) and ("\n" in model or "{" in model)
 
 
-def _load_file(path: Path, shapes: Shapes | None) -> Imported:
+def _load_file(
+    path: Path, shapes: Shapes | None, specialization: Specialization | None
+) -> Imported:
     if not path.is_file():
         raise ModelError(f"there is no model file {path}")
     if path.stat().st_size == 0:
@@ -92,11 +103,13 @@ def _load_file(path: Path, shapes: Shapes | None) -> Imported:
     if path.suffix == ".onnx" or not (_is_mlir(head) or path.suffix == ".jax_export"):
         from stepwell.frontends import onnx
 
-        return onnx.from_file(path, shapes=shapes)
-    return _load_bytes(path.read_bytes(), str(path), shapes)
+        return onnx.from_file(path, shapes, specialization)
+    return _load_bytes(path.read_bytes(), str(path), shapes, specialization)
 
 
-def _load_bytes(data: bytes, source: str, shapes: Shapes | None) -> Imported:
+def _load_bytes(
+    data: bytes, source: str, shapes: Shapes | None, specialization: Specialization | None
+) -> Imported:
     from stepwell.frontends import jax, stablehlo
 
     if _is_mlir(data[:4096]):
@@ -105,7 +118,7 @@ def _load_bytes(data: bytes, source: str, shapes: Shapes | None) -> Imported:
         return jax.from_serialized(data, source, shapes=shapes)
     from stepwell.frontends import onnx
 
-    return onnx.from_bytes(data, source, shapes=shapes)
+    return onnx.from_bytes(data, source, shapes, specialization)
 
 
 def _is_mlir(head: bytes) -> bool:

@@ -7,15 +7,16 @@ legalized, and large constants moved into the weight table, so that passes can r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from stepwell import dtypes
 from stepwell.dense import has_buffer, read_dense, read_resources
-from stepwell.errors import LoweringError, ModelError
+from stepwell.errors import LoweringError, ModelError, OpenModelError
 from stepwell.frontends import Imported, Shapes, TensorSpec
 from stepwell.mlir import deserialize_portable_artifact, ir, new_context, run_upstream
+from stepwell.specialization import OpenSpec
 from stepwell.weights import INLINE_ELEMENTS, WeightTable
 
 _BYTECODE = b"ML\xefR"
@@ -123,7 +124,11 @@ def _refine(module: ir.Module, main: ir.Operation, shapes: Shapes) -> None:
             f'shapes= names "{unknown[0]}", which is no input of the model '
             f"(inputs: arg0 to arg{len(kind.inputs) - 1})"
         )
-    types = [_refined(t, f"arg{i}", shapes) for i, t in enumerate(kind.inputs)]
+    try:
+        types = [_refined(t, f"arg{i}", shapes) for i, t in enumerate(kind.inputs)]
+    except OpenModelError as error:
+        inputs, outputs = _open_specs(kind.inputs, "arg"), _open_specs(kind.results, "out")
+        raise OpenModelError(str(error), inputs, outputs) from None
     if types != list(kind.inputs):
         text = ",".join(str(t) for t in types)
         run_upstream(module.operation, f"stablehlo-refine-arguments{{types={text}}},{_REFINE}")
@@ -135,7 +140,7 @@ def _refined(kind: ir.Type, name: str, shapes: Shapes) -> ir.Type:
     declared = [None if n == _DYNAMIC else n for n in kind.shape]
     given = shapes.get(name)
     if given is None and None in declared:
-        raise ModelError(
+        raise OpenModelError(
             f"input {name} has open dimensions ({kind}); give its shape, for instance "
             f'shapes={{"{name}": {tuple(1 if n is None else n for n in declared)}}}'
         )
@@ -145,6 +150,19 @@ def _refined(kind: ir.Type, name: str, shapes: Shapes) -> ir.Type:
     ):
         raise ModelError(f"input {name} is a {kind} in the model, but shapes= gives {given}")
     return ir.RankedTensorType.get(list(given), kind.element_type)
+
+
+def _open_specs(types: Sequence[ir.Type], prefix: str) -> tuple[OpenSpec, ...]:
+    """The signature as declared; an open dimension is called "?"."""
+    tensors = [ir.RankedTensorType(kind) for kind in types]
+    return tuple(
+        OpenSpec(
+            f"{prefix}{i}",
+            dtypes.to_numpy(kind.element_type).name,
+            tuple("?" if n == _DYNAMIC else n for n in kind.shape),
+        )
+        for i, kind in enumerate(tensors)
+    )
 
 
 def _walk(operation: ir.Operation) -> Iterator[ir.Operation]:

@@ -19,6 +19,7 @@ from stepwell.runtime import library
 from stepwell.runtime.buffers import address, allocate_arena
 from stepwell.runtime.inputs import as_input, named_inputs, numpy_dtype, wrong_count
 from stepwell.runtime.loading import load_code
+from stepwell.runtime.results import arranged
 from stepwell.runtime.threads import default_threads
 
 
@@ -27,6 +28,8 @@ class Executable:
 
     Call it with arrays in the order of `inputs`, or use `run` with a dict. Calls from several
     threads take turns. Outputs are fresh numpy arrays at each call; nothing else is allocated.
+    A result that is a sequence is a list, an empty optional is None; where a shape depends on data,
+    `outputs` has the largest.
     """
 
     def __init__(self, source: Artifact, threads: int | None = None) -> None:
@@ -35,7 +38,8 @@ class Executable:
         manifest = source.manifest
         self.artifact = source
         self.inputs: tuple[TensorSpec, ...] = manifest.inputs
-        self.outputs: tuple[TensorSpec, ...] = manifest.outputs
+        visible = len(manifest.outputs) - len(manifest.cuts)
+        self.outputs: tuple[TensorSpec, ...] = manifest.outputs[:visible]
         self.kernels: tuple[KernelInfo, ...] = manifest.kernels
         self.threads = threads or manifest.threads or default_threads()
         self._lock = threading.Lock()
@@ -49,10 +53,12 @@ class Executable:
         weakref.finalize(self, library.library().stepwell_context_destroy, self._context)
 
         self._expected = [(numpy_dtype(spec.dtype), spec.shape) for spec in self.inputs]
-        self._results = [(spec.shape, numpy_dtype(spec.dtype)) for spec in self.outputs]
+        self._results = [(spec.shape, numpy_dtype(spec.dtype)) for spec in manifest.outputs]
+        self._cuts, self._layouts = manifest.cuts, manifest.results
+        self._result_names = list(manifest.results) or [spec.name for spec in self.outputs]
         self._input_count = len(self.inputs)
         self._input_pointers = (ctypes.c_void_p * max(1, len(self.inputs)))()
-        self._output_pointers = (ctypes.c_void_p * max(1, len(self.outputs)))()
+        self._output_pointers = (ctypes.c_void_p * max(1, len(self._results)))()
         self._call = library.library().stepwell_run
         self._arguments = tuple(
             ctypes.c_void_p(value)
@@ -95,12 +101,14 @@ class Executable:
                 pointers[index] = address(output)
                 outputs.append(output)
             self._call(*self._arguments)
+        if self._cuts or self._layouts:
+            return tuple(arranged(outputs, self._cuts, self._layouts))
         return tuple(outputs)
 
     def run(self, feed: Mapping[str, object]) -> dict[str, np.ndarray]:
         """Run on arrays by input name; returns arrays by output name. Raises InputError."""
         outputs = self(*named_inputs(self.inputs, feed))
-        return {spec.name: value for spec, value in zip(self.outputs, outputs, strict=True)}
+        return dict(zip(self._result_names, outputs, strict=True))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the artifact to `path`, which appears whole or not at all. Raises ArtifactError."""

@@ -50,12 +50,7 @@ def _describe(inputs: tuple[TensorSpec, ...], missing: list[str]) -> str:
 def as_input(value: object, spec: TensorSpec, dtype: np.dtype) -> np.ndarray:
     """`value` as an aligned, C-contiguous array of `dtype` and `spec.shape`, copied only when its
     layout asks for it. Raises InputError when the dtype, rank or shape is another."""
-    array = _as_array(value, spec)
-    if array.dtype != dtype:
-        raise InputError(
-            f"input {spec.name!r} has dtype {array.dtype} and the model takes {dtype}; "
-            f"convert it with .astype({str(dtype)!r})"
-        )
+    array = _array_of(value, spec.name, dtype)
     if array.ndim != len(spec.shape):
         raise InputError(
             f"input {spec.name!r} has rank {array.ndim} (shape {array.shape}) and the model takes "
@@ -69,25 +64,40 @@ def as_input(value: object, spec: TensorSpec, dtype: np.dtype) -> np.ndarray:
     return np.require(array, requirements=["C", "A"])
 
 
-def _as_array(value: object, spec: TensorSpec) -> np.ndarray:
+def input_array(name: str, value: object, dtype: str) -> np.ndarray:
+    """`value` as an array of `dtype` and any shape. Raises InputError when it is none."""
+    return _array_of(value, name, numpy_dtype(dtype))
+
+
+def _array_of(value: object, name: str, dtype: np.dtype) -> np.ndarray:
+    array = _as_array(value, name, dtype)
+    if array.dtype != dtype:
+        raise InputError(
+            f"input {name!r} has dtype {array.dtype} and the model takes {dtype}; "
+            f"convert it with .astype({str(dtype)!r})"
+        )
+    return array
+
+
+def _as_array(value: object, name: str, dtype: np.dtype) -> np.ndarray:
     if isinstance(value, np.ndarray):
         return value
     try:
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)  # pyright: ignore[reportArgumentType]
-        return _from_python(value, spec)
+        return _from_python(value, dtype)
     except (BufferError, TypeError, ValueError, RuntimeError) as error:
         if hasattr(value, "__array__"):  # an array that DLPack cannot carry: bfloat16 of ml_dtypes
             return np.asarray(value)
         raise InputError(
-            f"input {spec.name!r}, a {type(value).__name__}, cannot be taken as an array: {error}"
+            f"input {name!r}, a {type(value).__name__}, cannot be taken as an array: {error}"
         ) from error
 
 
-def _from_python(value: object, spec: TensorSpec) -> np.ndarray:
+def _from_python(value: object, dtype: np.dtype) -> np.ndarray:
     """Python scalars and nested lists take the dtype of the input."""
     if isinstance(value, bool | int | float | complex | list | tuple):
-        return np.asarray(value, dtype=numpy_dtype(spec.dtype))
+        return np.asarray(value, dtype=dtype)
     array = np.asarray(value)
     if array.dtype == object:
         raise TypeError("it is no array")

@@ -40,27 +40,17 @@ def open_model(path: Path) -> Path:
     return path
 
 
-def test_open_dimensions_are_compiled_when_known(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def compile_once(source: object, target: str, threads: object, shapes: dict, options: object):
-        asked.append(shapes)
-        if shapes["x"][0] != 16:
-            raise stepwell.ModelError('input "x" does not fit')
-        return stepwell.load(model)
-
-    monkeypatch.setattr(session, "compile", compile_once)
-    s = stepwell.Session(open_model(tmp_path / "open.onnx"))
-    assert s.get_inputs() == [session.NodeArg("x", "tensor(float)", ["rows", 8])]
-    for _ in range(2):
-        np.testing.assert_array_equal(
-            s.run(None, {"x": batch()})[0], np.maximum(batch() + WEIGHT, 0)
-        )
-    assert asked == [{"x": (16, 8)}]
-    assert s.get_inputs()[0].shape == [16, 8]
-    with pytest.raises(stepwell.InputError, match="does not fit"):
-        s.run(None, {"x": batch(3)})
+def test_open_dimensions(tmp_path: Path) -> None:
+    s = stepwell.Session(open_model(tmp_path / "open.onnx"), options={"progress": False})
+    declared = [session.NodeArg("x", "tensor(float)", ["rows", 8])]
+    assert s.get_inputs() == declared
+    for rows in (16, 3, 16):
+        (y,) = s.run(None, {"x": batch(rows)})
+        np.testing.assert_array_equal(y, np.maximum(batch(rows), 0))
+    assert s.get_inputs() == declared
+    with pytest.raises(stepwell.InputError, match=r"has shape \(3, 7\) and the model takes"):
+        s.run(None, {"x": batch(3)[:, :7]})
     with pytest.raises(stepwell.InputError, match="has rank 1"):
         s.run(None, {"x": batch()[0]})
+    with pytest.raises(stepwell.InputError, match="'x' was not given"):
+        s.run(None, {})

@@ -2,139 +2,247 @@
 
 Values known at compile time (initializers, shapes, and what is computed from them) are carried as
 numpy arrays and enter the IR only where a run-time operator uses them. All unsupported nodes are
-collected and reported at once.
+collected and reported at once, and so are all values that a specialization has to make known.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TypeAlias
 
 import numpy as np
 import onnx
 import onnx.inliner
 
 from stepwell import dtypes
-from stepwell.errors import Error, LoweringError, ModelError, Unsupported, UnsupportedError
+from stepwell.artifact import Cut, Layout
+from stepwell.errors import Error, ModelError, OpenModelError, Unsupported, UnsupportedError
 from stepwell.frontends import Imported, Shapes, TensorSpec
-from stepwell.frontends.onnx import folding, reader, registry
+from stepwell.frontends.onnx import folding, reader, registry, signature
 from stepwell.frontends.onnx.functions import ONNX_DOMAINS, has_function, schema_function
-from stepwell.frontends.onnx.node import Node, NotSupportedError, Scope, Tensor
+from stepwell.frontends.onnx.node import (
+    Absent,
+    NeededError,
+    Node,
+    NotSupportedError,
+    PendingError,
+    Scope,
+    StuckError,
+    Tensor,
+    TensorSequence,
+    Value,
+)
 from stepwell.mlir import dialect, ir, new_context
+from stepwell.runtime.inputs import numpy_dtype
+from stepwell.specialization import OpenSpec, Specialization, Structure
 from stepwell.weights import WeightTable
 
-Environment = dict[str, Tensor | None]
-"""Tensors by name; None stands for the output of a node that could not be imported."""
+Environment: TypeAlias = "dict[str, Value | None]"
+"""Values by name; None stands for the output of a node that could not be imported."""
 
 
-def import_model(model: onnx.ModelProto, folder: Path, source: str, shapes: Shapes) -> Imported:
+def import_model(
+    model: onnx.ModelProto,
+    folder: Path,
+    source: str,
+    shapes: Shapes,
+    specialization: Specialization | None = None,
+) -> Imported:
     """Import `model`, whose external data lies in `folder`, with inputs of `shapes`.
 
-    Raises ModelError for a model that makes no sense, UnsupportedError listing unsupported nodes.
+    Raises ModelError for a model that makes no sense, UnsupportedError listing unsupported nodes,
+    OpenModelError for what has to be known and is not in `shapes` and `specialization`.
     """
+    special = specialization or Specialization()
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     context = new_context()
     weights = WeightTable()
     with context, ir.Location.unknown():
-        inputs = _input_specs(model.graph, shapes)
+        declared, outputs = signature.open_signature(model.graph)
+        _check_names(shapes, [spec.name for spec in declared])
+        try:
+            parts = {s.name: signature.input_tensors(s, shapes, special) for s in declared}
+        except OpenModelError as error:
+            check_operators(model)
+            raise OpenModelError(str(error), declared, outputs) from None
+        inputs = [spec for tensors in parts.values() for spec in tensors]
+        inputs += [
+            TensorSpec(name, numpy_dtype(dtype), shape)
+            for name, (dtype, shape) in special.given.items()
+        ]
         module = ir.Module.create()
         func = dialect("func")
         types = [dtypes.tensor_type(spec.shape, spec.dtype) for spec in inputs]
         with ir.InsertionPoint(module.body):
             main = func.FuncOp("main", (types, []))
-        locations = [ir.Location.name(spec.name) for spec in inputs]
-        block = main.add_entry_block(locations)
-        scope = Scope(weights, block, folder)
-        walk = _Walk(model, scope)
+        block = main.add_entry_block([ir.Location.name(spec.name) for spec in inputs])
+        scope = Scope(weights, block, folder, offered=special.offered)
+        walk = _Walk(model, scope, special)
+        for spec, argument in zip(inputs, block.arguments, strict=True):
+            scope.named[spec.name] = scope.tensor(argument, spec.name)
         values: Environment = {
-            spec.name: scope.tensor(argument, spec.name)
-            for spec, argument in zip(inputs, block.arguments, strict=True)
+            name: walk.structured(name, special.structures.get(name, "tensor")) for name in parts
         }
         with ir.InsertionPoint(block):
-            results = walk.graph(model.graph, values)
-            walk.raise_findings()
-            func.ReturnOp([result.value for result in results])
-        result_types = [result.value.type for result in results]
+            results = walk.results(model.graph, values, declared, outputs)
+            func.ReturnOp([result.value for result in results.tensors])
+        result_types = [result.value.type for result in results.tensors]
         main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, result_types))
         module.operation.verify()
-    outputs = tuple(
-        TensorSpec(info.name, result.dtype, result.shape)
-        for info, result in zip(model.graph.output, results, strict=True)
+    specs = tuple(
+        TensorSpec(name, result.dtype, result.shape)
+        for name, result in zip(results.names, results.tensors, strict=True)
     )
-    return Imported(context, module, weights, inputs, outputs, source)
+    return Imported(
+        context, module, weights, tuple(inputs), specs, source, results.layouts, results.cuts
+    )
 
 
-def _input_specs(graph: onnx.GraphProto, shapes: Shapes) -> tuple[TensorSpec, ...]:
-    initialized = {tensor.name for tensor in graph.initializer}
-    inputs = [info for info in graph.input if info.name not in initialized]
-    unknown = sorted(set(shapes) - {info.name for info in inputs})
+def _check_names(shapes: Shapes, inputs: list[str]) -> None:
+    known = {name.partition("[")[0] if name not in inputs else name for name in shapes}
+    unknown = sorted(known - set(inputs))
     if unknown:
-        known = ", ".join(info.name for info in inputs)
         raise ModelError(
-            f'shapes= names "{unknown[0]}", which is no input of the model (inputs: {known})'
+            f'shapes= names "{unknown[0]}", which is no input of the model '
+            f"(inputs: {', '.join(inputs)})"
         )
-    return tuple(_input_spec(info, shapes.get(info.name)) for info in inputs)
 
 
-def _input_spec(info: onnx.ValueInfoProto, given: tuple[int, ...] | None) -> TensorSpec:
-    tensor = info.type.tensor_type
-    if not info.type.HasField("tensor_type"):
-        raise ModelError(f'input "{info.name}" is not a tensor; only tensors are supported')
-    dtype = _element_dtype(tensor.elem_type, f'input "{info.name}"')
-    declared = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
-    names = [d.dim_param or "?" for d in tensor.shape.dim]
-    if given is None:
-        if tensor.HasField("shape") and None not in declared:
-            return TensorSpec(info.name, dtype, tuple(d for d in declared if d is not None))
-        text = ", ".join(n if d is None else str(d) for d, n in zip(declared, names, strict=True))
-        example = tuple(1 if d is None else d for d in declared)
-        raise ModelError(
-            f'input "{info.name}" has open dimensions [{text}]; '
-            f'give its shape, for instance shapes={{"{info.name}": {example}}}'
+def check_operators(model: onnx.ModelProto) -> None:
+    """Raise UnsupportedError for operators that are not supported whatever the shapes are."""
+    opset = _opset(model)
+    findings = [
+        Unsupported(Node(proto, opset, None).name, proto.op_type, _refusal(proto, opset))  # pyright: ignore[reportArgumentType]
+        for proto in model.graph.node
+        if not _is_known(proto, opset)
+    ]
+    if findings:
+        raise UnsupportedError(findings)
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    opsets = {entry.domain: entry.version for entry in model.opset_import}
+    return next((opsets[d] for d in ONNX_DOMAINS if d in opsets), 1)
+
+
+def _is_known(proto: onnx.NodeProto, opset: int) -> bool:
+    if proto.domain not in ONNX_DOMAINS:
+        return False
+    return registry.find(proto.op_type, opset) is not None or has_function(proto)
+
+
+def _refusal(proto: onnx.NodeProto, opset: int) -> str:
+    place = "" if proto.domain in ONNX_DOMAINS else f" of domain {proto.domain}"
+    return f"the operator{place} is not supported (opset {opset})"
+
+
+class _Results:
+    """What the function returns, and how the results of a call are made of it."""
+
+    def __init__(self, named: Sequence[tuple[str, Value]]) -> None:
+        self.names: list[str] = []
+        self.tensors: list[Tensor] = []
+        layouts = {name: self._layout(name, value) for name, value in named}
+        cuts = [
+            (output, dimension, size)
+            for output, tensor in enumerate(self.tensors)
+            for dimension, size in tensor.sizes.items()
+        ]
+        self.cuts = tuple(
+            Cut(output, dimension, len(self.tensors) + i)
+            for i, (output, dimension, _) in enumerate(cuts)
         )
-    given = tuple(int(n) for n in given)
-    matches = len(given) == len(declared) and all(
-        d is None or d == n for d, n in zip(declared, given, strict=True)
-    )
-    if tensor.HasField("shape") and not matches:
-        text = ", ".join(n if d is None else str(d) for d, n in zip(declared, names, strict=True))
-        raise ModelError(
-            f'input "{info.name}" is declared [{text}] in the model, but shapes= gives {given}'
-        )
-    return TensorSpec(info.name, dtype, given)
+        for output, dimension, size in cuts:
+            scope = self.tensors[output].scope
+            self.names.append(f"{self.names[output]}.size{dimension}")
+            self.tensors.append(scope.tensor(size, self.names[-1]))
+        plain = all(isinstance(value, Tensor) for _, value in named)
+        self.layouts: dict[str, Layout] = {} if plain else layouts
 
-
-def _element_dtype(kind: int, place: str) -> np.dtype:
-    if kind in onnx.TensorProto.DataType.values() and kind not in (
-        onnx.TensorProto.UNDEFINED,
-        onnx.TensorProto.STRING,
-    ):
-        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind))
-        with contextlib.suppress(LoweringError):
-            dtypes.to_mlir(dtype)
-            return dtype
-    name = onnx.TensorProto.DataType.Name(kind) if kind else "undefined"
-    raise ModelError(f"{place} has element type {name}, which is not supported")
+    def _layout(self, name: str, value: Value) -> Layout:
+        if isinstance(value, Tensor):
+            self.names.append(name)
+            self.tensors.append(value)
+            return len(self.tensors) - 1
+        if isinstance(value, Absent):
+            return None
+        parts = enumerate(value.elements)
+        return tuple(self._layout(f"{name}[{i}]", element) for i, element in parts)
 
 
 class _Walk:
-    """Imports graphs node by node; subgraphs see the values of the graph around them."""
+    """Imports graphs node by node; subgraphs see the values of the graph around them.
 
-    def __init__(self, model: onnx.ModelProto, scope: Scope) -> None:
-        self.scope = scope
+    `needed` are named tensors that have to be known, with the reason; `stuck` are reasons why a
+    region cannot be imported, since what is inside of it has no name.
+    """
+
+    def __init__(self, model: onnx.ModelProto, scope: Scope, special: Specialization) -> None:
+        self.scope, self.special = scope, special
         self.findings: list[Unsupported] = []
-        self.opsets = {entry.domain: entry.version for entry in model.opset_import}
-        self.opset = next((self.opsets[d] for d in ONNX_DOMAINS if d in self.opsets), 1)
+        self.needed: dict[tuple[str, str], str] = {}
+        self.stuck: list[str] = []
+        self.depth = 0
+        self.opset = _opset(model)
 
-    def raise_findings(self) -> None:
-        """Raise UnsupportedError when any node could not be imported."""
+    # --- Values ----------------------------------------------------------------------------------
+
+    def enter(self, name: str, value: Value) -> Value:
+        """`value` under its unique name, or what the specialization says is in its place."""
+        if isinstance(value, TensorSequence):
+            parts = enumerate(value.elements)
+            return TensorSequence([self.enter(f"{name}[{i}]", e) for i, e in parts], value.dtype)
+        if isinstance(value, Absent) or value.array is not None or self.depth:
+            return value
+        if name in self.special.values:
+            return self.scope.constant(self.special.values[name], name)
+        if value.name == name:
+            self.scope.named.setdefault(name, value)
+        return self.scope.named.get(name, value)
+
+    def structured(self, name: str, structure: Structure) -> Value:
+        """The input `name` of a known structure, its tensors being entered."""
+        if structure is None:
+            return Absent()
+        if isinstance(structure, list):
+            parts = enumerate(structure)
+            return TensorSequence([self.structured(f"{name}[{i}]", part) for i, part in parts])
+        return self.enter(name, self.scope.named[name])
+
+    # --- Graphs ----------------------------------------------------------------------------------
+
+    def results(
+        self,
+        graph: onnx.GraphProto,
+        values: Environment,
+        inputs: Sequence[OpenSpec],
+        outputs: Sequence[OpenSpec],
+    ) -> _Results:
+        """Import the model's graph. Raises UnsupportedError and OpenModelError."""
+        wanted = self.special.results
+        if wanted is None:
+            results = self.graph(graph, values, "")
+            named = [(info.name, r) for info, r in zip(graph.output, results, strict=True)]
+        else:
+            self.graph(_ancestors(graph, wanted), values, "")
+            named = [(name, self.scope.named.get(name)) for name in wanted]
         if self.findings:
             raise UnsupportedError(self.findings)
+        complete = [(name, result) for name, result in named if result is not None]
+        if len(complete) < len(named) or self.scope.taken:
+            values_needed = {name for name, sort in self.needed if sort == "values"}
+            raise OpenModelError(
+                "; ".join(dict.fromkeys(self.needed.values())) or "inputs have to be known",
+                tuple(inputs),
+                tuple(outputs),
+                tuple(sorted(values_needed | self.scope.taken)),
+                tuple(sorted(name for name, sort in self.needed if sort == "sizes")),
+            )
+        return _Results(complete)
 
-    def graph(self, graph: onnx.GraphProto, values: Environment) -> list[Tensor]:
+    def graph(self, graph: onnx.GraphProto, values: Environment, prefix: str) -> list[Value | None]:
         """Import `graph`; `values` holds its inputs. Returns its outputs."""
         for tensor in graph.initializer:
             self._initializer(tensor, values)
@@ -142,108 +250,230 @@ class _Walk:
             name = graph.sparse_initializer[0].values.name
             raise ModelError(f'the initializer "{name}" is sparse, which is not supported')
         for proto in graph.node:
-            self.node(proto, values)
-        results: list[Tensor] = []
+            self.node(proto, values, prefix)
         for info in graph.output:
             if info.name not in values:
                 raise ModelError(f'the output "{info.name}" is computed by no node')
-            result = values[info.name]
-            if result is not None:
-                results.append(result)
-        return results
+        return [values[info.name] for info in graph.output]
 
     def _initializer(self, tensor: onnx.TensorProto, values: Environment) -> None:
-        _element_dtype(tensor.data_type, f'the initializer "{tensor.name}"')
+        signature.element_dtype(tensor.data_type, f'the initializer "{tensor.name}"')
         array = reader.tensor_array(tensor, self.scope.folder)
         values[tensor.name] = self.scope.constant(array, tensor.name)
 
-    def node(self, proto: onnx.NodeProto, values: Environment) -> None:
+    # --- Nodes -----------------------------------------------------------------------------------
+
+    def node(self, proto: onnx.NodeProto, values: Environment, prefix: str) -> None:
         """Import one node: enters its outputs into `values`, or a finding into `findings`."""
-
-        def inline(graph: onnx.GraphProto) -> list[Tensor]:
-            return self.graph(graph, dict(values))
-
-        node = Node(proto, self.opset, self.scope, inline)
+        first = next((output for output in proto.output if output), proto.name)
+        subgraphs = _Subgraphs(self, values, f"{prefix}{first}/")
+        node = Node(proto, self.opset, self.scope, subgraphs)
         for name in proto.input:
             if name and name not in values:
                 raise ModelError(
                     f'node "{node.name}" ({proto.op_type}) reads "{name}" before any node '
                     "computes it: the graph has a cycle or is not sorted"
                 )
-        inputs = [values[name] if name else None for name in proto.input]
-        broken = any(name and values[name] is None for name in proto.input)
-        results: Sequence[Tensor | None] = [None] * len(proto.output)
-        try:
-            if not broken:
-                results = self._import(node, inputs)
-            elif not self._is_known(proto):
-                self._refuse(node)
-        except (NotSupportedError, Error, ir.MLIRError) as error:
-            self._find(node, _sentence(error))
+        names = [f"{prefix}{name}" if name else "" for name in proto.output]
+        results = self._specialized(names)
+        if results is None:
+            inputs = [values[name] if name else None for name in proto.input]
+            broken = any(name and values[name] is None for name in proto.input)
+            results = self._results(node, inputs, names, broken)
         for name, result in zip(proto.output, results, strict=False):
             if name:
                 values[name] = result
         for name in proto.output[len(results) :]:
             values[name] = None
 
-    def _is_known(self, proto: onnx.NodeProto) -> bool:
-        if proto.domain not in ONNX_DOMAINS:
-            return False
-        return registry.find(proto.op_type, self.opset) is not None or has_function(proto)
+    def _specialized(self, names: Sequence[str]) -> list[Value | None] | None:
+        """The outputs of a node when the specialization has all of them."""
+        if self.depth or not any(names):
+            return None
+        known, given = self.special.values, self.special.given
+        if not all(name in known or name in given for name in names if name):
+            return None
+        return [
+            self.scope.constant(known[name], name) if name in known else self.scope.named.get(name)
+            for name in names
+        ]
 
-    def _refuse(self, node: Node) -> NoReturn:
-        domain = node.proto.domain
-        place = "" if domain in ONNX_DOMAINS else f" of domain {domain}"
-        node.unsupported(f"the operator{place} is not supported (opset {self.opset})")
+    def _results(
+        self, node: Node, inputs: Sequence[Value | None], names: Sequence[str], broken: bool
+    ) -> Sequence[Value | None]:
+        """The outputs of `node`; none where they cannot be had, with the reason recorded."""
+        try:
+            if not broken:
+                return self._import(node, inputs, names)
+            if not _is_known(node.proto, self.opset):
+                node.unsupported(_refusal(node.proto, self.opset))
+        except NeededError as error:
+            self._need(node, error)
+        except StuckError as error:
+            self.stuck += error.reasons
+            if not self.depth:
+                self.find(node, error.reasons[0])
+        except PendingError:
+            pass
+        except (NotSupportedError, Error, ir.MLIRError) as error:
+            self.find(node, _sentence(error))
+        return [None] * len(names)
 
-    def _import(self, node: Node, inputs: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def _need(self, node: Node, error: NeededError) -> None:
+        name = error.tensor.name
+        reason = f"{node.name}: {node.operator}: {error}"
+        if self.scope.named.get(name) is error.tensor:
+            self.needed[name, error.sort] = reason
+        elif self.depth:
+            self.stuck.append(reason)
+        else:
+            self.find(node, str(error))
+
+    def _import(
+        self, node: Node, inputs: Sequence[Value | None], names: Sequence[str]
+    ) -> Sequence[Value | None]:
         """The outputs of `node`: by its own function, by the standard's body, or folded."""
         if node.proto.domain not in ONNX_DOMAINS:
-            self._refuse(node)
+            node.unsupported(_refusal(node.proto, self.opset))
         operator = registry.find(node.operator, self.opset)
-        arrays = None if operator and operator.folds else folding.evaluate(node, inputs)
+        for value in inputs:
+            if isinstance(value, Tensor) and value.sizes:
+                raise NeededError(value, "sizes", f'the shape of "{value.name}" depends on data')
+        if operator is not None and operator.structures:
+            return self._wrap(self._build(operator, node, inputs), names)
+        tensors = [value for value in inputs if value is None or isinstance(value, Tensor)]
+        if len(tensors) < len(inputs):
+            node.unsupported("an input is a sequence or an optional value, which it does not take")
+        arrays = None if operator and operator.folds else folding.evaluate(node, tensors)
         if arrays is not None:
-            return self._wrap(arrays, node)
+            return self._wrap(arrays, names)
         if operator is not None:
-            with ir.Location.name(node.name):
-                results = operator.build(node, *inputs)
-            return self._wrap(results if isinstance(results, (list, tuple)) else [results], node)
-        body = schema_function(node.proto, self.opset, inputs)
+            return self._wrap(self._build(operator, node, tensors), names)
+        body = schema_function(node.proto, self.opset, tensors)
         if body is None:
-            self._refuse(node)
-        return self._function(body, node, inputs)
+            node.unsupported(_refusal(node.proto, self.opset))
+        return self._function(body, node, tensors, names)
+
+    def _build(
+        self, operator: registry.Operator, node: Node, inputs: Sequence[Value | None]
+    ) -> Sequence[registry.Result]:
+        with ir.Location.name(node.name):
+            results = operator.build(node, *inputs)
+        return results if isinstance(results, (list, tuple)) else [results]
 
     def _function(
-        self, body: onnx.FunctionProto, node: Node, inputs: Sequence[Tensor | None]
-    ) -> list[Tensor | None]:
+        self,
+        body: onnx.FunctionProto,
+        node: Node,
+        inputs: Sequence[Value | None],
+        names: Sequence[str],
+    ) -> list[Value | None]:
         """Import the body of an operator that the standard defines as a function."""
         local: Environment = dict(zip(body.input, inputs, strict=False))
         absent = {name for name in body.input if local.get(name) is None}
-        before = len(self.findings)
+        first = next((name for name in names if name), node.name)
         for proto in body.node:
             renamed = onnx.NodeProto()
             renamed.CopyFrom(proto)
             renamed.name = f"{node.name}/{proto.op_type}"
             renamed.input[:] = ["" if name in absent else name for name in proto.input]
-            self.node(renamed, local)
-        if len(self.findings) > before:
-            return [None] * len(node.proto.output)
+            self.node(renamed, local, f"{first}/")
         return [local.get(name) for name in body.output]
 
-    def _wrap(self, results: Iterable[object], node: Node) -> list[Tensor]:
-        tensors: list[Tensor] = []
-        names = [*node.proto.output, *[""] * 8]
-        for result, name in zip(results, names, strict=False):
-            if isinstance(result, Tensor):
-                tensors.append(result)
-            elif isinstance(result, (np.ndarray, np.generic)):
-                tensors.append(self.scope.constant(np.asarray(result), name or node.name))
-            else:
-                tensors.append(self.scope.tensor(result, name))  # pyright: ignore[reportArgumentType]
+    def _wrap(self, results: Iterable[object], names: Sequence[str]) -> list[Value]:
+        return [
+            self.enter(name, self._value(result, name))
+            for result, name in zip(results, [*names, *[""] * 8], strict=False)
+        ]
+
+    def _value(self, result: object, name: str) -> Value:
+        if isinstance(result, Tensor):
+            result.name = result.name or name
+        elif isinstance(result, TensorSequence):
+            parts = enumerate(result.elements)
+            elements = [self._value(element, f"{name}[{i}]") for i, element in parts]
+            return TensorSequence(elements, result.dtype)
+        elif isinstance(result, (np.ndarray, np.generic)):
+            return self.scope.constant(np.asarray(result), name)
+        elif not isinstance(result, Absent):
+            return self.scope.tensor(result, name)  # pyright: ignore[reportArgumentType]
+        return result
+
+    def find(self, node: Node, reason: str) -> None:
+        """Record why `node` cannot be imported."""
+        self.findings.append(Unsupported(node.name, node.operator, reason))
+
+
+class _Subgraphs:
+    """The graphs among the attributes of one node: see `node.Subgraphs`."""
+
+    def __init__(self, walk: _Walk, values: Environment, prefix: str) -> None:
+        self._walk, self._values, self._prefix = walk, values, prefix
+
+    def inline(self, graph: onnx.GraphProto, inputs: Sequence[Value], label: str) -> list[Value]:
+        names = [info.name for info in graph.input]
+        values: Environment = {**self._values, **dict(zip(names, inputs, strict=False))}
+        results = self._walk.graph(graph, values, f"{self._prefix}{label}/")
+        complete = [result for result in results if result is not None]
+        if len(complete) < len(results):
+            raise PendingError
+        return complete
+
+    def region(self, graph: onnx.GraphProto, inputs: Sequence[Value], label: str) -> list[Tensor]:
+        walk = self._walk
+        outer, walk.stuck = walk.stuck, []
+        needed, findings = dict(walk.needed), len(walk.findings)
+        walk.depth += 1
+        try:
+            results = self.inline(graph, inputs, label)
+        except PendingError:
+            reasons = [*walk.stuck, *(str(finding) for finding in walk.findings[findings:])]
+            if not reasons:
+                raise
+            walk.needed = needed
+            del walk.findings[findings:]
+            raise StuckError(reasons) from None
+        finally:
+            walk.depth -= 1
+            walk.stuck = outer
+        tensors = [r for r in results if isinstance(r, Tensor) and not r.sizes]
+        if len(tensors) < len(results):
+            raise StuckError(["it gives sequences, optional values, or shapes that depend on data"])
         return tensors
 
-    def _find(self, node: Node, reason: str) -> None:
-        self.findings.append(Unsupported(node.name, node.operator, reason))
+    def named(self, value: ir.Value, label: str) -> Tensor:
+        name = f"{self._prefix}{label}"
+        tensor = self._walk.enter(name, self._walk.scope.tensor(value, name))
+        assert isinstance(tensor, Tensor)
+        return tensor
+
+
+def _ancestors(graph: onnx.GraphProto, wanted: Sequence[str]) -> onnx.GraphProto:
+    """The part of `graph` that the values called `wanted` depend on."""
+    needed = set(wanted)
+    kept: list[onnx.NodeProto] = []
+    for proto in reversed(graph.node):
+        inside = tuple(mark for name in proto.output if name for mark in (f"{name}/", f"{name}["))
+        if needed.isdisjoint(proto.output) and not any(n.startswith(inside) for n in wanted):
+            continue
+        kept.append(proto)
+        needed.update(_read_names(proto))
+    part = onnx.GraphProto()
+    part.node.extend(reversed(kept))
+    part.initializer.extend(t for t in graph.initializer if t.name in needed)
+    part.sparse_initializer.extend(t for t in graph.sparse_initializer if t.values.name in needed)
+    return part
+
+
+def _read_names(proto: onnx.NodeProto) -> set[str]:
+    """The values that a node reads, those that its subgraphs capture among them."""
+    names = set(proto.input)
+    for attribute in proto.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            names.update(info.name for info in graph.output)
+            for inner in graph.node:
+                names |= _read_names(inner)
+    return names
 
 
 def _sentence(error: Exception) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import onnx
@@ -22,13 +22,41 @@ class NotSupportedError(Exception):
     """Raised by an operator function; becomes one line of the importer's UnsupportedError."""
 
 
+class NeededError(Exception):
+    """Raised where a tensor computed at run time has to be known: its data, or its true shape."""
+
+    def __init__(self, tensor: Tensor, sort: str, reason: str) -> None:
+        self.tensor, self.sort = tensor, sort
+        super().__init__(reason)
+
+
+class StuckError(Exception):
+    """Raised where a subgraph cannot become a region of the IR: something computed inside of it has
+    to be known. Each of `reasons` is a sentence."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        self.reasons = reasons
+        super().__init__(reasons[0])
+
+
+class PendingError(Exception):
+    """Raised where a subgraph could not be imported for a reason that is already recorded."""
+
+
 @dataclass
 class Scope:
-    """Where a graph is built: the weight table, the block of constants, the source's folder."""
+    """Where a graph is built: the weight table, the block of constants, the source's folder.
+
+    `named` holds the run-time tensors outside of regions by their unique names. Of the inputs,
+    `offered` are values that may be taken as known; `taken` are those that were.
+    """
 
     weights: WeightTable
     entry: ir.Block
     folder: Path
+    named: dict[str, Tensor] = field(default_factory=dict)
+    offered: Mapping[str, np.ndarray] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
 
     def constant(self, array: np.ndarray, name: str) -> Tensor:
         """A compile-time constant; it enters the IR when its `value` is first used."""
@@ -40,7 +68,11 @@ class Scope:
 
 
 class Tensor:
-    """A value of the ONNX graph. `array` holds its data when that is known at compile time."""
+    """A value of the ONNX graph. `array` holds its data when that is known at compile time.
+
+    Where the shape depends on data, `shape` is the largest, and `sizes` has the true size (a scalar
+    of int64) by dimension. No operator gets such a tensor as an input.
+    """
 
     def __init__(
         self,
@@ -53,6 +85,7 @@ class Tensor:
     ) -> None:
         self.scope, self.name, self.array, self._value = scope, name, array, value
         self.dtype, self.shape = np.dtype(dtype), tuple(int(n) for n in shape)
+        self.sizes: dict[int, ir.Value] = {}
 
     @property
     def rank(self) -> int:
@@ -77,17 +110,47 @@ class Tensor:
         return self._value
 
 
-Inline = Callable[[onnx.GraphProto], list[Tensor]]
-"""Imports a subgraph at the place of its node."""
+class TensorSequence:
+    """A sequence: its length is known at compile time. `dtype` is that of its tensors."""
+
+    def __init__(self, elements: Sequence[Value], dtype: np.dtype | None = None) -> None:
+        self.elements = tuple(elements)
+        first = self.elements[0] if self.elements else None
+        self.dtype: np.dtype | None = getattr(first, "dtype", dtype)
+
+
+class Absent:
+    """An optional value without an element; one with an element is that element."""
+
+    dtype = None
+
+
+Value: TypeAlias = "Tensor | TensorSequence | Absent"
+
+
+class Subgraphs(Protocol):
+    """How a node imports the graphs among its attributes. `label` tells uses of one graph apart."""
+
+    def inline(self, graph: onnx.GraphProto, inputs: Sequence[Value], label: str) -> list[Value]:
+        """Import `graph` at the place of its node; returns its outputs. Raises PendingError."""
+        ...
+
+    def region(self, graph: onnx.GraphProto, inputs: Sequence[Value], label: str) -> list[Tensor]:
+        """Import `graph` into a region. Raises StuckError besides."""
+        ...
+
+    def named(self, value: ir.Value, label: str) -> Tensor:
+        """`value` with a name of its own, so that it can be made known."""
+        ...
 
 
 class Node:
     """One node of the graph: attributes by type, with the defaults of the specification."""
 
     def __init__(
-        self, proto: onnx.NodeProto, opset: int, scope: Scope, inline: Inline | None = None
+        self, proto: onnx.NodeProto, opset: int, scope: Scope, subgraphs: Subgraphs | None = None
     ) -> None:
-        self.proto, self.opset, self.scope, self._inline = proto, opset, scope, inline
+        self.proto, self.opset, self.scope, self._subgraphs = proto, opset, scope, subgraphs
         self.operator = proto.op_type
         first = next((output for output in proto.output if output), "")
         self.name = proto.name or f"{proto.op_type}_{first}"
@@ -126,10 +189,33 @@ class Node:
         attribute = self._attributes.get(name)
         return None if attribute is None else reader.tensor_array(attribute.t, self.scope.folder)
 
-    def inline(self, name: str) -> list[Tensor]:
-        """Import graph attribute `name` in place; returns its outputs."""
-        assert self._inline is not None
-        return self._inline(self._attributes[name].g)
+    def graph(self, name: str) -> onnx.GraphProto:
+        """Graph attribute `name`."""
+        if name not in self._attributes:
+            self.unsupported(f'it has no attribute "{name}"')
+        return self._attributes[name].g
+
+    def inline(
+        self, name: str, inputs: Sequence[Value] = (), label: str | None = None
+    ) -> list[Value]:
+        """Import graph attribute `name` in place with `inputs`; returns its outputs. `label` tells
+        several uses of one graph apart."""
+        assert self._subgraphs is not None
+        return self._subgraphs.inline(self.graph(name), inputs, name if label is None else label)
+
+    def region(self, name: str, inputs: Sequence[Value] = ()) -> list[Tensor]:
+        """Import graph attribute `name` at the insertion point inside a region.
+
+        Raises StuckError when that is not possible: something computed inside has to be known.
+        """
+        assert self._subgraphs is not None
+        return self._subgraphs.region(self.graph(name), inputs, name)
+
+    def named(self, value: ir.Value, label: str) -> Tensor:
+        """`value`, computed on the way to the outputs, with a name of its own, so that `known` can
+        ask for it; it is known when it was asked for before."""
+        assert self._subgraphs is not None
+        return self._subgraphs.named(value, label)
 
     def used_outputs(self) -> int:
         """How many outputs the node names, trailing omitted ones not counted."""
@@ -142,13 +228,27 @@ class Node:
         return self.integers("axes", None if default is None else list(default))
 
     def known(self, operand: Tensor, role: str) -> np.ndarray:
-        """The data of `operand`, which must be known at compile time."""
-        if operand.array is None:
-            self.unsupported(
-                f'the input "{operand.name}" ({role}) is computed at run time; '
-                "it has to be a constant, so that all shapes are static"
-            )
-        return operand.array
+        """The data of `operand`, which must be known at compile time: otherwise the import ends
+        with an OpenModelError that names it, and the model is compiled again for its value."""
+        if operand.array is not None:
+            return operand.array
+        scope = self.scope
+        if operand.name in scope.offered and scope.named.get(operand.name) is operand:
+            scope.taken.add(operand.name)
+            return scope.offered[operand.name]
+        raise NeededError(
+            operand,
+            "values",
+            f'the input "{operand.name}" ({role}) is computed at run time; '
+            "it has to be a constant, so that all shapes are static",
+        )
+
+    def bounded(self, value: ir.Value, sizes: Mapping[int, ir.Value]) -> Tensor:
+        """A result whose shape depends on data: `value` is as large as it can get, and along each
+        dimension in `sizes` only so many of its first elements count (scalars of int64)."""
+        tensor = self.scope.tensor(value, "")
+        tensor.sizes = dict(sizes)
+        return tensor
 
     def unsupported(self, reason: str) -> NoReturn:
         """Stop importing this node; `reason` is one sentence for the user."""
@@ -156,4 +256,8 @@ class Node:
 
     def constant(self, array: np.ndarray, role: str) -> ir.Value:
         """An IR constant of `array`, named after the node and its `role`."""
-        return self.scope.constant(array, f"{self.name}.{role}").value
+        return self.constant_tensor(array, role).value
+
+    def constant_tensor(self, array: np.ndarray, role: str) -> Tensor:
+        """A tensor known at compile time, named after the node and its `role`."""
+        return self.scope.constant(array, f"{self.name}.{role}")

@@ -14,9 +14,9 @@ import numpy as np
 from stepwell.mlir import ir
 
 if TYPE_CHECKING:
-    from stepwell.frontends.onnx.node import Tensor
+    from stepwell.frontends.onnx.node import Value
 
-Result: TypeAlias = "ir.Value | np.ndarray | Tensor"
+Result: TypeAlias = "ir.Value | np.ndarray | Value"
 """What an operator makes: an IR value, or data known at compile time."""
 
 
@@ -34,6 +34,7 @@ class Operator:
     since: int
     build: Build
     folds: bool
+    structures: bool
 
 
 _operators: dict[str, dict[int, Operator]] = {}
@@ -41,18 +42,21 @@ _operators: dict[str, dict[int, Operator]] = {}
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def operator(name: str, since: int = 1, *, folds: bool = False) -> Callable[[Function], Function]:
+def operator(
+    name: str, since: int = 1, *, folds: bool = False, structures: bool = False
+) -> Callable[[Function], Function]:
     """Register a function as ONNX operator `name` from opset `since` on.
 
     `folds` says that the function returns numpy arrays when its inputs are constants; for others,
-    small constant results are computed by onnx's reference evaluator.
+    small constant results are computed by onnx's reference evaluator. `structures` says that it
+    takes sequences and optional values.
     """
 
     def register(build: Function) -> Function:
         versions = _operators.setdefault(name, {})
         if since in versions:
             raise ValueError(f"{name} since {since} is registered twice")
-        versions[since] = Operator(name, since, build, folds)  # pyright: ignore[reportArgumentType]
+        versions[since] = Operator(name, since, build, folds, structures)  # pyright: ignore[reportArgumentType]
         return build
 
     return register

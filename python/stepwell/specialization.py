@@ -1,0 +1,139 @@
+"""What a compilation may take from a call: shapes, structures and values that a model leaves open.
+
+A model is compiled for one `Specialization`. What it leaves open beyond that is an
+`OpenModelError`: the caller learns the signature, and which values have to be known. Imports no
+MLIR, since it is used on both sides of the compiler's process.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from stepwell.errors import InputError
+from stepwell.runtime.inputs import numpy_dtype
+
+Structure: TypeAlias = "str | list[Structure] | None"
+"""What a run-time value is made of: TENSOR, None for an empty optional, a list for a sequence."""
+
+TENSOR = "tensor"
+
+OFFERED_ELEMENTS = 1024
+"""Inputs of at most this size are offered to the importer, which takes those it has to know."""
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """What is fixed beside the shapes of a model's inputs.
+
+    `structures` says what inputs are made of that are sequences or optional. `values` are known
+    tensors by name: of inputs, and of values computed on the way, for which the names of the
+    ONNX graph stand, those inside a function or branch after the name of its node's output and "/".
+    `given` tensors are inputs of the compiled code in the place of the nodes that compute them.
+    With `results`, the compiled code returns these tensors and not the model's outputs.
+    `offered` are values of inputs, of which the importer says which have to be known.
+    """
+
+    structures: Mapping[str, Structure] = field(default_factory=dict)
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
+    given: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    results: tuple[str, ...] | None = None
+    offered: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.structures or self.values or self.given or self.results or self.offered)
+
+    def to_json(self) -> str:
+        """As text for a request and for the key of a cached artifact."""
+        data = {
+            "structures": self.structures,
+            "values": {name: _encode(array) for name, array in sorted(self.values.items())},
+            "given": {n: [kind, list(shape)] for n, (kind, shape) in sorted(self.given.items())},
+            "results": self.results,
+            "offered": {name: _encode(array) for name, array in sorted(self.offered.items())},
+        }
+        return json.dumps(data, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Specialization:
+        """What `to_json` wrote."""
+        data = json.loads(text)
+        return Specialization(
+            data["structures"],
+            {name: _decode(*array) for name, array in data["values"].items()},
+            {name: (kind, tuple(shape)) for name, (kind, shape) in data["given"].items()},
+            None if data["results"] is None else tuple(data["results"]),
+            {name: _decode(*array) for name, array in data["offered"].items()},
+        )
+
+
+def _encode(array: np.ndarray) -> list[object]:
+    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return [array.dtype.name, list(array.shape), data]
+
+
+def _decode(dtype: str, shape: Sequence[int], data: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(data), numpy_dtype(dtype)).reshape(shape)
+
+
+@dataclass(frozen=True)
+class OpenSpec:
+    """An input or output as a model declares it. `shape` holds names of open dimensions, None is an
+    unknown rank; `kind` is TENSOR, or that within "seq(...)" and "optional(...)"."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...] | None
+    kind: str = TENSOR
+
+    def __str__(self) -> str:
+        sizes = "..." if self.shape is None else ", ".join(map(str, self.shape))
+        text = f"{self.dtype}[{sizes}]"
+        return f"{self.name}: {self.kind.replace(TENSOR, text)}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call has to tell the shape or the structure."""
+        return (
+            self.kind != TENSOR
+            or self.shape is None
+            or any(isinstance(size, str) for size in self.shape)
+        )
+
+    @staticmethod
+    def from_list(fields: Sequence[object]) -> OpenSpec:
+        """From the fields as JSON has them."""
+        name, dtype, shape, kind = fields
+        sizes = None if shape is None else tuple(shape)  # pyright: ignore[reportArgumentType]
+        return OpenSpec(str(name), str(dtype), sizes, str(kind))
+
+
+def flatten(spec: OpenSpec, value: object) -> tuple[Structure, dict[str, object]]:
+    """The structure of `value`, an input declared as `spec`, and its tensors by name: `x[0]` is the
+    first of the sequence `x`. Raises InputError when it is not of the declared kind."""
+    return _flatten(spec.name, spec.kind, value)
+
+
+def _flatten(name: str, kind: str, value: object) -> tuple[Structure, dict[str, object]]:
+    if kind.startswith("optional("):
+        if value is None:
+            return None, {}
+        return _flatten(name, kind.removeprefix("optional(")[:-1], value)
+    if kind.startswith("seq("):
+        if not isinstance(value, (list, tuple)):
+            raise InputError(f"input {name!r} is a {type(value).__name__}; the model takes a list")
+        parts: list[Structure] = []
+        tensors: dict[str, object] = {}
+        for index, element in enumerate(value):
+            part, inner = _flatten(f"{name}[{index}]", kind.removeprefix("seq(")[:-1], element)
+            parts.append(part)
+            tensors |= inner
+        return parts, tensors
+    if value is None:
+        raise InputError(f"input {name!r} is None; the model takes a tensor")
+    return TENSOR, {name: value}

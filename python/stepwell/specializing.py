@@ -1,0 +1,224 @@
+"""A model that is compiled when it is called: for the shapes, and the values that must be known."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepwell.artifact import Artifact, KernelInfo
+from stepwell.errors import InputError, ModelError, OpenModelError, UsageError
+from stepwell.runtime.executable import Executable
+from stepwell.runtime.inputs import input_array
+from stepwell.specialization import (
+    OFFERED_ELEMENTS,
+    OpenSpec,
+    Specialization,
+    Structure,
+    flatten,
+)
+
+Shapes = Mapping[str, Sequence[int]]
+Build = Callable[[Shapes | None, Specialization | None], Artifact]
+"""Compiles the model for shapes and a specialization. Raises OpenModelError when more is needed."""
+
+_Key = tuple[object, ...]
+_ROUNDS = 10_000
+"""More stages than any model has; a model that asks for more asks for the same again."""
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """What has to be known before the model can be compiled: values and true shapes of tensors, of
+    which `executable` computes those that are no inputs."""
+
+    values: tuple[str, ...]
+    sizes: tuple[str, ...]
+    executable: Executable | None
+
+
+class SpecializingExecutable:
+    """A model that leaves open what only a call can tell; used as an `Executable` is.
+
+    It is compiled when it is first called with new shapes of its inputs, or with new values of
+    those on which shapes depend, and every result is kept, here and in the cache on disk. Where a
+    shape depends on a value computed on the way, the part of the model up to it is compiled first,
+    and the rest for each such value, or shape. An input that is a sequence is given as a list, an
+    optional one may be None.
+    """
+
+    def __init__(
+        self, build: Build, open_model: OpenModelError, threads: int | None, shapes: Shapes
+    ) -> None:
+        self.inputs: tuple[OpenSpec, ...] = open_model.inputs
+        self.outputs: tuple[OpenSpec, ...] = open_model.outputs
+        self._build, self._threads = build, threads
+        self._fixed = {name: tuple(int(n) for n in shape) for name, shape in shapes.items()}
+        self._lock = threading.RLock()
+        self._steps: dict[_Key, _Stage | Executable] = {}
+        self._latest: Executable | None = None
+        self._staged = False
+        names = {spec.name for spec in self.inputs}
+        self._known = [name for name in open_model.values if name in names]
+
+    def __call__(self, *arrays: object) -> tuple[np.ndarray, ...]:
+        """Run on one value for each of `inputs`. Returns one for each of `outputs`.
+
+        Raises InputError for values that do not fit, and what `stepwell.compile` raises.
+        """
+        if len(arrays) != len(self.inputs):
+            listed = ", ".join(map(str, self.inputs)) or "none"
+            noun = "input" if len(self.inputs) == 1 else "inputs"
+            raise InputError(
+                f"the model takes {len(self.inputs)} {noun} ({listed}) and was given {len(arrays)}"
+            )
+        executable, inputs = self._specialize(arrays)
+        return executable(*inputs)
+
+    def run(self, feed: Mapping[str, object]) -> dict[str, np.ndarray]:
+        """Run on values by input name; returns results by output name. Raises as a call does."""
+        names = [spec.name for spec in self.inputs]
+        unknown = [name for name in feed if name not in names]
+        if unknown:
+            raise InputError(
+                f"the model has no input {unknown[0]!r}; its inputs are: "
+                f"{', '.join(names) or 'none'}"
+            )
+        for spec in self.inputs:
+            if spec.name not in feed and not spec.kind.startswith("optional("):
+                raise InputError(f"the input {spec.name!r} was not given; it is {spec}")
+        outputs = self(*(feed.get(name) for name in names))
+        return {spec.name: value for spec, value in zip(self.outputs, outputs, strict=True)}
+
+    def specialized(self, *arrays: object) -> Executable:
+        """What runs on values like `arrays`: compiled now unless it already is."""
+        return self._specialize(arrays)[0]
+
+    def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
+        """Run once; the nanoseconds spent in each kernel, those of earlier stages left out."""
+        executable, inputs = self._specialize(arrays)
+        return executable.profile(*inputs)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the artifact compiled last to `path`; it takes inputs of these shapes alone.
+
+        Raises UsageError before the first call, and for a model whose code depends on values.
+        """
+        if self._latest is None:
+            raise UsageError(
+                f"{self._open_names()} not known yet, and an artifact holds code for known shapes; "
+                "run the model once or give shapes= to compile"
+            )
+        if self._staged:
+            raise UsageError(
+                "the compiled code depends on values of inputs, not on their shapes alone, so that "
+                "it cannot be saved as an artifact of the model"
+            )
+        self._latest.save(path)
+
+    def _open_names(self) -> str:
+        names = [spec.name for spec in self.inputs if spec.is_open] or self._known
+        text = ", ".join(names) or "shapes"
+        return f"what the model needs of {text} is"
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(map(str, self.inputs))
+        outputs = ", ".join(map(str, self.outputs))
+        compiled = sum(isinstance(step, Executable) for step in self._steps.values())
+        return f"<stepwell.SpecializingExecutable ({inputs}) -> ({outputs}), {compiled} compiled>"
+
+    def _specialize(self, arrays: Sequence[object]) -> tuple[Executable, list[np.ndarray]]:
+        """The code for `arrays`, and its inputs: the tensors of `arrays` and staged ones."""
+        structures: dict[str, Structure] = {}
+        tensors: dict[str, np.ndarray] = {}
+        for spec, value in zip(self.inputs, arrays, strict=True):
+            structure, parts = flatten(spec, value)
+            if spec.kind != "tensor":
+                structures[spec.name] = structure
+            tensors |= {n: input_array(n, part, spec.dtype) for n, part in parts.items()}
+        self._check_shapes(tensors)
+        values = {name: tensors[name] for name in self._known}
+        given: dict[str, np.ndarray] = {}
+        begin: _Key = (
+            repr(structures),
+            *((name, array.shape) for name, array in tensors.items()),
+        )
+        for _ in range(_ROUNDS):
+            key: _Key = (
+                begin,
+                *((name, array.shape, array.tobytes()) for name, array in values.items()),
+                *((name, array.shape) for name, array in given.items()),
+            )
+            with self._lock:
+                step = self._steps.get(key)
+                if step is None:
+                    step = self._compiled(tensors, structures, values, given)
+                    self._steps[key] = step
+            if isinstance(step, Executable):
+                return step, [*tensors.values(), *given.values()]
+            found = {name: tensors[name] for name in step.values if name in tensors}
+            if step.executable is not None:
+                inputs = [*tensors.values(), *given.values()]
+                staged = [n for n in (*step.values, *step.sizes) if n not in tensors]
+                found |= dict(zip(staged, step.executable(*inputs), strict=True))
+            values |= {name: found[name] for name in step.values}
+            given |= {name: found[name] for name in step.sizes}
+        raise ModelError("the model asks for values of its own without end")
+
+    def _check_shapes(self, tensors: Mapping[str, np.ndarray]) -> None:
+        for spec in self.inputs:
+            if spec.kind != "tensor":
+                continue
+            shape = tensors[spec.name].shape
+            wanted = self._fixed.get(spec.name, spec.shape)
+            if wanted is None:
+                continue
+            text = f"({', '.join(map(str, wanted))}{',' if len(wanted) == 1 else ''})"
+            if len(shape) != len(wanted):
+                raise InputError(
+                    f"input {spec.name!r} has rank {len(shape)} (shape {shape}) and the model "
+                    f"takes rank {len(wanted)} (shape {text})"
+                )
+            if any(isinstance(w, int) and w != n for w, n in zip(wanted, shape, strict=True)):
+                raise InputError(
+                    f"input {spec.name!r} has shape {shape} and the model takes {text}"
+                )
+
+    def _compiled(
+        self,
+        tensors: Mapping[str, np.ndarray],
+        structures: Mapping[str, Structure],
+        values: Mapping[str, np.ndarray],
+        given: Mapping[str, np.ndarray],
+    ) -> _Stage | Executable:
+        """The code for these inputs, or what has to be known before it can be compiled."""
+        shapes = {name: array.shape for name, array in tensors.items()}
+        types = {name: (array.dtype.name, array.shape) for name, array in given.items()}
+        small = {n: a for n, a in tensors.items() if a.size <= OFFERED_ELEMENTS and n not in values}
+        try:
+            special = Specialization(structures, values, types, None, {})
+            try:
+                built = self._build(shapes, special)
+            except OpenModelError as error:
+                if not any(name in small for name in error.values):
+                    raise
+                # Inputs that have to be known lead to others: ask for all of them at once.
+                offered = Specialization(structures, values, types, None, small)
+                built = self._build(shapes, offered)
+            self._staged = bool(values or given)
+            self._latest = Executable(built, self._threads)
+            return self._latest
+        except OpenModelError as error:
+            needed, sizes = error.values, error.sizes
+            computed = tuple(n for n in (*needed, *sizes) if n not in tensors)
+            if not needed and not sizes:
+                raise
+            if not given:  # and so will other calls
+                self._known += [n for n in needed if n in tensors and n not in self._known]
+        if not computed:
+            return _Stage(needed, sizes, None)
+        special = Specialization(structures, values, types, computed, {})
+        return _Stage(needed, sizes, Executable(self._build(shapes, special), self._threads))

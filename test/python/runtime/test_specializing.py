@@ -1,0 +1,157 @@
+"""Models that are compiled when they are called: open shapes, shape operands, values on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, parser
+
+import stepwell
+from stepwell import compiler
+from stepwell.errors import OpenModelError
+from stepwell.specializing import SpecializingExecutable
+
+OPTIONS = {"progress": False}
+
+
+def model(graph: str, opset: int = 18) -> onnx.ModelProto:
+    """A model from the text of its graph."""
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]>\n{graph}')
+
+
+def compiled(graph: str, opset: int = 18) -> SpecializingExecutable:
+    exe = stepwell.compile(model(graph, opset), threads=1, options=OPTIONS)
+    assert isinstance(exe, SpecializingExecutable)
+    return exe
+
+
+def count_builds(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The compilations that really run, by their specialization."""
+    asked: list[object] = []
+    run_worker = compiler.run_worker
+
+    def counted(request: compiler.Request, folder: Path, progress: object) -> None:
+        asked.append(request.specialization)
+        run_worker(request, folder, progress)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(compiler, "run_worker", counted)
+    return asked
+
+
+def test_open_dimensions() -> None:
+    exe = compiled("g (float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }")
+    assert str(exe.inputs[0]) == "x: float32[n, 3]"
+    for rows in (1, 4, 0):
+        x = np.random.default_rng(rows).standard_normal((rows, 3), np.float32)
+        np.testing.assert_array_equal(exe(x)[0], np.maximum(x, 0))
+    assert "2 compiled" in repr(exe) or "3 compiled" in repr(exe)
+
+
+def test_saved_artifact_takes_the_shapes_seen(tmp_path: Path) -> None:
+    exe = compiled("g (float[n] x) => (float[n] y) { y = Neg(x) }")
+    with pytest.raises(stepwell.UsageError, match="x is not known yet"):
+        exe.save(tmp_path / "a.stepwell")
+    exe(np.ones(5, np.float32))
+    exe.save(tmp_path / "a.stepwell")
+    np.testing.assert_array_equal(
+        stepwell.load(tmp_path / "a.stepwell")(np.ones(5, np.float32))[0], -np.ones(5)
+    )
+
+
+def test_shape_operands_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = count_builds(monkeypatch)
+    exe = compiled(
+        """g (float[4, 6] x, int64[1] starts, int64[1] ends, int64[1] axes, int64[1] steps)
+        => (float[a, b] y) { y = Slice(x, starts, ends, axes, steps) }"""
+    )
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    (y,) = exe(x, [1], [6], [1], [2])
+    np.testing.assert_array_equal(y, x[:, 1:6:2])
+    np.testing.assert_array_equal(exe(x, [0], [2], [0], [1])[0], x[:2])
+    builds = len(asked)
+    np.testing.assert_array_equal(exe(x + 1, [1], [6], [1], [2])[0], x[:, 1:6:2] + 1)
+    assert len(asked) == builds <= 5
+
+
+def test_a_shape_computed_on_the_way(tmp_path: Path) -> None:
+    exe = compiled(
+        """g (float[2, 6] x, int64[2] parts) => (float[a, b] y) {
+            doubled = Add(parts, parts)
+            z = Neg(x)
+            y = Reshape(z, doubled)
+        }"""
+    )
+    x = np.arange(12, dtype=np.float32).reshape(2, 6)
+    np.testing.assert_array_equal(exe(x, [1, 3])[0], -x.reshape(2, 6))
+    np.testing.assert_array_equal(exe(x, [3, 1])[0], -x.reshape(6, 2))
+    with pytest.raises(stepwell.UsageError, match="depends on values"):
+        exe.save(tmp_path / "a.stepwell")
+
+
+def test_a_shape_computed_inside_a_function() -> None:
+    """The body of AffineGrid makes a tensor of the shape in its input `size`."""
+    exe = compiled(
+        "g (float[2, 2, 3] theta, int64[4] size) => (float[a, b, c, d] y) "
+        "{ y = AffineGrid(theta, size) }",
+        20,
+    )
+    (y,) = exe(np.array([[[1, 0, 0], [0, 1, 0]]] * 2, np.float32), [2, 1, 2, 2])
+    np.testing.assert_allclose(y[0, :, :, 0], [[-0.5, 0.5], [-0.5, 0.5]])
+
+
+def test_stages_follow_one_another() -> None:
+    """A length depends on the data of a tensor whose length depends on data."""
+    exe = compiled(
+        """g (float[3] x) => (float[n] y) {
+            most = ReduceMax <keepdims = 0> (x)
+            length = Cast <to = 7> (most)
+            zero = Constant <value_int = 0> ()
+            one = Constant <value_int = 1> ()
+            numbers = Range(zero, length, one)
+            squares = Mul(numbers, numbers)
+            total = ReduceSum <keepdims = 1> (squares)
+            many = Expand(x, total)
+            y = Neg(many)
+        }"""
+    )
+    with pytest.raises(stepwell.UnsupportedError, match="do not broadcast"):
+        exe(np.array([1, 2, 3], np.float32))  # 0 + 1 + 4 = 5 elements from 3
+
+
+def test_errors_of_the_model_come_when_it_is_compiled() -> None:
+    text = "g (float[n] x) => (float[n] y) { z = Frobnicate(x)  y = Relu(z) }"
+    with pytest.raises(stepwell.UnsupportedError, match="Frobnicate: the operator is not"):
+        stepwell.compile(model(text), options=OPTIONS)
+
+
+def test_what_is_open_is_named() -> None:
+    text = "g (float[2, 3] x, int64[2] shape) => (float[a, b] y) { y = Reshape(x, shape) }"
+    with pytest.raises(OpenModelError, match=r'Reshape.*"shape" \(shape\)') as caught:
+        stepwell.lower(model(text))
+    assert caught.value.values == ("shape",)
+
+
+def test_inputs_that_do_not_fit() -> None:
+    exe = compiled("g (float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }")
+    with pytest.raises(stepwell.InputError, match="has dtype float64 and the model takes float32"):
+        exe(np.ones((2, 3)))
+    with pytest.raises(stepwell.InputError, match=r"shape \(2, 4\) and the model takes \(n, 3\)"):
+        exe(np.ones((2, 4), np.float32))
+    with pytest.raises(stepwell.InputError, match=r"takes 1 input \(x: float32\[n, 3\]\)"):
+        exe()
+    with pytest.raises(stepwell.InputError, match="no input 'z'"):
+        exe.run({"z": 1})
+
+
+def test_unknown_rank() -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy")
+    exe = stepwell.compile(
+        helper.make_model(helper.make_graph([node], "g", [x], [y])), options=OPTIONS
+    )
+    assert str(exe.inputs[0]) == "x: float32[...]"
+    for shape in ((), (2,), (2, 2)):
+        np.testing.assert_array_equal(exe(-np.ones(shape, np.float32))[0], np.zeros(shape))
