@@ -143,7 +143,9 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, target: Target) -> None
         assert operands is not None
         shape = contraction_strategy.ContractionShape.of(anchor, operands)
         strategy = (
-            contraction_strategy.ContractionStrategy.from_attribute(kernel.attributes["kernel.strategy"])
+            contraction_strategy.ContractionStrategy.from_attribute(
+                kernel.attributes["kernel.strategy"]
+            )
             if "kernel.strategy" in kernel.attributes
             else contraction_strategy.choose(anchor, shape, target, packed=False)
         )

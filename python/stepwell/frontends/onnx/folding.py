@@ -55,5 +55,5 @@ def _evaluator(node: Node) -> ReferenceEvaluator:
         [onnx.helper.make_value_info(n, undefined) for n in dict.fromkeys(node.proto.input) if n],
         [onnx.helper.make_value_info(n, undefined) for n in node.proto.output if n],
     )
-    opset = onnx.helper.make_opsetid("", node.opset)
+    opset = onnx.helper.make_opsetid(node.proto.domain, node.opset)
     return ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=[opset]))

@@ -32,6 +32,7 @@ from stepwell.frontends.onnx.node import (
     Tensor,
     TensorSequence,
     Value,
+    node_name,
 )
 from stepwell.mlir import dialect, ir, new_context
 from stepwell.runtime.inputs import numpy_dtype
@@ -112,25 +113,29 @@ def _check_names(shapes: Shapes, inputs: list[str]) -> None:
 
 def check_operators(model: onnx.ModelProto) -> None:
     """Raise UnsupportedError for operators that are not supported whatever the shapes are."""
-    opset = _opset(model)
+    opsets = _opsets(model)
     findings = [
-        Unsupported(Node(proto, opset, None).name, proto.op_type, _refusal(proto, opset))  # pyright: ignore[reportArgumentType]
+        Unsupported(node_name(proto), proto.op_type, _refusal(proto, _version(proto, opsets)))
         for proto in model.graph.node
-        if not _is_known(proto, opset)
+        if not _is_known(proto, _version(proto, opsets))
     ]
     if findings:
         raise UnsupportedError(findings)
 
 
-def _opset(model: onnx.ModelProto) -> int:
+def _opsets(model: onnx.ModelProto) -> dict[str, int]:
+    """Versions by domain; that of the standard's own is under its empty name."""
     opsets = {entry.domain: entry.version for entry in model.opset_import}
-    return next((opsets[d] for d in ONNX_DOMAINS if d in opsets), 1)
+    return opsets | {"": next((opsets[d] for d in ONNX_DOMAINS if d in opsets), 1)}
+
+
+def _version(proto: onnx.NodeProto, opsets: dict[str, int]) -> int:
+    return opsets[""] if proto.domain in ONNX_DOMAINS else opsets.get(proto.domain, 1)
 
 
 def _is_known(proto: onnx.NodeProto, opset: int) -> bool:
-    if proto.domain not in ONNX_DOMAINS:
-        return False
-    return registry.find(proto.op_type, opset) is not None or has_function(proto)
+    known = registry.find(proto.op_type, opset, proto.domain) is not None
+    return known or (proto.domain in ONNX_DOMAINS and has_function(proto))
 
 
 def _refusal(proto: onnx.NodeProto, opset: int) -> str:
@@ -185,7 +190,7 @@ class _Walk:
         self.needed: dict[tuple[str, str], str] = {}
         self.stuck: list[str] = []
         self.depth = 0
-        self.opset = _opset(model)
+        self.opsets = _opsets(model)
 
     # --- Values ----------------------------------------------------------------------------------
 
@@ -267,7 +272,7 @@ class _Walk:
         """Import one node: enters its outputs into `values`, or a finding into `findings`."""
         first = next((output for output in proto.output if output), proto.name)
         subgraphs = _Subgraphs(self, values, f"{prefix}{first}/")
-        node = Node(proto, self.opset, self.scope, subgraphs)
+        node = Node(proto, _version(proto, self.opsets), self.scope, subgraphs)
         for name in proto.input:
             if name and name not in values:
                 raise ModelError(
@@ -305,8 +310,8 @@ class _Walk:
         try:
             if not broken:
                 return self._import(node, inputs, names)
-            if not _is_known(node.proto, self.opset):
-                node.unsupported(_refusal(node.proto, self.opset))
+            if not _is_known(node.proto, node.opset):
+                node.unsupported(_refusal(node.proto, node.opset))
         except NeededError as error:
             self._need(node, error)
         except StuckError as error:
@@ -333,9 +338,7 @@ class _Walk:
         self, node: Node, inputs: Sequence[Value | None], names: Sequence[str]
     ) -> Sequence[Value | None]:
         """The outputs of `node`: by its own function, by the standard's body, or folded."""
-        if node.proto.domain not in ONNX_DOMAINS:
-            node.unsupported(_refusal(node.proto, self.opset))
-        operator = registry.find(node.operator, self.opset)
+        operator = registry.find(node.operator, node.opset, node.proto.domain)
         for value in inputs:
             if isinstance(value, Tensor) and value.sizes:
                 raise NeededError(value, "sizes", f'the shape of "{value.name}" depends on data')
@@ -349,9 +352,9 @@ class _Walk:
             return self._wrap(arrays, names)
         if operator is not None:
             return self._wrap(self._build(operator, node, tensors), names)
-        body = schema_function(node.proto, self.opset, tensors)
+        body = schema_function(node.proto, node.opset, tensors)
         if body is None:
-            node.unsupported(_refusal(node.proto, self.opset))
+            node.unsupported(_refusal(node.proto, node.opset))
         return self._function(body, node, tensors, names)
 
     def _build(

@@ -144,6 +144,12 @@ class Subgraphs(Protocol):
         ...
 
 
+def node_name(proto: onnx.NodeProto) -> str:
+    """What a node is called: by its own name, or after its first output."""
+    first = next((output for output in proto.output if output), "")
+    return proto.name or f"{proto.op_type}_{first}"
+
+
 class Node:
     """One node of the graph: attributes by type, with the defaults of the specification."""
 
@@ -152,8 +158,7 @@ class Node:
     ) -> None:
         self.proto, self.opset, self.scope, self._subgraphs = proto, opset, scope, subgraphs
         self.operator = proto.op_type
-        first = next((output for output in proto.output if output), "")
-        self.name = proto.name or f"{proto.op_type}_{first}"
+        self.name = node_name(proto)
         self._attributes = {attribute.name: attribute for attribute in proto.attribute}
 
     def __contains__(self, attribute: str) -> bool:

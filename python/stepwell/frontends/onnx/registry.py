@@ -35,17 +35,19 @@ class Operator:
     build: Build
     folds: bool
     structures: bool
+    domain: str
 
 
-_operators: dict[str, dict[int, Operator]] = {}
+_operators: dict[tuple[str, str], dict[int, Operator]] = {}
+"""By domain and name, then by version. The standard's own domain is the empty one."""
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def operator(
-    name: str, since: int = 1, *, folds: bool = False, structures: bool = False
+    name: str, since: int = 1, *, folds: bool = False, structures: bool = False, domain: str = ""
 ) -> Callable[[Function], Function]:
-    """Register a function as ONNX operator `name` from opset `since` on.
+    """Register a function as ONNX operator `name` of `domain` from the domain's opset `since` on.
 
     `folds` says that the function returns numpy arrays when its inputs are constants; for others,
     small constant results are computed by onnx's reference evaluator. `structures` says that it
@@ -53,26 +55,34 @@ def operator(
     """
 
     def register(build: Function) -> Function:
-        versions = _operators.setdefault(name, {})
+        versions = _operators.setdefault((domain, name), {})
         if since in versions:
             raise ValueError(f"{name} since {since} is registered twice")
-        versions[since] = Operator(name, since, build, folds, structures)  # pyright: ignore[reportArgumentType]
+        versions[since] = Operator(name, since, build, folds, structures, domain)  # pyright: ignore[reportArgumentType]
         return build
 
     return register
 
 
-def find(name: str, opset: int) -> Operator | None:
+def find(name: str, opset: int, domain: str = "") -> Operator | None:
     """The operator for a model of `opset`: the greatest version that is not newer; else None."""
     _load_families()
-    versions = [since for since in _operators.get(name, {}) if since <= opset]
-    return _operators[name][max(versions)] if versions else None
+    operators = _operators.get(("" if domain == "ai.onnx" else domain, name), {})
+    versions = [since for since in operators if since <= opset]
+    return operators[max(versions)] if versions else None
 
 
 def names() -> list[str]:
-    """All registered operators, sorted."""
+    """All registered operators of the standard's own domain, sorted."""
+    return sorted({entry.name for entry in registered() if not entry.domain})
+
+
+def registered() -> list[Operator]:
+    """All registered operators, by domain, name and version."""
     _load_families()
-    return sorted(_operators)
+    return [
+        versions[since] for _, versions in sorted(_operators.items()) for since in sorted(versions)
+    ]
 
 
 @cache
