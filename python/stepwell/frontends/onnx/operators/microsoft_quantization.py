@@ -1,0 +1,99 @@
+"""Quantized operators of domain com.microsoft: float arithmetic between dequantizing and
+quantizing, rounded half to even."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from stepwell import dtypes
+from stepwell.dialects import stablehlo as hlo
+from stepwell.frontends.onnx.node import Node, Tensor
+from stepwell.frontends.onnx.operators.activation import leaky_relu
+from stepwell.frontends.onnx.operators.cast import saturating_convert
+from stepwell.frontends.onnx.operators.pooling import average_pool, global_average_pool
+from stepwell.frontends.onnx.operators.quantization import dequantize_linear, quantize_linear
+from stepwell.frontends.onnx.registry import operator
+from stepwell.frontends.onnx.shaping import broadcast_together
+from stepwell.mlir import ir
+
+_DOMAIN = "com.microsoft"
+
+operator("QuantizeLinear", domain=_DOMAIN)(quantize_linear)
+operator("DequantizeLinear", domain=_DOMAIN)(dequantize_linear)
+
+
+def _spread(parameter: Tensor, shape: tuple[int, ...]) -> ir.Value:
+    """A scalar as float32 for every element."""
+    value = hlo.convert(hlo.reshape(parameter.value, []), np.float32)
+    return hlo.broadcast_in_dim(value, shape, [])
+
+
+def _dequantized(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+    value = hlo.convert(x.value, np.float32)
+    if zero is not None:
+        value = hlo.subtract(value, _spread(zero, x.shape))
+    return x.scope.tensor(hlo.multiply(value, _spread(scale, x.shape)), x.name)
+
+
+def _quantized(value: ir.Value, scale: Tensor, zero: Tensor | None, kind: np.dtype) -> ir.Value:
+    shape = hlo.shape(value)
+    rounded = hlo.round_nearest_even(hlo.divide(value, _spread(scale, shape)))
+    if zero is not None:
+        rounded = hlo.add(rounded, _spread(zero, shape))
+    assert dtypes.is_integer(kind)
+    return saturating_convert(rounded, kind)
+
+
+def _binary(
+    build: Callable[[ir.Value, ir.Value], ir.Value],
+    node: Node,
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero: Tensor | None,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero: Tensor | None,
+    scale: Tensor,
+    zero: Tensor | None = None,
+) -> ir.Value:
+    left, right = _dequantized(a, a_scale, a_zero), _dequantized(b, b_scale, b_zero)
+    return _quantized(build(*broadcast_together(left, right)), scale, zero, a.dtype)
+
+
+operator("QLinearAdd", domain=_DOMAIN)(functools.partial(_binary, hlo.add))
+operator("QLinearMul", domain=_DOMAIN)(functools.partial(_binary, hlo.multiply))
+
+
+def _unary(
+    build: Callable[[Node, Tensor], ir.Value],
+    node: Node,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor | None,
+    scale: Tensor,
+    zero: Tensor | None = None,
+) -> ir.Value:
+    if node.integer("channels_last", 0):
+        node.unsupported("channels_last=1 is not supported")
+    return _quantized(build(node, _dequantized(x, x_scale, x_zero)), scale, zero, x.dtype)
+
+
+operator("QLinearSigmoid", domain=_DOMAIN)(
+    functools.partial(_unary, lambda node, x: hlo.logistic(x.value))
+)
+operator("QLinearLeakyRelu", domain=_DOMAIN)(functools.partial(_unary, leaky_relu))
+operator("QLinearAveragePool", domain=_DOMAIN)(functools.partial(_unary, average_pool))
+operator("QLinearGlobalAveragePool", domain=_DOMAIN)(functools.partial(_unary, global_average_pool))
+
+
+@operator("QLinearConcat", domain=_DOMAIN)
+def quantized_concat(node: Node, scale: Tensor, zero: Tensor, *parts: Tensor) -> ir.Value:
+    """The inputs come in threes: tensor, scale, zero point."""
+    values = [_dequantized(*parts[i : i + 3]).value for i in range(0, len(parts), 3)]
+    axis = node.integer("axis", 0)
+    rank = parts[0].rank
+    joined = hlo.concatenate(values, axis + rank if axis < 0 else axis)
+    return _quantized(joined, scale, zero, zero.dtype)
