@@ -165,27 +165,38 @@ def widths(count: int, lanes: int) -> Iterator[tuple[int, int, int]]:
 def accesses(
     value: ir.Value, indices: list[Index], leaves: set[ir.Value]
 ) -> Iterator[tuple[ir.Value, list[Index]]]:
-    """(leaf, indices) for every read of a leaf that computing `value` at `indices` makes."""
-    if value in leaves:
-        yield value, indices
-        return
-    op = defining_op(value)
-    if op is None:
-        return
-    if op.name in RESHAPES:
-        source = op.operands[0]
-        flat = linearize(indices, shape_of(value))
-        yield from accesses(source, delinearize(flat, shape_of(source)), leaves)
-    elif op.name == "tensor.extract_slice":
-        yield from accesses(op.operands[0], slice_source(op, indices), leaves)
-    else:
-        structured = Structured.of(op)
-        if structured is not None and structured.is_elementwise:
-            arguments = structured.body.arguments
-            for number, source in enumerate(structured.inputs):
-                if any(True for _ in arguments[number].uses):
-                    point = apply_map(structured.maps[number], indices)
-                    yield from accesses(source, point, leaves)
+    """(leaf, indices) for every read of a leaf that computing `value` at `indices` makes.
+
+    A read that is needed several times comes once, however many ways lead to it.
+    """
+    seen: set[tuple[ir.Value, tuple[Index, ...]]] = set()
+
+    def visit(value: ir.Value, indices: list[Index]) -> Iterator[tuple[ir.Value, list[Index]]]:
+        place = (value, tuple(indices))
+        if place in seen:
+            return
+        seen.add(place)
+        if value in leaves:
+            yield value, indices
+            return
+        op = defining_op(value)
+        if op is None:
+            return
+        if op.name in RESHAPES:
+            source = op.operands[0]
+            flat = linearize(indices, shape_of(value))
+            yield from visit(source, delinearize(flat, shape_of(source)))
+        elif op.name == "tensor.extract_slice":
+            yield from visit(op.operands[0], slice_source(op, indices))
+        else:
+            structured = Structured.of(op)
+            if structured is not None and structured.is_elementwise:
+                arguments = structured.body.arguments
+                for number, source in enumerate(structured.inputs):
+                    if any(True for _ in arguments[number].uses):
+                        yield from visit(source, apply_map(structured.maps[number], indices))
+
+    yield from visit(value, indices)
 
 
 def _output(value: ir.Value, buffer: ir.Value) -> Output:

@@ -65,15 +65,6 @@ def identity(node: Node, data: Tensor) -> Tensor:
     return data
 
 
-@operator("Dropout", folds=True)
-def dropout(
-    node: Node, data: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
-) -> list[Result]:
-    if training is not None and node.known(training, "training_mode").item():
-        node.unsupported("training_mode is set; only inference is supported")
-    return [data, np.broadcast_to(np.True_, data.shape)][: max(node.used_outputs(), 1)]
-
-
 @operator("OneHot")
 def one_hot(node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> Result:
     count = int(node.known(depth, "depth").item())

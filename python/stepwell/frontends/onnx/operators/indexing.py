@@ -1,4 +1,4 @@
-"""Reading and writing at computed positions: Gather and Scatter in their forms."""
+"""Reading and writing at computed positions: Gather and Scatter in their forms, sequences."""
 
 from __future__ import annotations
 
@@ -133,3 +133,62 @@ def scatter_nd(node: Node, data: Tensor, indices: Tensor, updates: Tensor) -> Re
     dimensions = hlo.ScatterDimensions(window, range(depth), range(depth), indices.rank - 1)
     positions = _wrapped_vectors(data, indices, 0)
     return hlo.scatter(data.value, positions, updates.value, dimensions, _combine(node))
+
+
+@operator("ReverseSequence")
+def reverse_sequence(node: Node, x: Tensor, sequence_lens: Tensor) -> Result:
+    """The first `sequence_lens[b]` steps of every batch entry b backwards, the others in place."""
+    batch, time = node.integer("batch_axis", 1), node.integer("time_axis", 0)
+    if sorted((batch, time)) != [0, 1] or x.rank < 2:
+        node.unsupported(
+            f"batch_axis {batch} and time_axis {time} of rank {x.rank} are not the first two axes"
+        )
+    count, steps = x.shape[batch], x.shape[time]
+    lengths = hlo.broadcast_in_dim(hlo.convert(sequence_lens.value, np.int64), [count, steps], [0])
+    step = hlo.iota([count, steps], 1, np.int64)
+    backwards = hlo.subtract(hlo.subtract(lengths, hlo.full_like(step, 1)), step)
+    source = hlo.select(hlo.compare(step, lengths, "LT"), backwards, step)
+    order = [batch, time, *range(2, x.rank)]
+    dimensions = hlo.GatherDimensions(range(2, x.rank), [1], [1], 2, [0], [0])
+    read = hlo.gather(
+        hlo.transpose(x.value, order),
+        hlo.reshape(source, [count, steps, 1]),
+        dimensions,
+        [1, 1, *x.shape[2:]],
+    )
+    return hlo.transpose(read, order)
+
+
+@operator("TensorScatter")
+def tensor_scatter(
+    node: Node, past_cache: Tensor, update: Tensor, write_indices: Tensor | None = None
+) -> Result:
+    """A key or value cache with `update` written from `write_indices[batch]` on along the axis."""
+    axis = normalize_axis(node.integer("axis", -2), past_cache.rank)
+    mode = node.text("mode", "linear")
+    if axis == 0 or mode not in ("linear", "circular"):
+        node.unsupported(f'the axis {axis} with the mode "{mode}" is not supported')
+    batch, steps, size = update.shape[0], update.shape[axis], past_cache.shape[axis]
+    if write_indices is None:
+        first = hlo.full(0, [batch], np.int64)
+    else:
+        first = hlo.convert(write_indices.value, np.int64)
+    if mode == "linear" and batch == 1:
+        zero = hlo.full(0, [], np.int64)
+        start = [hlo.reshape(first, []) if d == axis else zero for d in range(update.rank)]
+        return hlo.dynamic_update_slice(past_cache.value, update.value, start)
+    position = hlo.add(
+        hlo.broadcast_in_dim(first, [batch, steps], [0]), hlo.iota([batch, steps], 1, np.int64)
+    )
+    if mode == "circular":
+        position = hlo.remainder(position, hlo.full_like(position, size))
+    dimensions = hlo.ScatterDimensions(
+        update_window_dims=[d for d in range(1, update.rank) if d != axis],
+        inserted_window_dims=[axis],
+        scattered_dims_to_operand_dims=[axis],
+        index_vector_dim=2,
+        input_batching_dims=[0],
+        scatter_indices_batching_dims=[0],
+    )
+    indices = hlo.reshape(position, [batch, steps, 1])
+    return hlo.scatter(past_cache.value, indices, update.value, dimensions)

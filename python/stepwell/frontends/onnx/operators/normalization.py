@@ -16,14 +16,52 @@ from stepwell.mlir import ir
 @operator("BatchNormalization")
 def batch_normalization(
     node: Node, x: Tensor, scale: Tensor, bias: Tensor, running_mean: Tensor, variance: Tensor
-) -> ir.Value:
-    """`(x - mean) / sqrt(variance + epsilon) * scale + bias`, all but x a vector of channels."""
-    if node.integer("training_mode", 0) or node.used_outputs() > 1:
-        node.unsupported("training mode is not supported; export the model for inference")
-    epsilon = hlo.full_like(variance.value, node.number("epsilon", 1e-5))
-    factor = hlo.multiply(scale.value, hlo.rsqrt(hlo.add(variance.value, epsilon)))
+) -> list[Result]:
+    """`(x - mean) / sqrt(variance + epsilon) * scale + bias`, all but x a vector of channels.
+
+    In training mean and variance are those of the batch; the running ones follow them.
+    """
+    training = node.integer("training_mode", 0) or (node.opset < 14 and node.used_outputs() > 1)
+    if training:
+        return _train(node, x, scale, bias, running_mean, variance)
+    factor = hlo.multiply(scale.value, _inverse_deviation(node, variance.value))
     centred = hlo.subtract(x.value, along(running_mean, 1, x.shape))
-    return hlo.add(hlo.multiply(centred, along(factor, 1, x.shape)), along(bias, 1, x.shape))
+    return [hlo.add(hlo.multiply(centred, along(factor, 1, x.shape)), along(bias, 1, x.shape))]
+
+
+def _inverse_deviation(node: Node, variance: ir.Value) -> ir.Value:
+    return hlo.rsqrt(hlo.add(variance, hlo.full_like(variance, node.number("epsilon", 1e-5))))
+
+
+def _train(
+    node: Node, x: Tensor, scale: Tensor, bias: Tensor, running_mean: Tensor, variance: Tensor
+) -> list[Result]:
+    """Also the updated running mean and variance, and before opset 14 those of the batch."""
+    wide = np.dtype(np.float32 if x.dtype.itemsize < 4 else x.dtype)
+    axes = [d for d in range(x.rank) if d != 1]
+    value = hlo.convert(x.value, wide)
+    average = mean(value, axes, keep=False)
+    centred = hlo.subtract(value, along(average, 1, x.shape))
+    spread = mean(hlo.multiply(centred, centred), axes, keep=False)
+    factor = hlo.multiply(hlo.convert(scale.value, wide), _inverse_deviation(node, spread))
+    offset = hlo.convert(along(bias, 1, x.shape), wide)
+    result = hlo.add(hlo.multiply(centred, along(factor, 1, x.shape)), offset)
+    momentum = node.number("momentum", 0.9)
+
+    def follow(running: Tensor, batch: ir.Value) -> ir.Value:
+        old = hlo.convert(running.value, wide)
+        kept = hlo.multiply(old, hlo.full_like(old, momentum))
+        new = hlo.multiply(batch, hlo.full_like(batch, 1 - momentum))
+        return hlo.convert(hlo.add(kept, new), running.dtype)
+
+    outputs: list[Result] = [
+        hlo.convert(result, x.dtype),
+        follow(running_mean, average),
+        follow(variance, spread),
+        hlo.convert(average, running_mean.dtype),
+        hlo.convert(spread, variance.dtype),
+    ]
+    return outputs[: max(node.used_outputs(), 1)]
 
 
 def _standardize(

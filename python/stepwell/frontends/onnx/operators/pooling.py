@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.onnx.node import Node, Tensor
-from stepwell.frontends.onnx.registry import operator
+from stepwell.frontends.onnx.registry import Result, operator
 from stepwell.frontends.onnx.shaping import broadcast, identity, mean, reduce
 from stepwell.frontends.onnx.windows import Window, read_window
 from stepwell.mlir import ir
@@ -49,10 +50,86 @@ def _ceil_padding(window: Window, d: int, size: int) -> tuple[int, int]:
 
 
 @operator("MaxPool")
-def max_pool(node: Node, x: Tensor) -> ir.Value:
-    if node.used_outputs() > 1:
-        node.unsupported("the output Indices is not supported")
-    return _pool(x.value, _pool_window(node, x), "maximum")
+def max_pool(node: Node, x: Tensor) -> list[Result]:
+    """The maxima, and on request their positions in the flattened input."""
+    window = _pool_window(node, x)
+    maxima = _pool(x.value, window, "maximum")
+    if node.used_outputs() < 2:
+        return [maxima]
+    column_major = bool(node.integer("storage_order", 0))
+    return [maxima, _max_positions(node, x, window, hlo.shape(maxima), column_major)]
+
+
+def _max_positions(
+    node: Node, x: Tensor, window: Window, shape: tuple[int, ...], column_major: bool
+) -> ir.Value:
+    """The first place in each window where its maximum stands.
+
+    One strided slice of the padded input for each element of the window; the strides of the
+    flattened input are those of its own layout, or of its spatial dimensions reversed.
+    """
+    spatial, result = x.shape[2:], shape[2:]
+    rank = len(spatial)
+    lowest = hlo.full(identity("maximum", x.dtype), [], x.dtype)
+    padded = hlo.pad(x.value, lowest, *([0, 0, *s] for s in zip(*window.padding, strict=True)))
+    order = range(rank) if column_major else range(rank)[::-1]
+    pitch = [0] * rank
+    step = 1
+    for d in order:
+        pitch[d], step = step, step * spatial[d]
+    best, place = hlo.full(0, shape, x.dtype), hlo.full(-1, shape, np.int64)
+    for offsets in itertools.product(*map(range, window.size)):
+        start = [offset * window.dilations[d] for d, offset in enumerate(offsets)]
+        limit = [s + (n - 1) * t + 1 for s, n, t in zip(start, result, window.strides, strict=True)]
+        value = hlo.slice(padded, [0, 0, *start], [*x.shape[:2], *limit], [1, 1, *window.strides])
+        at = [
+            np.arange(n) * window.strides[d] + start[d] - window.padding[d][0]
+            for d, n in enumerate(result)
+        ]
+        inside = functools.reduce(
+            np.multiply.outer, [(p >= 0) & (p < spatial[d]) for d, p in enumerate(at)]
+        )
+        flat = functools.reduce(np.add.outer, [p * pitch[d] for d, p in enumerate(at)])
+        name = "_".join(map(str, offsets))
+        position = broadcast(node.constant(flat.astype(np.int64), f"position_{name}"), shape)
+        none = hlo.compare(place, hlo.full_like(place, -1), "EQ")
+        better = hlo.or_(none, hlo.compare(value, best, "GT"))
+        if not inside.all():
+            allowed = broadcast(node.constant(inside, f"inside_{name}"), shape)
+            better = hlo.and_(better, allowed)
+        best, place = hlo.select(better, value, best), hlo.select(better, position, place)
+    channel = np.arange(x.shape[0] * x.shape[1], dtype=np.int64).reshape(x.shape[:2]) * step
+    base = hlo.broadcast_in_dim(node.constant(channel, "channel"), shape, [0, 1])
+    return hlo.add(place, base)
+
+
+@operator("MaxUnpool")
+def max_unpool(
+    node: Node, x: Tensor, indices: Tensor, output_shape: Tensor | None = None
+) -> ir.Value:
+    """x at `indices` of the flattened result of the pooling's own size, zeros elsewhere.
+
+    A larger `output_shape` is filled with zeros at the high end.
+    """
+    window = read_window(node, node.integers("kernel_shape", []), x.shape[2:])
+    spatial = [
+        (n - 1) * window.strides[d] + window.size[d] - sum(window.padding[d])
+        for d, n in enumerate(x.shape[2:])
+    ]
+    shape = [*x.shape[:2], *spatial]
+    wanted = shape
+    if output_shape is not None:
+        wanted = node.known(output_shape, "output_shape").tolist()
+        if len(wanted) != len(shape) or any(w < n for w, n in zip(wanted, shape, strict=True)):
+            node.unsupported(f"the output_shape {wanted} is smaller than the result {shape}")
+    flat = hlo.scatter(
+        hlo.full(0, [int(np.prod(shape))], x.dtype),
+        hlo.reshape(indices.value, [x.size, 1]),
+        hlo.reshape(x.value, [x.size]),
+        hlo.ScatterDimensions([], [0], [0], 1),
+    )
+    high = [w - n for w, n in zip(wanted, shape, strict=True)]
+    return hlo.pad(hlo.reshape(flat, shape), hlo.full(0, [], x.dtype), [0] * len(shape), high)
 
 
 @operator("AveragePool")

@@ -1,0 +1,125 @@
+"""Operators where the standard's own tests are few, against onnx's reference evaluator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import stepwell
+
+
+@dataclass
+class Case:
+    """One node: inputs by shape (random) or by data; those from `known` on are initializers."""
+
+    operator: str
+    inputs: list[object]
+    attributes: dict[str, object] = field(default_factory=dict)
+    known: int = 99
+    outputs: int = 1
+    opset: int = 22
+    tolerance: float = 1e-5
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.operator}-{self.name or self.attributes}"
+
+
+def _array(given: object, rng: np.random.Generator) -> np.ndarray:
+    if isinstance(given, tuple):
+        return rng.uniform(-1, 1, given).astype(np.float32)
+    return np.asarray(given)
+
+
+SINGULAR = np.array([[1, 2, 3], [2, 4, 6], [1, 0, 1]], np.float32)
+
+CASES = [
+    Case("Det", [(2, 3, 5, 5)]),
+    Case("Det", [(1, 1)]),
+    Case("Det", [SINGULAR], name="singular"),
+    Case("Det", [np.eye(6, dtype=np.float32)[::-1].copy()], name="permutation"),
+    Case("MaxPool", [(2, 3, 9)], {"kernel_shape": [3], "strides": [2], "pads": [1, 0]}, outputs=2),
+    Case(
+        "MaxPool",
+        [(1, 2, 7, 8)],
+        {"kernel_shape": [3, 2], "dilations": [2, 3], "pads": [1, 1, 0, 2], "storage_order": 1},
+        outputs=2,
+    ),
+    Case(
+        "MaxPool",
+        [(1, 2, 5, 4, 6)],
+        {"kernel_shape": [2, 2, 3], "strides": [2, 1, 2], "ceil_mode": 1},
+        outputs=2,
+    ),
+    Case(
+        "MaxPool",
+        [np.full((1, 1, 4, 4), -np.inf, np.float32)],
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+        outputs=2,
+        name="infinities",
+    ),
+    Case(
+        "Col2Im",
+        [(2, 12, 12), np.array([5, 7]), np.array([2, 3])],
+        {"dilations": [2, 1], "strides": [1, 2], "pads": [0, 1, 1, 0]},
+        known=1,
+    ),
+    Case(
+        "ReverseSequence",
+        [(3, 6, 2), np.array([0, 6, 4])],
+        {"batch_axis": 0, "time_axis": 1},
+    ),
+    Case("TensorScatter", [(3, 2, 8, 4), (3, 2, 3, 4), np.array([0, 2, 5])], opset=24),
+    Case("TensorScatter", [(1, 2, 8, 4), (1, 2, 3, 4), np.array([4])], opset=24, name="one"),
+    Case(
+        "TensorScatter",
+        [(2, 8, 3, 4), (2, 4, 3, 4), np.array([6, 7])],
+        {"mode": "circular", "axis": 1},
+        opset=24,
+    ),
+    Case("RandomNormal", [], {"shape": [3, 4], "seed": 5.0, "mean": 2.0, "scale": 0.5}),
+    Case("RandomUniformLike", [(2, 3)], {"seed": 3.0, "low": -2.0, "high": 2.0}),
+    Case(
+        "Dropout",
+        [(5, 7), np.float32(0.3), np.array(True)],
+        {"seed": 4},
+        known=1,
+        outputs=2,
+    ),
+    Case(
+        "BatchNormalization",
+        [(4, 3, 5), (3,), (3,), (3,), np.array([0.5, 1, 2], np.float32)],
+        {"training_mode": 1, "momentum": 0.7},
+        outputs=3,
+        tolerance=1e-4,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_equals_reference(case: Case) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [_array(given, rng) for given in case.inputs]
+    names = [f"x{i}" for i in range(len(arrays))]
+    outputs = [f"y{i}" for i in range(case.outputs)]
+    kinds = [helper.np_dtype_to_tensor_dtype(array.dtype) for array in arrays]
+    values = list(zip(names, arrays, kinds, strict=True))
+    graph = helper.make_graph(
+        [helper.make_node(case.operator, names, outputs, **case.attributes)],
+        "case",
+        [helper.make_tensor_value_info(n, k, a.shape) for n, a, k in values[: case.known]],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [numpy_helper.from_array(a, n) for n, a, _ in values[case.known :]],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", case.opset)])
+    feed = dict(zip(names[: case.known], arrays, strict=False))
+    expected = ReferenceEvaluator(model).run(None, feed)
+    results = stepwell.compile(model, threads=1)(*feed.values())
+    for result, wanted in zip(results, expected, strict=True):
+        wanted = np.asarray(wanted)
+        assert (result.shape, result.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_allclose(result, wanted, rtol=case.tolerance, atol=1e-6)
