@@ -19,14 +19,29 @@ class ModelError(Error):
 
 @dataclass(frozen=True)
 class Unsupported:
-    """One node that cannot be compiled: where it is, what it is, and why."""
+    """One node that cannot be compiled: where it is, what it is, and why.
+
+    `stepwell.check` adds the operator's domain and version in the model, the types of its inputs as
+    far as they are known, and `nearest`, a supported form that is near.
+    """
 
     node: str
     operator: str
     reason: str
+    domain: str = ""
+    version: int = 0
+    inputs: tuple[str, ...] = ()
+    nearest: str = ""
 
     def __str__(self) -> str:
-        return f"{self.node}: error: {self.operator}: {self.reason}"
+        operator = f"{self.domain}.{self.operator}" if self.domain else self.operator
+        version = f" (version {self.version})" if self.version else ""
+        lines = [f"{self.node}: error: {operator}{version}: {self.reason}"]
+        if self.inputs:
+            lines.append(f"  inputs: {', '.join(self.inputs)}")
+        if self.nearest:
+            lines.append(f"  nearest: {self.nearest}")
+        return "\n".join(lines)
 
 
 class UnsupportedError(ModelError):

@@ -1,12 +1,18 @@
-"""`stepwell.check`: every unsupported operator of a model at once."""
+"""`stepwell.check`: everything of a model that cannot be compiled, at once."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepwell import frontends
-from stepwell.errors import Unsupported, UnsupportedError
+from stepwell.errors import ModelError, OpenModelError, Unsupported, UnsupportedError
 from stepwell.frontends import Shapes
+
+if TYPE_CHECKING:
+    import onnx
 
 
 @dataclass(frozen=True)
@@ -29,10 +35,47 @@ class Report:
 def check(model: object, shapes: Shapes | None = None) -> Report:
     """Import `model` and report all that is not supported; nothing is compiled.
 
-    `model` and `shapes` are as for `stepwell.compile`. Raises ModelError when it is no model.
+    `model` and `shapes` are as for `stepwell.compile`; shapes may be left open. Raises ModelError
+    when it is no model, or when its inputs and weights make no sense.
     """
+    found: tuple[Unsupported, ...] = ()
+    problem: ModelError | None = None
     try:
         frontends.load(model, shapes)
     except UnsupportedError as error:
-        return Report(tuple(error.findings))
-    return Report(())
+        found = tuple(error.findings)
+    except ModelError as error:
+        problem = error
+    proto = _onnx_model(model)
+    if proto is None:
+        if problem is not None:
+            raise problem
+        return Report(found)
+    from stepwell.frontends.onnx.survey import survey
+
+    findings = survey(proto, found)
+    if problem is not None and not findings and not _is_open(problem):
+        raise problem
+    return Report(tuple(findings))
+
+
+def _is_open(problem: ModelError) -> bool:
+    """Whether all that is missing are shapes and values, which a call tells."""
+    return isinstance(problem, OpenModelError)
+
+
+def _onnx_model(model: object) -> onnx.ModelProto | None:
+    """The ONNX model behind `model`; None when it is of another kind, or none."""
+    from stepwell.frontends.onnx import reader
+
+    if hasattr(model, "graph") and hasattr(model, "opset_import"):
+        return model  # pyright: ignore[reportReturnType]
+    try:
+        if isinstance(model, (bytes, bytearray, memoryview)):
+            return reader.parse(bytes(model), "the given bytes")
+        if isinstance(model, (str, os.PathLike)) and "\n" not in str(model):
+            path = Path(os.fspath(model))
+            return reader.read_file(path) if path.is_file() else None
+    except (ModelError, ValueError):
+        return None
+    return None
