@@ -37,6 +37,9 @@ def _array(given: object, rng: np.random.Generator) -> np.ndarray:
 
 SINGULAR = np.array([[1, 2, 3], [2, 4, 6], [1, 0, 1]], np.float32)
 
+GRID = np.random.default_rng(1).uniform(-1.7, 1.7, (2, 3, 4, 2)).astype(np.float32)
+REGIONS = np.array([[1, 2, 9, 11], [-5, -4, 22, 3], [3, 3, 3.2, 3.5]], np.float32)
+
 CASES = [
     Case("Det", [(2, 3, 5, 5)]),
     Case("Det", [(1, 1)]),
@@ -81,6 +84,48 @@ CASES = [
         {"mode": "circular", "axis": 1},
         opset=24,
     ),
+    *(
+        Case(
+            "GridSample",
+            [(2, 3, 4, 5), GRID],
+            {"mode": mode, "padding_mode": padding, "align_corners": align},
+            tolerance=1e-4,
+        )
+        for mode, padding, align in [
+            ("linear", "reflection", 0),
+            ("linear", "zeros", 1),
+            ("cubic", "border", 1),
+            ("cubic", "reflection", 1),
+            ("nearest", "reflection", 0),
+            ("nearest", "border", 1),
+        ]
+    ),
+    Case("GridSample", [(1, 2, 3, 4, 2), GRID[:1, :, None, :, [0, 1, 1]]], {"align_corners": 1}),
+    Case("AffineGrid", [(2, 2, 3), np.array([2, 1, 3, 1])], {"align_corners": 1}, known=1),
+    Case("AffineGrid", [(1, 3, 4), np.array([1, 1, 3, 1, 2])], known=1),
+    *(
+        Case(
+            "RoiAlign",
+            [(2, 3, 6, 8), REGIONS, np.array([0, 1, 1])],
+            {"output_height": 2, "output_width": 3, "mode": mode, "spatial_scale": 0.5} | options,
+            known=1,
+            tolerance=1e-4,
+        )
+        for mode in ("avg", "max")
+        for options in ({}, {"coordinate_transformation_mode": "output_half_pixel"})
+    ),
+    Case(
+        "DeformConv",
+        [(2, 4, 5, 6), (6, 2, 2, 3), (2, 2 * 2 * 6, 3, 5), (6,), (2, 2 * 6, 3, 5)],
+        {
+            "group": 2,
+            "offset_group": 2,
+            "strides": [2, 1],
+            "dilations": [2, 1],
+            "pads": [1, 0, 1, 1],
+        },
+        tolerance=1e-4,
+    ),
     Case("RandomNormal", [], {"shape": [3, 4], "seed": 5.0, "mean": 2.0, "scale": 0.5}),
     Case("RandomUniformLike", [(2, 3)], {"seed": 3.0, "low": -2.0, "high": 2.0}),
     Case(
@@ -123,3 +168,30 @@ def test_equals_reference(case: Case) -> None:
         wanted = np.asarray(wanted)
         assert (result.shape, result.dtype) == (wanted.shape, wanted.dtype)
         np.testing.assert_allclose(result, wanted, rtol=case.tolerance, atol=1e-6)
+
+
+def test_max_roi_pool() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (2, 3, 6, 8)).astype(np.float32)
+    rois = np.array([[0, 1, 2, 9, 11], [1, -4, 0, 3, 30], [1, 14, 8, 40, 8]], np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[2, 3], spatial_scale=0.5)],
+        "case",
+        [helper.make_tensor_value_info(n, 1, a.shape) for n, a in (("x", x), ("r", rois))],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])
+    (result,) = stepwell.compile(model, threads=1)(x, rois)
+    expected = np.zeros((3, 3, 2, 3), np.float32)
+    for r, (image, *corners) in enumerate(rois):
+        x1, y1, x2, y2 = np.floor(np.abs(np.array(corners) * 0.5) + 0.5) * np.sign(corners)
+        height, width = max(y2 - y1 + 1, 1) / 2, max(x2 - x1 + 1, 1) / 3
+        for i in range(2):
+            for j in range(3):
+                rows = np.clip([np.floor(i * height) + y1, np.ceil((i + 1) * height) + y1], 0, 6)
+                columns = np.clip([np.floor(j * width) + x1, np.ceil((j + 1) * width) + x1], 0, 8)
+                (top, bottom), (left, right) = rows.astype(int), columns.astype(int)
+                part = x[int(image), :, top:bottom, left:right]
+                if part.size:
+                    expected[r, :, i, j] = part.max(axis=(1, 2))
+    np.testing.assert_array_equal(result, expected)
