@@ -1,6 +1,7 @@
 """`fold-empty-tensors`: operations on tensors without elements become constants.
 
-What has no elements is an empty constant; a sum or product over no elements is its initial value.
+What has no elements is an empty constant; a sum or product over no elements is its initial value;
+parts of a concatenation without elements are left out, and updates without elements change nothing.
 
     %0 = stablehlo.dot_general %a, %b : (tensor<4x0xf32>, tensor<0x3xf32>) -> tensor<4x3xf32>
       ->  %0 = stablehlo.constant dense<0.0> : tensor<4x3xf32>
@@ -20,6 +21,8 @@ from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 
 _SUMS = ("stablehlo.dot_general", "stablehlo.convolution")
+_UPDATES = {"stablehlo.dynamic_update_slice": 1, "stablehlo.scatter": 2}
+"""Which operand of an update that has one tensor holds the new elements."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,14 @@ def _fold(op: ir.Operation, state: State) -> list[ir.Value] | None:
             hlo.broadcast_in_dim(value, list(result.type.shape), [])
             for value, result in zip(initial, op.results, strict=True)
         ]
+    if op.name == "stablehlo.concatenate" and any(_is_empty(operand) for operand in op.operands):
+        parts = [operand for operand in op.operands if not _is_empty(operand)]
+        axis = ir.IntegerAttr(op.attributes["dimension"]).value
+        return [parts[0] if len(parts) == 1 else hlo.concatenate(parts, axis)]
+    if op.name in _UPDATES and len(op.results) == 1 and _is_empty(op.operands[_UPDATES[op.name]]):
+        return [op.operands[0]]
+    if op.name == "stablehlo.pad" and _is_empty(op.operands[0]):
+        return [hlo.broadcast_in_dim(op.operands[1], list(op.results[0].type.shape), [])]
     return None
 
 

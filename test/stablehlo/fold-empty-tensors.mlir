@@ -23,3 +23,31 @@ func.func @some_rows(%a: tensor<1x4xf32>, %init: tensor<f32>) -> tensor<4xf32> {
   %0 = stablehlo.reduce(%a init: %init) applies stablehlo.add across dimensions = [0] : (tensor<1x4xf32>, tensor<f32>) -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }
+
+// CHECK-LABEL: func.func @no_part
+// CHECK-NEXT: stablehlo.concatenate %arg0, %arg2, dim = 0
+func.func @no_part(%a: tensor<2x4xf32>, %b: tensor<0x4xf32>, %c: tensor<1x4xf32>) -> tensor<3x4xf32> {
+  %0 = stablehlo.concatenate %a, %b, %c, dim = 0 : (tensor<2x4xf32>, tensor<0x4xf32>, tensor<1x4xf32>) -> tensor<3x4xf32>
+  return %0 : tensor<3x4xf32>
+}
+
+// CHECK-LABEL: func.func @no_other_part
+// CHECK-NEXT: return %arg0
+func.func @no_other_part(%a: tensor<2x4xf32>, %b: tensor<0x4xf32>) -> tensor<2x4xf32> {
+  %0 = stablehlo.concatenate %a, %b, dim = 0 : (tensor<2x4xf32>, tensor<0x4xf32>) -> tensor<2x4xf32>
+  return %0 : tensor<2x4xf32>
+}
+
+// CHECK-LABEL: func.func @no_update
+// CHECK-NEXT: return %arg0
+func.func @no_update(%a: tensor<4xf32>, %b: tensor<0xf32>, %i: tensor<i32>) -> tensor<4xf32> {
+  %0 = stablehlo.dynamic_update_slice %a, %b, %i : (tensor<4xf32>, tensor<0xf32>, tensor<i32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// CHECK-LABEL: func.func @only_padding
+// CHECK-NEXT: stablehlo.broadcast_in_dim %arg1, dims = []
+func.func @only_padding(%a: tensor<0xf32>, %v: tensor<f32>) -> tensor<3xf32> {
+  %0 = stablehlo.pad %a, %v, low = [1], high = [2], interior = [0] : (tensor<0xf32>, tensor<f32>) -> tensor<3xf32>
+  return %0 : tensor<3xf32>
+}
