@@ -81,7 +81,8 @@ class Manifest:
     `code_format` is "shared-object" (one) or "objects" (`code_sizes` splits the section);
     `entry` is the symbol of the C entry point; `features` are the LLVM features the code uses.
     `threads` is the number of threads the model was compiled for (0: any). `results` says by name
-    what a call returns, where that is not just the outputs; `cuts` shorten outputs.
+    what a call returns, where that is not just the outputs; `cuts` shorten outputs. `defaults` are
+    inputs of the model that have a value of its own, which is compiled in.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -101,6 +102,7 @@ class Manifest:
     options: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     results: Mapping[str, Layout] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
+    defaults: tuple[TensorSpec, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -354,6 +356,7 @@ def _manifest_from_dict(data: dict) -> Manifest:
         KernelInfo(k["name"], tuple(k["sources"]), k["strategy"], k["flops"], k["bytes"])
         for k in data["kernels"]
     )
+    values["defaults"] = specs(data.get("defaults", []))
     results = data.get("results", {})
     values["results"] = {name: _layout_from_json(layout) for name, layout in results.items()}
     values["cuts"] = tuple(Cut(**cut) for cut in data.get("cuts", ()))

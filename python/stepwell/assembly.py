@@ -280,6 +280,7 @@ def _manifest(
         options={"opt_level": options.opt_level, "precision": options.precision},
         results=walk.imported.results,
         cuts=walk.imported.cuts,
+        defaults=tuple(_spec(spec) for spec in walk.imported.defaults),
     )
 
 

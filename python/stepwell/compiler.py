@@ -16,7 +16,7 @@ from stepwell.runtime.executable import Executable
 from stepwell.runtime.threads import default_threads
 from stepwell.sources import Model, Source, as_source
 from stepwell.specialization import Specialization
-from stepwell.specializing import SpecializingExecutable
+from stepwell.specializing import OverridableExecutable, SpecializingExecutable
 from stepwell.supervisor import run_worker
 from stepwell.worker import ENTRY, Request, error_from_dict, error_to_dict
 
@@ -48,7 +48,7 @@ def compile(
         return build(model, target, threads, sizes, options, specialization)
 
     try:
-        return Executable(build_for(shapes, None), threads)
+        return OverridableExecutable(build_for(shapes, None), threads, build_for)
     except OpenModelError as error:
         return SpecializingExecutable(build_for, error, threads, shapes or {})
 

@@ -55,7 +55,8 @@ class UnsupportedError(ModelError):
 
 
 class OpenModelError(ModelError):
-    """The model leaves open what only a call can tell. `inputs` and `outputs` are its signature;
+    """The model leaves open what only a call can tell. `inputs` and `outputs` are its signature,
+    `defaults` the inputs that have a value of their own;
     `values` names the tensors whose data has to be known, `sizes` those whose shape has to be, and
     either is empty while the shapes of the inputs are not known."""
 
@@ -66,8 +67,10 @@ class OpenModelError(ModelError):
         outputs: tuple[OpenSpec, ...] = (),
         values: tuple[str, ...] = (),
         sizes: tuple[str, ...] = (),
+        defaults: tuple[OpenSpec, ...] = (),
     ) -> None:
-        self.inputs, self.outputs, self.values, self.sizes = inputs, outputs, values, sizes
+        self.inputs, self.outputs, self.defaults = inputs, outputs, defaults
+        self.values, self.sizes = values, sizes
         super().__init__(message)
 
 

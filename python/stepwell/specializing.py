@@ -55,6 +55,7 @@ class SpecializingExecutable:
     ) -> None:
         self.inputs: tuple[OpenSpec, ...] = open_model.inputs
         self.outputs: tuple[OpenSpec, ...] = open_model.outputs
+        self._defaults = {spec.name: spec for spec in open_model.defaults}
         self._build, self._threads = build, threads
         self._fixed = {name: tuple(int(n) for n in shape) for name, shape in shapes.items()}
         self._lock = threading.RLock()
@@ -75,13 +76,15 @@ class SpecializingExecutable:
             raise InputError(
                 f"the model takes {len(self.inputs)} {noun} ({listed}) and was given {len(arrays)}"
             )
-        executable, inputs = self._specialize(arrays)
+        executable, inputs = self._specialize(arrays, {})
         return executable(*inputs)
 
     def run(self, feed: Mapping[str, object]) -> dict[str, np.ndarray]:
-        """Run on values by input name; returns results by output name. Raises as a call does."""
+        """Run on values by input name; returns results by output name. Raises as a call does.
+
+        An input that has a value in the model may be given another, of any shape."""
         names = [spec.name for spec in self.inputs]
-        unknown = [name for name in feed if name not in names]
+        unknown = [name for name in feed if name not in names and name not in self._defaults]
         if unknown:
             raise InputError(
                 f"the model has no input {unknown[0]!r}; its inputs are: "
@@ -90,16 +93,22 @@ class SpecializingExecutable:
         for spec in self.inputs:
             if spec.name not in feed and not spec.kind.startswith("optional("):
                 raise InputError(f"the input {spec.name!r} was not given; it is {spec}")
-        outputs = self(*(feed.get(name) for name in names))
-        return {spec.name: value for spec, value in zip(self.outputs, outputs, strict=True)}
+        overridden = {
+            name: input_array(name, feed[name], spec.dtype)
+            for name, spec in self._defaults.items()
+            if name in feed
+        }
+        executable, inputs = self._specialize([feed.get(name) for name in names], overridden)
+        outputs = executable(*inputs)
+        return dict(zip(executable.result_names, outputs, strict=True))
 
     def specialized(self, *arrays: object) -> Executable:
         """What runs on values like `arrays`: compiled now unless it already is."""
-        return self._specialize(arrays)[0]
+        return self._specialize(arrays, {})[0]
 
     def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
         """Run once; the nanoseconds spent in each kernel, those of earlier stages left out."""
-        executable, inputs = self._specialize(arrays)
+        executable, inputs = self._specialize(arrays, {})
         return executable.profile(*inputs)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -130,8 +139,11 @@ class SpecializingExecutable:
         compiled = sum(isinstance(step, Executable) for step in self._steps.values())
         return f"<stepwell.SpecializingExecutable ({inputs}) -> ({outputs}), {compiled} compiled>"
 
-    def _specialize(self, arrays: Sequence[object]) -> tuple[Executable, list[np.ndarray]]:
-        """The code for `arrays`, and its inputs: the tensors of `arrays` and staged ones."""
+    def _specialize(
+        self, arrays: Sequence[object], given: dict[str, np.ndarray]
+    ) -> tuple[Executable, list[np.ndarray]]:
+        """The code for `arrays`, and its inputs: the tensors of `arrays` and, beside those `given`,
+        staged ones."""
         structures: dict[str, Structure] = {}
         tensors: dict[str, np.ndarray] = {}
         for spec, value in zip(self.inputs, arrays, strict=True):
@@ -141,7 +153,6 @@ class SpecializingExecutable:
             tensors |= {n: input_array(n, part, spec.dtype) for n, part in parts.items()}
         self._check_shapes(tensors)
         values = {name: tensors[name] for name in self._known}
-        given: dict[str, np.ndarray] = {}
         begin: _Key = (
             repr(structures),
             *((name, array.shape) for name, array in tensors.items()),
@@ -159,10 +170,11 @@ class SpecializingExecutable:
                     self._steps[key] = step
             if isinstance(step, Executable):
                 return step, [*tensors.values(), *given.values()]
-            found = {name: tensors[name] for name in step.values if name in tensors}
+            present = {**tensors, **given}
+            found = {name: present[name] for name in step.values if name in present}
             if step.executable is not None:
                 inputs = [*tensors.values(), *given.values()]
-                staged = [n for n in (*step.values, *step.sizes) if n not in tensors]
+                staged = [n for n in (*step.values, *step.sizes) if n not in present]
                 found |= dict(zip(staged, step.executable(*inputs), strict=True))
             values |= {name: found[name] for name in step.values}
             given |= {name: found[name] for name in step.sizes}
@@ -213,7 +225,8 @@ class SpecializingExecutable:
             return self._latest
         except OpenModelError as error:
             needed, sizes = error.values, error.sizes
-            computed = tuple(n for n in (*needed, *sizes) if n not in tensors)
+            present = {*tensors, *given}
+            computed = tuple(n for n in (*needed, *sizes) if n not in present)
             if not needed and not sizes:
                 raise
             if not given:  # and so will other calls
@@ -222,3 +235,24 @@ class SpecializingExecutable:
             return _Stage(needed, sizes, None)
         special = Specialization(structures, values, types, computed, {})
         return _Stage(needed, sizes, Executable(self._build(shapes, special), self._threads))
+
+
+class OverridableExecutable(Executable):
+    """A model compiled ahead. `run` takes other values for inputs that have one in the model, too:
+    for those it compiles again."""
+
+    def __init__(self, source: Artifact, threads: int | None, build: Build) -> None:
+        super().__init__(source, threads)
+        specs = [
+            tuple(OpenSpec(spec.name, spec.dtype, spec.shape) for spec in group)
+            for group in (self.inputs, self.outputs, source.manifest.defaults)
+        ]
+        signature = OpenModelError("", specs[0], specs[1], defaults=specs[2])
+        self._again = SpecializingExecutable(build, signature, threads, {})
+        self._defaults = {spec.name for spec in specs[2]}
+
+    def run(self, feed: Mapping[str, object]) -> dict[str, np.ndarray]:
+        """Run on values by input name; returns results by output name. Raises InputError."""
+        if self._defaults.isdisjoint(feed):
+            return super().run(feed)
+        return self._again.run(feed)

@@ -81,8 +81,8 @@ def error_to_dict(error: BaseException) -> dict[str, object]:
     if isinstance(error, errors.UnsupportedError):
         data["findings"] = [dataclasses.asdict(finding) for finding in error.findings]
     if isinstance(error, errors.OpenModelError):
-        data["inputs"] = [dataclasses.astuple(spec) for spec in error.inputs]
-        data["outputs"] = [dataclasses.astuple(spec) for spec in error.outputs]
+        for key in ("inputs", "outputs", "defaults"):
+            data[key] = [dataclasses.astuple(spec) for spec in getattr(error, key)]
         data["values"], data["sizes"] = error.values, error.sizes
     return data
 
@@ -93,13 +93,11 @@ def error_from_dict(data: dict) -> errors.Error | None:
     if kind is errors.UnsupportedError:
         return kind([errors.Unsupported(**finding) for finding in data["findings"]])
     if kind is errors.OpenModelError:
-        return kind(
-            data["message"],
-            tuple(map(OpenSpec.from_list, data["inputs"])),
-            tuple(map(OpenSpec.from_list, data["outputs"])),
-            tuple(data["values"]),
-            tuple(data["sizes"]),
+        inputs, outputs, defaults = (
+            tuple(map(OpenSpec.from_list, data[key])) for key in ("inputs", "outputs", "defaults")
         )
+        values, sizes = tuple(data["values"]), tuple(data["sizes"])
+        return kind(data["message"], inputs, outputs, values, sizes, defaults)
     if isinstance(kind, type) and issubclass(kind, errors.Error):
         return kind(data["message"])
     return None

@@ -37,7 +37,7 @@ class TensorSpec:
 class Imported:
     """A model in StableHLO. `module` holds `@main` alone; `weights` the data of its resources.
 
-    `results` and `cuts` are as in `artifact.Manifest`."""
+    `results`, `cuts` and `defaults` are as in `artifact.Manifest`."""
 
     context: ir.Context
     module: ir.Module
@@ -47,6 +47,7 @@ class Imported:
     source: str
     results: Mapping[str, Layout] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
+    defaults: tuple[TensorSpec, ...] = ()
 
 
 def load(

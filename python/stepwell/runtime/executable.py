@@ -55,7 +55,7 @@ class Executable:
         self._expected = [(numpy_dtype(spec.dtype), spec.shape) for spec in self.inputs]
         self._results = [(spec.shape, numpy_dtype(spec.dtype)) for spec in manifest.outputs]
         self._cuts, self._layouts = manifest.cuts, manifest.results
-        self._result_names = list(manifest.results) or [spec.name for spec in self.outputs]
+        self.result_names = list(manifest.results) or [spec.name for spec in self.outputs]
         self._input_count = len(self.inputs)
         self._input_pointers = (ctypes.c_void_p * max(1, len(self.inputs)))()
         self._output_pointers = (ctypes.c_void_p * max(1, len(self._results)))()
@@ -108,7 +108,7 @@ class Executable:
     def run(self, feed: Mapping[str, object]) -> dict[str, np.ndarray]:
         """Run on arrays by input name; returns arrays by output name. Raises InputError."""
         outputs = self(*named_inputs(self.inputs, feed))
-        return dict(zip(self._result_names, outputs, strict=True))
+        return dict(zip(self.result_names, outputs, strict=True))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the artifact to `path`, which appears whole or not at all. Raises ArtifactError."""

@@ -108,6 +108,39 @@ def test_cycle() -> None:
         load(_model([*nodes, helper.make_node("Relu", ["b"], ["y"])]))
 
 
+def test_value_computed_twice() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Neg", ["x"], ["y"], "n")]
+    with pytest.raises(ModelError, match=r'node "n" \(Neg\) computes "y", which has a value'):
+        load(_model(nodes))
+
+
+def test_unknown_value() -> None:
+    with pytest.raises(ModelError, match=r'\(Add\) reads "z" which no node computes'):
+        load(_model([helper.make_node("Add", ["x", "z"], ["y"])]))
+
+
+def test_wrong_number_of_inputs() -> None:
+    with pytest.raises(ModelError, match=r"\(Add\) has 1 inputs; the operator takes 2"):
+        load(_model([helper.make_node("Add", ["x"], ["y"])]))
+
+
+def test_attribute_of_a_wrong_type() -> None:
+    node = helper.make_node("Concat", ["x", "x"], ["y"], axis=1.0)
+    with pytest.raises(ModelError, match=r'attribute "axis" of type FLOAT; it should be INT'):
+        load(_model([node]))
+
+
+def test_missing_attribute() -> None:
+    with pytest.raises(ModelError, match=r'\(Concat\) lacks the attribute "axis"'):
+        load(_model([helper.make_node("Concat", ["x", "x"], ["y"])]))
+
+
+def test_errors_come_before_open_dimensions() -> None:
+    node = helper.make_node("Add", ["x", "z"], ["y"])
+    with pytest.raises(ModelError, match="which no node computes"):
+        load(_model([node], ["batch", 3]))
+
+
 def test_undefined_output() -> None:
     with pytest.raises(ModelError, match='output "y" is computed by no node'):
         load(_model([helper.make_node("Relu", ["x"], ["z"])]))
@@ -115,10 +148,10 @@ def test_undefined_output() -> None:
 
 def test_all_unsupported_nodes_are_listed() -> None:
     nodes = [
-        helper.make_node("NonZero", ["x"], ["a"], name="first"),
+        helper.make_node("ImageDecoder", ["x"], ["a"], name="first"),
         helper.make_node("Relu", ["x"], ["b"]),
         helper.make_node("Frobnicate", ["b"], ["c"], name="second", domain="com.example"),
-        helper.make_node("Unique", ["c"], ["d"], name="third"),
+        helper.make_node("NoSuchThing", ["c"], ["d"], name="third"),
         helper.make_node("Relu", ["d"], ["y"]),
     ]
     with pytest.raises(UnsupportedError, match="3 nodes are not supported") as caught:

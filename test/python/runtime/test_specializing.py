@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, parser
+from onnx import TensorProto, helper, numpy_helper, parser
 
 import stepwell
 from stepwell import compiler
@@ -155,3 +155,42 @@ def test_unknown_rank() -> None:
     assert str(exe.inputs[0]) == "x: float32[...]"
     for shape in ((), (2,), (2, 2)):
         np.testing.assert_array_equal(exe(-np.ones(shape, np.float32))[0], np.zeros(shape))
+
+
+def overridable() -> onnx.ModelProto:
+    weight = numpy_helper.from_array(np.array([1, 2], np.float32), "w")
+    made = model("g (float[2] x, float[2] w) => (float[2] y) { y = Add(x, w) }")
+    made.graph.initializer.append(weight)
+    return made
+
+
+def test_inputs_that_have_a_value() -> None:
+    exe = stepwell.compile(overridable(), threads=1, options=OPTIONS)
+    assert isinstance(exe, stepwell.Executable)
+    assert [spec.name for spec in exe.inputs] == ["x"]
+    x = np.zeros(2, np.float32)
+    np.testing.assert_array_equal(exe.run({"x": x})["y"], [1, 2])
+    for w in ([5, 6], [7, 8]):
+        np.testing.assert_array_equal(exe.run({"x": x, "w": w})["y"], w)
+    np.testing.assert_array_equal(exe(x)[0], [1, 2])
+
+
+def test_a_shape_that_has_a_value() -> None:
+    made = model("g (float[6] x, int64[2] s) => (float[a, b] y) { y = Reshape(x, s) }")
+    made.graph.initializer.append(numpy_helper.from_array(np.array([2, 3]), "s"))
+    exe = stepwell.compile(made, threads=1, options=OPTIONS)
+    x = np.arange(6, dtype=np.float32)
+    assert exe.run({"x": x})["y"].shape == (2, 3)
+    assert exe.run({"x": x, "s": [6, 1]})["y"].shape == (6, 1)
+
+
+def test_sparse_initializer() -> None:
+    made = model("g (float[2, 2] x) => (float[2, 2] y) { y = Add(x, w) }")
+    values = numpy_helper.from_array(np.array([5, 7], np.float32), "w")
+    for indices in (np.array([1, 2]), np.array([[0, 1], [1, 0]])):
+        del made.graph.sparse_initializer[:]
+        made.graph.sparse_initializer.append(
+            helper.make_sparse_tensor(values, numpy_helper.from_array(indices), [2, 2])
+        )
+        (y,) = stepwell.compile(made, threads=1, options=OPTIONS)(np.zeros((2, 2), np.float32))
+        np.testing.assert_array_equal(y, [[0, 5], [7, 0]])

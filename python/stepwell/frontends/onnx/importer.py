@@ -20,6 +20,7 @@ from stepwell.artifact import Cut, Layout
 from stepwell.errors import Error, ModelError, OpenModelError, Unsupported, UnsupportedError
 from stepwell.frontends import Imported, Shapes, TensorSpec
 from stepwell.frontends.onnx import folding, reader, registry, signature
+from stepwell.frontends.onnx.checking import check_model
 from stepwell.frontends.onnx.functions import ONNX_DOMAINS, has_function, schema_function
 from stepwell.frontends.onnx.node import (
     Absent,
@@ -58,16 +59,18 @@ def import_model(
     special = specialization or Specialization()
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
+    check_model(model)
     context = new_context()
     weights = WeightTable()
     with context, ir.Location.unknown():
         declared, outputs = signature.open_signature(model.graph)
+        defaults = signature.default_inputs(model.graph)
         _check_names(shapes, [spec.name for spec in declared])
         try:
             parts = {s.name: signature.input_tensors(s, shapes, special) for s in declared}
         except OpenModelError as error:
             check_operators(model)
-            raise OpenModelError(str(error), declared, outputs) from None
+            raise OpenModelError(str(error), declared, outputs, defaults=defaults) from None
         inputs = [spec for tensors in parts.values() for spec in tensors]
         inputs += [
             TensorSpec(name, numpy_dtype(dtype), shape)
@@ -87,7 +90,7 @@ def import_model(
             name: walk.structured(name, special.structures.get(name, "tensor")) for name in parts
         }
         with ir.InsertionPoint(block):
-            results = walk.results(model.graph, values, declared, outputs)
+            results = walk.results(model.graph, values, (declared, outputs, defaults))
             func.ReturnOp([result.value for result in results.tensors])
         result_types = [result.value.type for result in results.tensors]
         main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, result_types))
@@ -97,7 +100,22 @@ def import_model(
         for name, result in zip(results.names, results.tensors, strict=True)
     )
     return Imported(
-        context, module, weights, tuple(inputs), specs, source, results.layouts, results.cuts
+        context,
+        module,
+        weights,
+        tuple(inputs),
+        specs,
+        source,
+        results.layouts,
+        results.cuts,
+        _specs_of(defaults),
+    )
+
+
+def _specs_of(declared: Sequence[OpenSpec]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(spec.name, numpy_dtype(spec.dtype), tuple(int(n) for n in spec.shape or ()))
+        for spec in declared
     )
 
 
@@ -222,10 +240,10 @@ class _Walk:
         self,
         graph: onnx.GraphProto,
         values: Environment,
-        inputs: Sequence[OpenSpec],
-        outputs: Sequence[OpenSpec],
+        signatures: tuple[tuple[OpenSpec, ...], tuple[OpenSpec, ...], tuple[OpenSpec, ...]],
     ) -> _Results:
-        """Import the model's graph. Raises UnsupportedError and OpenModelError."""
+        """Import the model's graph, declared with inputs, outputs and inputs with defaults. Raises
+        UnsupportedError and OpenModelError."""
         wanted = self.special.results
         if wanted is None:
             results = self.graph(graph, values, "")
@@ -240,31 +258,34 @@ class _Walk:
             values_needed = {name for name, sort in self.needed if sort == "values"}
             raise OpenModelError(
                 "; ".join(dict.fromkeys(self.needed.values())) or "inputs have to be known",
-                tuple(inputs),
-                tuple(outputs),
+                signatures[0],
+                signatures[1],
                 tuple(sorted(values_needed | self.scope.taken)),
                 tuple(sorted(name for name, sort in self.needed if sort == "sizes")),
+                signatures[2],
             )
         return _Results(complete)
 
     def graph(self, graph: onnx.GraphProto, values: Environment, prefix: str) -> list[Value | None]:
         """Import `graph`; `values` holds its inputs. Returns its outputs."""
         for tensor in graph.initializer:
-            self._initializer(tensor, values)
-        if graph.sparse_initializer:
-            name = graph.sparse_initializer[0].values.name
-            raise ModelError(f'the initializer "{name}" is sparse, which is not supported')
+            signature.element_dtype(tensor.data_type, f'the initializer "{tensor.name}"')
+            array = reader.tensor_array(tensor, self.scope.folder)
+            self._constant(tensor.name, array, values, prefix)
+        for sparse in graph.sparse_initializer:
+            array = reader.dense_array(sparse, self.scope.folder)
+            self._constant(sparse.values.name, array, values, prefix)
         for proto in graph.node:
             self.node(proto, values, prefix)
-        for info in graph.output:
-            if info.name not in values:
-                raise ModelError(f'the output "{info.name}" is computed by no node')
         return [values[info.name] for info in graph.output]
 
-    def _initializer(self, tensor: onnx.TensorProto, values: Environment) -> None:
-        signature.element_dtype(tensor.data_type, f'the initializer "{tensor.name}"')
-        array = reader.tensor_array(tensor, self.scope.folder)
-        values[tensor.name] = self.scope.constant(array, tensor.name)
+    def _constant(self, name: str, array: np.ndarray, values: Environment, prefix: str) -> None:
+        """Enter an initializer, unless the specialization says another value or gives a tensor."""
+        values[name] = self.scope.constant(array, name)
+        if not prefix and name in self.special.values:
+            values[name] = self.scope.constant(self.special.values[name], name)
+        elif not prefix and name in self.special.given:
+            values[name] = self.scope.named[name]
 
     # --- Nodes -----------------------------------------------------------------------------------
 
@@ -273,12 +294,6 @@ class _Walk:
         first = next((output for output in proto.output if output), proto.name)
         subgraphs = _Subgraphs(self, values, f"{prefix}{first}/")
         node = Node(proto, _version(proto, self.opsets), self.scope, subgraphs)
-        for name in proto.input:
-            if name and name not in values:
-                raise ModelError(
-                    f'node "{node.name}" ({proto.op_type}) reads "{name}" before any node '
-                    "computes it: the graph has a cycle or is not sorted"
-                )
         names = [f"{prefix}{name}" if name else "" for name in proto.output]
         results = self._specialized(names)
         if results is None:

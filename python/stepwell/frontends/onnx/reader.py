@@ -73,6 +73,25 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path) -> np.ndarray:
         ) from None
 
 
+def dense_array(tensor: onnx.SparseTensorProto, folder: Path) -> np.ndarray:
+    """The data of a sparse tensor: `indices` has positions in row-major order, or coordinates."""
+    values = tensor_array(tensor.values, folder)
+    indices = tensor_array(tensor.indices, folder)
+    shape = tuple(tensor.dims)
+    array = np.zeros(shape, values.dtype)
+    try:
+        if indices.ndim == 1:
+            array.reshape(-1)[indices] = values
+        else:
+            array[tuple(indices.T)] = values
+    except (IndexError, ValueError):
+        raise ModelError(
+            f'the indices of the sparse tensor "{tensor.values.name}" lie outside of its shape '
+            f"{list(shape)}, or are not as many as its values"
+        ) from None
+    return array
+
+
 def _external(
     tensor: onnx.TensorProto, dtype: np.dtype, shape: tuple[int, ...], folder: Path
 ) -> np.ndarray:

@@ -94,3 +94,31 @@ def mean(operand: ir.Value, axes: Sequence[int], keep: bool = True) -> ir.Value:
     count = int(np.prod([hlo.shape(operand)[axis] for axis in axes], dtype=np.int64))
     total = reduce(operand, axes, "add", keep)
     return hlo.divide(total, hlo.full_like(total, count))
+
+
+def selected_positions(mask: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Where a vector of booleans is true: positions in order, then its length; and their count."""
+    (length,) = hlo.shape(mask)
+    number = hlo.iota([length], 0, np.int64)
+    keys = hlo.select(mask, number, hlo.full(length, [length], np.int64))
+    count = hlo.reduce(hlo.convert(mask, np.int64), hlo.full(0, [], np.int64), [0], "add")
+    return (hlo.sort([keys], 0, "LT")[0] if length else keys), count
+
+
+def rows_at(value: ir.Value, positions: ir.Value, axis: int) -> ir.Value:
+    """Slices of `value` along `axis` at a vector of positions; the last one for those beyond."""
+    shape = hlo.shape(value)
+    sizes = [1 if d == axis else n for d, n in enumerate(shape)]
+    offsets = [d for d in range(len(shape)) if d != axis]
+    return hlo.gather(value, positions, hlo.GatherDimensions(offsets, [axis], [axis], 1), sizes)
+
+
+def running_sum(vector: ir.Value) -> ir.Value:
+    """Sums of the elements up to each, in log2(length) vector additions (Hillis and Steele)."""
+    (length,) = hlo.shape(vector)
+    zero = hlo.full(0, [], hlo.dtype(vector))
+    step = 1
+    while step < length:
+        vector = hlo.add(vector, hlo.pad(vector, zero, [step], [-step]))
+        step *= 2
+    return vector

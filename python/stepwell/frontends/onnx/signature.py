@@ -22,6 +22,22 @@ def graph_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     return [info for info in graph.input if info.name not in initialized]
 
 
+def default_inputs(graph: onnx.GraphProto) -> tuple[OpenSpec, ...]:
+    """The inputs that have an initializer, which a call may override, as it is shaped."""
+    declared = {info.name for info in graph.input}
+    tensors = [(tensor, tensor.dims) for tensor in graph.initializer]
+    tensors += [(sparse.values, sparse.dims) for sparse in graph.sparse_initializer]
+    return tuple(
+        OpenSpec(
+            tensor.name,
+            element_dtype(tensor.data_type, f'the initializer "{tensor.name}"').name,
+            tuple(dims),
+        )
+        for tensor, dims in tensors
+        if (tensor.name or "") in declared
+    )
+
+
 def open_signature(graph: onnx.GraphProto) -> tuple[tuple[OpenSpec, ...], tuple[OpenSpec, ...]]:
     """Inputs and outputs as declared."""
     return (

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 from stepwell.dialects import stablehlo as hlo
-from stepwell.frontends.onnx.node import Node, Tensor
+from stepwell.frontends.onnx.node import Node, Tensor, Value
 from stepwell.frontends.onnx.registry import Result, operator
 from stepwell.frontends.onnx.shaping import normalize_axis
 
@@ -60,8 +60,8 @@ def eye_like(node: Node, data: Tensor) -> np.ndarray:
     return np.eye(*data.shape, k=node.integer("k", 0), dtype=kind)
 
 
-@operator("Identity", folds=True)
-def identity(node: Node, data: Tensor) -> Tensor:
+@operator("Identity", folds=True, structures=True)
+def identity(node: Node, data: Value) -> Value:
     return data
 
 
