@@ -32,6 +32,7 @@ class State:
     target: Target = field(default_factory=host)
     threads: int = 1
     precision: str = "default"
+    pack_parameters: bool = True
     host: HostProgram | None = None
     remarks: list[str] = field(default_factory=list)
 

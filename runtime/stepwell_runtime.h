@@ -61,6 +61,9 @@ STEPWELL_API void stepwell_run(stepwell_context *context, stepwell_entry entry,
                                void *const *inputs, void *const *outputs, const void *weights,
                                void *arena);
 
+/* A digest of `bytes` bytes, by which a change of the buffer shows. */
+STEPWELL_API uint64_t stepwell_digest(const void *data, uint64_t bytes);
+
 /* One recorded call of the trace hook: the kernel about to run (-1: none), and the clock. */
 typedef struct stepwell_event {
   int64_t kernel;

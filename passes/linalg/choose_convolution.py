@@ -1,6 +1,6 @@
 """`choose-convolution`: mark the convolutions that run by Winograd's algorithm, and pad for it.
 
-A 3x3 convolution of stride 1 with constant weights is marked `kernel.winograd = tile` where the
+A 3x3 convolution of stride 1 whose filters are weights is marked `kernel.winograd = tile` where the
 target's cost model says that it is faster than direct convolution. Its image is padded to whole
 tiles, by widening the padding that is there, so that no tile reads outside.
 
@@ -17,7 +17,7 @@ from stepwell.kernels.cpu import winograd
 from stepwell.kernels.structured import Structured, defining_op, is_multiply_add, shape_of
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
-from stepwell.passes.linalg.hoist_constants import weight_arguments
+from stepwell.passes.linalg.hoist_constants import PARAMETER, has_attribute, weight_arguments
 
 arith = dialect("arith")
 
@@ -43,7 +43,7 @@ class ChooseConvolution(Pass):
             if convolution is None or not is_multiply_add(convolution):
                 continue
             shape = winograd.ConvolutionShape.of(convolution)
-            if shape is None or not _is_weight(convolution.inputs[1], weights):
+            if shape is None or not _is_weight(convolution.inputs[1], weights, op):
                 continue
             tile = self._tile(shape, state)
             if tile:
@@ -58,8 +58,11 @@ class ChooseConvolution(Pass):
         return strategy.tile if strategy is not None else 0
 
 
-def _is_weight(value: ir.Value, weights: dict[int, str]) -> bool:
-    return defining_op(value) is None and ir.BlockArgument(value).arg_number in weights
+def _is_weight(value: ir.Value, weights: dict[int, str], host: ir.Operation) -> bool:
+    if defining_op(value) is not None:
+        return False
+    number = ir.BlockArgument(value).arg_number
+    return number in weights or has_attribute(host, number, PARAMETER)
 
 
 def _mark(

@@ -15,7 +15,10 @@ from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 
 WEIGHT = "stepwell.weight"
-"""The argument attribute that names a weight."""
+"""Argument attribute: the name of the constant that is passed."""
+
+PARAMETER, DERIVED = "stepwell.parameter", "stepwell.derived"
+"""Argument attributes: a weight that is an input of the model; the packed form of one, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -83,3 +86,20 @@ def weight_arguments(function: ir.Operation) -> dict[int, str]:
         if WEIGHT in entries:
             found[number] = ir.StringAttr(entries[WEIGHT]).value
     return found
+
+
+def has_attribute(function: ir.Operation, number: int, name: str) -> bool:
+    """Whether argument `number` of a function bears the attribute `name`."""
+    known = function.attributes.get("arg_attrs", [])
+    return number < len(known) and name in ir.DictAttr(known[number])
+
+
+def derived_arguments(function: ir.Operation) -> dict[int, str]:
+    """What the packed parameters among a function's arguments are, by argument number."""
+    if "arg_attrs" not in function.attributes:
+        return {}
+    return {
+        number: ir.StringAttr(ir.DictAttr(attributes)[DERIVED]).value
+        for number, attributes in enumerate(function.attributes["arg_attrs"])
+        if DERIVED in ir.DictAttr(attributes)
+    }

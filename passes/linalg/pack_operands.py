@@ -1,8 +1,9 @@
 """`pack-operands`: choose the strategy of each contraction kernel and pack its weights for it.
 
 The rhs of a contraction is read a panel of columns at a time. Where it is a weight at every call,
-it is stored in that order at compile time: `[n / panel][k...][panel]`, zeros filling the last
-panel; the kernel reads it through the map that says so.
+it is stored in that order: `[n / panel][k...][panel]`, zeros filling the last panel; the kernel
+reads it through the map that says so. Constants are packed here; a parameter gets a second
+argument, its packed form, which the runtime makes.
 
     (d0, d1, d2) -> (d2, d1)  on tensor<768x3072xf32>
       ->  (d0, d1, d2) -> (d1 floordiv 64, d2, d1 mod 64)  on tensor<48x768x64xf32>
@@ -10,22 +11,30 @@ panel; the kernel reads it through the map that says so.
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
-
-import numpy as np
 
 from stepwell.kernels.cpu import winograd
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape, choose
 from stepwell.kernels.structured import RESHAPES, Structured, defining_op, element_type, shape_of
 from stepwell.mlir import dialect, ir
+from stepwell.packing import Packing, PanelPacking, packing_to_dict
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import contraction_operands
-from stepwell.passes.linalg.hoist_constants import WEIGHT, weight_arguments
+from stepwell.passes.linalg.hoist_constants import (
+    DERIVED,
+    PARAMETER,
+    WEIGHT,
+    has_attribute,
+    weight_arguments,
+)
 
 arith = dialect("arith")
+
+Weight = str | int
+"""A constant by name, or a parameter by the number of its argument."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class PackOperands(Pass):
             for call in _calls(function):
                 callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
                 calls.setdefault(callee, []).append((function, call))
-        packed: dict[tuple[str, object], ir.Value] = {}
+        packed: dict[tuple[Weight, Packing], ir.Value] = {}
         for name, kernel in functions.items():
             kind = kernel.attributes.get("kernel.kind", None)
             if kind is not None and ir.StringAttr(kind).value == "contraction":
@@ -57,7 +66,7 @@ class PackOperands(Pass):
         kernel: ir.Operation,
         calls: list[tuple[ir.Operation, ir.Operation]],
         state: State,
-        packed: dict[tuple[str, object], ir.Value],
+        packed: dict[tuple[Weight, Packing], ir.Value],
     ) -> None:
         anchor = next(
             s
@@ -69,25 +78,20 @@ class PackOperands(Pass):
         shape = ContractionShape.of(anchor, operands)
         number = _argument_behind(anchor.inputs[shape.rhs])
         weights = [_weight_of(host, call, number) for host, call in calls]
+        known = bool(weights) and all(weight is not None for weight in weights)
         if winograd.ATTRIBUTE in anchor.op.attributes:
-            if number is not None and weights and all(weights):
+            if number is not None and known:
                 _pack_winograd(kernel, anchor, number, calls, weights, state, packed)
                 return
             del anchor.op.attributes[winograd.ATTRIBUTE]
-        is_weight = (
-            self.pack
-            and number is not None
-            and bool(weights)
-            and all(weights)
-            and _is_read_once(kernel, number)
-        )
-        strategy = choose(anchor, shape, state.target, bool(is_weight))
+        is_weight = self.pack and number is not None and known and _is_read_once(kernel, number)
+        strategy = choose(anchor, shape, state.target, is_weight)
         kernel.attributes["kernel.strategy"] = strategy.to_attribute()
         panel = strategy.vectors * state.target.vector_lanes
         plan = _plan(anchor, shape, panel) if is_weight else None
         if plan is None or number is None:
             return
-        kind = ir.RankedTensorType.get(plan.shape, element_type(anchor.inputs[shape.rhs]))
+        kind = ir.RankedTensorType.get(plan.packing.shape, element_type(anchor.inputs[shape.rhs]))
         _retype_argument(kernel, number, kind)
         maps = list(anchor.op.attributes["indexing_maps"])
         maps[shape.rhs] = ir.AffineMapAttr.get(plan.map)
@@ -95,11 +99,11 @@ class PackOperands(Pass):
         anchor.op.operands[shape.rhs] = kernel.regions[0].blocks[0].arguments[number]
         for (host, call), weight in zip(calls, weights, strict=True):
             assert weight is not None
-            key = (weight, (plan, str(kind)))
+            key = (weight, plan.packing)
             if key not in packed:
-                array = plan.apply(state.weights[weight])
-                packed[key] = _add_weight(host, state.weights.add(f"{weight}_packed", array), kind)
-                self._share(host, weight, plan, packed[key])
+                packed[key] = _add_packed(host, weight, plan.packing, kind, state)
+                if isinstance(weight, str):
+                    self._share(host, weight, plan, packed[key])
             call.operands[number] = packed[key]
 
     def _share(self, host: ir.Operation, weight: str, plan: PackPlan, packed: ir.Value) -> None:
@@ -107,7 +111,7 @@ class PackOperands(Pass):
         layer) read the packed copy, so that the weight is stored once."""
         numbers = [n for n, name in weight_arguments(host).items() if name == weight]
         original = host.regions[0].blocks[0].arguments[numbers[0]]
-        if len(plan.source_shape) != len(shape_of(original)):
+        if len(plan.packing.source) != len(shape_of(original)):
             return
         for use in list(original.uses):
             call, number = use.owner.operation, use.operand_number
@@ -150,12 +154,13 @@ def _extract_packed(extract: ir.Operation, plan: PackPlan) -> None:
     """Read the element where packing put it."""
     source, *indices = extract.operands
     with ir.InsertionPoint(extract), extract.location:
-        panel = arith.ConstantOp(ir.IndexType.get(), plan.panel).result
-        column = indices[plan.axes[-1]]
+        panel = arith.ConstantOp(ir.IndexType.get(), plan.packing.panel).result
+        column = indices[plan.packing.axes[-1]]
         block = arith.DivUIOp(column, panel).result
         lane = arith.RemUIOp(column, panel).result
-        rest = [indices[axis] for axis in plan.axes[:-1]]
-        place = [*rest[: plan.batch], block, *rest[plan.batch :], lane]
+        rest = [indices[axis] for axis in plan.packing.axes[:-1]]
+        batch = plan.packing.batch
+        place = [*rest[:batch], block, *rest[batch:], lane]
         value = ir.Operation.create(
             "tensor.extract", results=[extract.results[0].type], operands=[source, *place]
         ).results[0]
@@ -168,9 +173,9 @@ def _pack_winograd(
     anchor: Structured,
     number: int,
     calls: list[tuple[ir.Operation, ir.Operation]],
-    weights: list[str | None],
+    weights: list[Weight | None],
     state: State,
-    packed: dict[tuple[str, object], ir.Value],
+    packed: dict[tuple[Weight, Packing], ir.Value],
 ) -> None:
     """Pass transformed weights; in the body a cast stands for undoing the transform."""
     shape = winograd.ConvolutionShape.of(anchor)
@@ -179,11 +184,9 @@ def _pack_winograd(
     strategy = winograd.blocking(tile, shape, state.target)
     kernel.attributes["kernel.strategy"] = strategy.to_attribute()
     panel = strategy.vectors * state.target.vector_lanes
-    *_, inputs, outputs = shape.extents()
     plain = anchor.inputs[1].type
-    kind = ir.RankedTensorType.get(
-        [-(-outputs // panel), strategy.window**2, inputs, panel], plain.element_type
-    )
+    packing = winograd.packing(tuple(plain.shape), strategy.tile, panel)
+    kind = ir.RankedTensorType.get(packing.shape, plain.element_type)
     _retype_argument(kernel, number, kind)
     with ir.InsertionPoint(anchor.op), anchor.op.location:
         undone = ir.Operation.create(
@@ -194,44 +197,18 @@ def _pack_winograd(
     anchor.op.operands[1] = undone
     for (host, call), weight in zip(calls, weights, strict=True):
         assert weight is not None
-        key = (weight, (strategy.tile, panel))
+        key = (weight, packing)
         if key not in packed:
-            array = state.weights[weight].reshape(tuple(plain.shape))
-            moved = winograd.transform_weights(array, strategy.tile, panel)
-            packed[key] = _add_weight(host, state.weights.add(f"{weight}_winograd", moved), kind)
+            packed[key] = _add_packed(host, weight, packing, kind, state)
         call.operands[number] = packed[key]
 
 
 @dataclass(frozen=True)
 class PackPlan:
-    """How a weight becomes panels: the axes' new order, the columns' padding, the new shape."""
+    """How a weight becomes panels, and the map through which the kernel then reads it."""
 
-    source_shape: tuple[int, ...]
-    axes: tuple[int, ...]
-    batch: int
-    columns: int
-    panel: int
-    shape: tuple[int, ...]
+    packing: PanelPacking
     map: ir.AffineMap
-
-    def __hash__(self) -> int:
-        return hash((self.source_shape, self.axes, self.panel, self.shape))
-
-    def apply(self, array: np.ndarray) -> np.ndarray:
-        """The packed copy of `array`."""
-        moved = array.reshape(self.source_shape).transpose(self.axes)
-        panels = self.shape[self.batch]
-        result = np.zeros(self.shape, array.dtype)
-        whole = self.columns // self.panel
-        lead = (slice(None),) * self.batch
-        if whole:
-            main = moved[..., : whole * self.panel]
-            split = main.reshape(*main.shape[:-1], whole, self.panel)
-            result[(*lead, slice(0, whole))] = np.moveaxis(split, -2, self.batch)
-        if whole < panels:
-            rest = moved[..., whole * self.panel :]
-            result[(*lead, whole, Ellipsis, slice(0, rest.shape[-1]))] = rest
-        return result
 
 
 def _plan(anchor: Structured, shape: ContractionShape, panel: int) -> PackPlan | None:
@@ -253,7 +230,6 @@ def _plan(anchor: Structured, shape: ContractionShape, panel: int) -> PackPlan |
     if len(order) != len(axis_of) or len(reduced) != len(shape.reduced):
         return None
     axes = [axis_of[d] for d in order[:-1]]
-    panels = math.ceil(shape.n / panel)
     dim = ir.AffineExpr.get_dim
     column = dim(shape.column)
     results = [
@@ -262,25 +238,17 @@ def _plan(anchor: Structured, shape: ContractionShape, panel: int) -> PackPlan |
         *(dim(d) for d in reduced),
         ir.AffineExpr.get_mod(column, panel),
     ]
-    packed_shape = (
-        *(shape.sizes[d] for d in batch),
-        panels,
-        *(shape.sizes[d] for d in reduced),
-        panel,
-    )
     squeezed = tuple(n for axis, n in enumerate(source_shape) if axis not in unit_axes)
     renumber = {
         axis: i for i, axis in enumerate(a for a in range(len(source_shape)) if a not in unit_axes)
     }
-    return PackPlan(
+    packing = PanelPacking(
         squeezed,
         tuple(renumber[a] for a in [*axes, axis_of[shape.column]]),
         len(batch),
-        shape.n,
         panel,
-        packed_shape,
-        ir.AffineMap.get(rhs_map.n_dims, 0, results),
     )
+    return PackPlan(packing, ir.AffineMap.get(rhs_map.n_dims, 0, results))
 
 
 def _calls(function: ir.Operation) -> Iterator[ir.Operation]:
@@ -304,13 +272,16 @@ def _is_read_once(kernel: ir.Operation, number: int) -> bool:
     return len(list(kernel.regions[0].blocks[0].arguments[number].uses)) == 1
 
 
-def _weight_of(host: ir.Operation, call: ir.Operation, number: int | None) -> str | None:
+def _weight_of(host: ir.Operation, call: ir.Operation, number: int | None) -> Weight | None:
     if number is None:
         return None
     value = call.operands[number]
     if defining_op(value) is not None:
         return None
-    return weight_arguments(host).get(ir.BlockArgument(value).arg_number)
+    argument = ir.BlockArgument(value).arg_number
+    if has_attribute(host, argument, PARAMETER):
+        return argument
+    return weight_arguments(host).get(argument)
 
 
 def _retype_argument(kernel: ir.Operation, number: int, kind: ir.Type) -> None:
@@ -321,13 +292,24 @@ def _retype_argument(kernel: ir.Operation, number: int, kind: ir.Type) -> None:
     kernel.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, old.results))
 
 
-def _add_weight(host: ir.Operation, name: str, kind: ir.Type) -> ir.Value:
+def _add_packed(
+    host: ir.Operation, weight: Weight, packing: Packing, kind: ir.Type, state: State
+) -> ir.Value:
+    """The argument of `host` that is the packed form of a constant or of a parameter."""
+    if isinstance(weight, str):
+        name = state.weights.add(f"{weight}_packed", packing.apply(state.weights[weight]))
+        return _add_argument(host, kind, WEIGHT, name)
+    data = {"input": weight, "packing": packing_to_dict(packing)}
+    return _add_argument(host, kind, DERIVED, json.dumps(data))
+
+
+def _add_argument(host: ir.Operation, kind: ir.Type, attribute: str, value: str) -> ir.Value:
     entry = host.regions[0].blocks[0]
     argument = entry.add_argument(kind, ir.Location.unknown())
     old = ir.FunctionType(ir.TypeAttr(host.attributes["function_type"]).value)
     inputs = [a.type for a in entry.arguments]
     host.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, old.results))
     known = list(host.attributes["arg_attrs"])
-    known.append(ir.DictAttr.get({WEIGHT: ir.StringAttr.get(name)}))
+    known.append(ir.DictAttr.get({attribute: ir.StringAttr.get(value)}))
     host.attributes["arg_attrs"] = ir.ArrayAttr.get(known)
     return argument

@@ -11,15 +11,18 @@ so the entry computes pointers and hands each kernel to the context's `parallel_
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import defining_op
 from stepwell.mlir import ir
+from stepwell.packing import DerivedWeight, derived_from_dict, derived_to_dict
 from stepwell.passes.base import Pass, State
 from stepwell.passes.buffers.plan_arena import ARENA_BYTES, VIEWS
-from stepwell.passes.linalg.hoist_constants import weight_arguments
+from stepwell.passes.linalg.hoist_constants import derived_arguments, weight_arguments
 
 ENTRY = "stepwell_main"
 TASK_SUFFIX = "_task"
@@ -29,7 +32,8 @@ _KEPT = ("stepwell.inputs", "stepwell.outputs", ARENA_BYTES)
 
 @dataclass(frozen=True)
 class Place:
-    """Where a buffer lies: "input" or "output" by number, "weights" or "arena" by offset."""
+    """Where a buffer lies: "input" or "output" by number, "weights" or "arena" by offset; "derived"
+    is a packed parameter whose place behind the constants is not known yet."""
 
     base: str
     number: int
@@ -48,10 +52,12 @@ class KernelCall:
 
 @dataclass
 class HostProgram:
-    """The host as data: what the entry point does, and where the weights lie."""
+    """The host as data: what the entry point does, and where the weights lie: constants by name,
+    and packed parameters."""
 
     calls: list[KernelCall] = field(default_factory=list)
     weights: dict[str, int] = field(default_factory=dict)
+    derived: list[DerivedWeight] = field(default_factory=list)
     weights_bytes: int = 0
     arena_bytes: int = 0
 
@@ -93,6 +99,9 @@ class LowerHostToLlvm(Pass):
                 for name, attribute in signature.items():
                     clone.attributes[name] = attribute
                 clone.attributes["stepwell.weights"] = _offsets(program)
+                clone.attributes["stepwell.derived"] = ir.StringAttr.get(
+                    json.dumps([derived_to_dict(weight) for weight in program.derived])
+                )
 
 
 def _offsets(program: HostProgram) -> ir.Attribute:
@@ -103,7 +112,7 @@ def _offsets(program: HostProgram) -> ir.Attribute:
 def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostProgram:
     """Resolve every kernel call of a bufferized, planned host function."""
     entry = host.regions[0].blocks[0]
-    weights = weight_arguments(host)
+    weights, derived = weight_arguments(host), derived_arguments(host)
     program = HostProgram()
     arena = None
     if ARENA_BYTES in host.attributes:
@@ -112,11 +121,15 @@ def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostPr
     if "stepwell.inputs" not in host.attributes:
         raise LoweringError("the host function does not say how many inputs it has")
     inputs = len(host.attributes["stepwell.inputs"])
-    outputs = [n for n in range(inputs, len(entry.arguments)) if n not in weights and n != arena]
+    placed = {*weights, *derived, arena}
+    outputs = [n for n in range(inputs, len(entry.arguments)) if n not in placed]
     bases = {number: Place("input", number, 0) for number in range(inputs)}
     bases |= {number: Place("output", i, 0) for i, number in enumerate(outputs)}
     if arena is not None:
         bases[arena] = Place("arena", 0, 0)
+    for number, text in derived.items():
+        bases[number] = Place("derived", len(program.derived), 0)
+        program.derived.append(derived_from_dict({**json.loads(text), "offset": 0}))
 
     def place(value: ir.Value) -> Place:
         op = defining_op(value)
@@ -142,7 +155,22 @@ def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostPr
             program.calls.append(KernelCall(kernel, sources, tasks.get(kernel, 1), operands))
         elif op.name not in (*VIEWS, "memref.view", "arith.constant", "func.return"):
             raise LoweringError(f"{op.name} cannot stand in the host program")
+    _place_derived(program)
     return program
+
+
+def _place_derived(program: HostProgram) -> None:
+    """Let the packed parameters follow the constants."""
+    end = program.weights_bytes
+    for number, weight in enumerate(program.derived):
+        program.derived[number] = dataclasses.replace(weight, offset=end)
+        end += -(-weight.bytes // _ALIGNMENT) * _ALIGNMENT
+    for number, call in enumerate(program.calls):
+        operands = tuple(
+            Place("weights", 0, program.derived[p.number].offset) if p.base == "derived" else p
+            for p in call.operands
+        )
+        program.calls[number] = dataclasses.replace(call, operands=operands)
 
 
 def _weight_offset(program: HostProgram, name: str, state: State) -> int:

@@ -25,6 +25,7 @@ import numpy as np
 import xxhash
 
 from stepwell.errors import ArtifactError
+from stepwell.packing import DerivedWeight, derived_from_dict, derived_to_dict
 
 MAGIC = b"STEPWELL"
 FORMAT_VERSION = 2
@@ -82,7 +83,8 @@ class Manifest:
     `entry` is the symbol of the C entry point; `features` are the LLVM features the code uses.
     `threads` is the number of threads the model was compiled for (0: any). `results` says by name
     what a call returns, where that is not just the outputs; `cuts` shorten outputs. `defaults` are
-    inputs of the model that have a value of its own, which is compiled in.
+    inputs of the model that have a value of its own, which is compiled in. `derived` are
+    inputs that kernels read in packed form, behind the weights of the file.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -103,6 +105,7 @@ class Manifest:
     results: Mapping[str, Layout] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
     defaults: tuple[TensorSpec, ...] = ()
+    derived: tuple[DerivedWeight, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -256,7 +259,8 @@ def check_runs_here(manifest: Manifest, name: str) -> None:
 
 def manifest_to_dict(manifest: Manifest) -> dict[str, object]:
     """The manifest as plain JSON data."""
-    return dataclasses.asdict(manifest)
+    derived = [derived_to_dict(weight) for weight in manifest.derived]
+    return {**dataclasses.asdict(manifest), "derived": derived}
 
 
 def _header(manifest: Manifest, code_digest: str, weights_digest: str) -> bytes:
@@ -360,6 +364,7 @@ def _manifest_from_dict(data: dict) -> Manifest:
     results = data.get("results", {})
     values["results"] = {name: _layout_from_json(layout) for name, layout in results.items()}
     values["cuts"] = tuple(Cut(**cut) for cut in data.get("cuts", ()))
+    values["derived"] = tuple(derived_from_dict(item) for item in data.get("derived", ()))
     return Manifest(**values)
 
 

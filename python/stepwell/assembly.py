@@ -25,6 +25,7 @@ from stepwell import artifact, cache, codegen
 from stepwell.errors import Error, LoweringError
 from stepwell.mlir import ir, new_context
 from stepwell.options import CompileOptions
+from stepwell.packing import derived_from_dict
 from stepwell.passes.base import State, make_pass
 from stepwell.passes.buffers.plan_arena import ARENA_BYTES, element_bytes
 from stepwell.passes.llvm.lower_host_to_llvm import (
@@ -113,6 +114,8 @@ def resumed_program(walk: Walk) -> HostProgram:
         size = walk.state.weights[name.name].nbytes
         program.weights[name.name] = offset
         program.weights_bytes = max(program.weights_bytes, -(-(offset + size) // 64) * 64)
+    derived = json.loads(ir.StringAttr(entry.attributes["stepwell.derived"]).value)
+    program.derived = [derived_from_dict(data) for data in derived]
     if ARENA_BYTES in entry.attributes:
         program.arena_bytes = ir.IntegerAttr(entry.attributes[ARENA_BYTES]).value
     return program
@@ -269,6 +272,7 @@ def _manifest(
         entry=ENTRY,
         arena_bytes=program.arena_bytes,
         weights_bytes=program.weights_bytes,
+        derived=tuple(program.derived),
         target=target.name,
         triple=target.triple,
         features=target.features,
@@ -277,7 +281,7 @@ def _manifest(
         threads=walk.state.threads,
         compiler_version=__version__,
         source_digest="",
-        options={"opt_level": options.opt_level, "precision": options.precision},
+        options=options.result_key(),
         results=walk.imported.results,
         cuts=walk.imported.cuts,
         defaults=tuple(_spec(spec) for spec in walk.imported.defaults),

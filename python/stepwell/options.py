@@ -18,10 +18,12 @@ class CompileOptions:
     `opt_level` 0 to 3; `precision` "default" or "strict" (no algorithm that sums otherwise than the
     operator says, Winograd convolution above all); `dump_phases_to` a folder that gets the IR after
     each step; `memory_limit_mb` of the compiler's process (0: 16 GB plus four times the model);
-    `progress` lines on a terminal."""
+    `pack_parameters` whether weights that are arguments of the model (those of a JAX function) are
+    packed, which pays when most calls bring the same ones; `progress` lines on a terminal."""
 
     opt_level: int = 3
     precision: str = "default"
+    pack_parameters: bool = True
     dump_phases_to: str | None = None
     use_cache: bool = True
     memory_limit_mb: int = 0
@@ -37,9 +39,13 @@ class CompileOptions:
         if self.memory_limit_mb < 0:
             raise UsageError(f"memory_limit_mb is {self.memory_limit_mb}; it must not be negative")
 
-    def result_key(self) -> dict[str, object]:
+    def result_key(self) -> dict[str, str | int | bool]:
         """The options that change what is compiled (the others change how)."""
-        return {"opt_level": self.opt_level, "precision": self.precision}
+        return {
+            "opt_level": self.opt_level,
+            "precision": self.precision,
+            "pack_parameters": self.pack_parameters,
+        }
 
 
 def make_options(options: CompileOptions | Mapping[str, object] | None) -> CompileOptions:

@@ -75,6 +75,7 @@ STEPS = (
         ),
     ),
     Step("legalize-to-linalg", "linalg", ("legalize-to-linalg", "scalarize", "hoist-constants")),
+    Step("mark-parameters", "linalg", ("mark-parameters",), 2),
     Step("choose-convolution", "linalg", ("choose-convolution",), 2),
     Step("form-fusion-groups", "linalg", ("form-fusion-groups",)),
     Step("pack-operands", "linalg", ("pack-operands",)),
@@ -130,8 +131,8 @@ def start(
     walk_from: str | None = None,
 ) -> Walk:
     """Begin the walk of an imported model; `walk_from` skips the steps up to that level's end."""
-    precision = (options or CompileOptions()).precision
-    state = State(imported.weights, target, threads, precision)
+    options = options or CompileOptions()
+    state = State(imported.weights, target, threads, options.precision, options.pack_parameters)
     done = 0
     if walk_from is not None:
         done = last_step(walk_from) + 1

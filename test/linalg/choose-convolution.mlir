@@ -22,7 +22,7 @@ func.func @strided(%x: tensor<1x15x15x256xf32>, %w: tensor<3x3x256x256xf32> {ste
   return %0 : tensor<1x7x7x256xf32>
 }
 
-// Rejected: the filter is an argument of the model, its transform cannot be made at compile time.
+// Rejected: the filter is an argument of the model, and not known to be the same at every call.
 // CHECK-LABEL: func.func @argument
 // CHECK-NOT: kernel.winograd
 func.func @argument(%x: tensor<1x16x16x256xf32>, %w: tensor<3x3x256x256xf32>) -> tensor<1x14x14x256xf32> {

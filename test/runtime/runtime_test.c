@@ -132,6 +132,26 @@ static void print_dispatch_cost(uint32_t threads) {
   stepwell_pool_destroy(pool);
 }
 
+/* Every byte counts, at its place, and so does the length. */
+static void check_digest(void) {
+  enum { SIZE = 1000 };
+  unsigned char data[SIZE + 1];
+  for (int i = 0; i < SIZE; ++i) data[i] = (unsigned char)(i * 7 + i / 256);
+  const uint64_t digest = stepwell_digest(data, SIZE);
+  assert(digest == stepwell_digest(data, SIZE));
+  assert(digest != stepwell_digest(data, SIZE - 1));
+  for (int i = 0; i < SIZE; ++i) {
+    data[i] ^= 1;
+    assert(digest != stepwell_digest(data, SIZE));
+    data[i] ^= 1;
+  }
+  unsigned char moved[SIZE];
+  memcpy(moved, data + 256, 256);
+  memcpy(moved + 256, data, 256);
+  memcpy(moved + 512, data + 512, SIZE - 512);
+  assert(digest != stepwell_digest(moved, SIZE));
+}
+
 int main(int argc, char **argv) {
   if (argc > 1) {
     print_dispatch_cost((uint32_t)atoi(argv[1]));
@@ -141,6 +161,7 @@ int main(int argc, char **argv) {
     check_counts(threads);
   check_trace();
   check_fork();
+  check_digest();
   puts("ok");
   return 0;
 }

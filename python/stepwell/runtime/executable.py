@@ -17,6 +17,7 @@ from stepwell.artifact import Artifact, KernelInfo, TensorSpec
 from stepwell.errors import UsageError
 from stepwell.runtime import library
 from stepwell.runtime.buffers import address, allocate_arena
+from stepwell.runtime.derived import DerivedWeights
 from stepwell.runtime.inputs import as_input, named_inputs, numpy_dtype, wrong_count
 from stepwell.runtime.loading import load_code
 from stepwell.runtime.results import arranged
@@ -60,6 +61,10 @@ class Executable:
         self._input_pointers = (ctypes.c_void_p * max(1, len(self.inputs)))()
         self._output_pointers = (ctypes.c_void_p * max(1, len(self._results)))()
         self._call = library.library().stepwell_run
+        weights = source.weights
+        self._derived = DerivedWeights(weights, manifest.derived) if manifest.derived else None
+        if self._derived is not None:
+            weights = self._derived.section
         self._arguments = tuple(
             ctypes.c_void_p(value)
             for value in (
@@ -67,7 +72,7 @@ class Executable:
                 self._code.entry,
                 ctypes.addressof(self._input_pointers),
                 ctypes.addressof(self._output_pointers),
-                source.weights.ctypes.data if source.weights.size else 0,
+                weights.ctypes.data if weights.size else 0,
                 self._arena.ctypes.data,
             )
         )
@@ -82,7 +87,7 @@ class Executable:
             raise wrong_count(self.inputs, len(arrays))
         with self._lock:
             pointers = self._input_pointers
-            kept = []
+            taken = []
             for index, (dtype, shape) in enumerate(self._expected):
                 array = arrays[index]
                 if not (
@@ -92,8 +97,10 @@ class Executable:
                     and array.flags.carray
                 ):
                     array = as_input(array, self.inputs[index], dtype)
-                    kept.append(array)
+                taken.append(array)
                 pointers[index] = address(array)
+            if self._derived is not None:
+                self._derived.refresh(arrays, taken)
             outputs = []
             pointers = self._output_pointers
             for index, (shape, dtype) in enumerate(self._results):

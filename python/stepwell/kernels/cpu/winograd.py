@@ -28,6 +28,7 @@ from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.structured import Structured, element_type
 from stepwell.mlir import ir
+from stepwell.packing import WinogradPacking
 from stepwell.targets import Target
 
 FILTER = 3
@@ -149,19 +150,10 @@ def transform_matrices(tile: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return output, weights, np.array(rows)
 
 
-def transform_weights(weights: np.ndarray, tile: int, panel: int) -> np.ndarray:
-    """float32[3, 3, in, out] to float32[panels, window^2, in, panel], zeros filling the last."""
+def packing(filters: tuple[int, int, int, int], tile: int, panel: int) -> WinogradPacking:
+    """How filters of shape [3, 3, in, out] are transformed and packed for F(tile x tile)."""
     _, g, _ = transform_matrices(tile)
-    inputs, outputs = weights.shape[2:]
-    panels = -(-outputs // panel)
-    transformed = np.tensordot(g, weights.astype(np.float64), (1, 0))
-    transformed = np.tensordot(g, transformed, (1, 1)).astype(np.float32)  # [j, i, in, out]
-    positions = transformed.transpose(1, 0, 2, 3).reshape(-1, inputs, outputs)
-    result = np.zeros((panels, len(positions), inputs, panel), np.float32)
-    for number in range(panels):
-        part = positions[..., number * panel : (number + 1) * panel]
-        result[number, ..., : part.shape[-1]] = part
-    return result
+    return WinogradPacking(filters, tuple(map(tuple, g.tolist())), panel)
 
 
 def choose(shape: ConvolutionShape, target: Target) -> WinogradStrategy | None:

@@ -1,0 +1,86 @@
+"""`mark-parameters`: find the arguments of the model that are weights.
+
+A model whose weights are arguments (what `jax.export` makes of a function of a tree of parameters)
+hands over the same ones at every call. They are marked `stepwell.parameter`, so that later passes
+pack them like constants; the runtime packs them, once for each new content.
+
+    func.func @main(%w: tensor<784x1024xf32>, ...)
+      ->  func.func @main(%w: tensor<784x1024xf32> {stepwell.parameter}, ...)
+
+An argument counts as a weight when all that reads it multiplies by it, as the rhs of a contraction
+without batch dimensions. None is marked when fewer than `least` arguments are such, as in a product
+of two activations, or when a result has the type of one, as in a training step that updates them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.structured import RESHAPES, Structured, is_multiply_add, shape_of
+from stepwell.mlir import ir
+from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._fusion_graph import contraction_operands
+from stepwell.passes.linalg.hoist_constants import PARAMETER, weight_arguments
+
+_LEAST_ELEMENTS = 1 << 12
+
+
+@dataclass(frozen=True)
+class MarkParameters(Pass):
+    """Mark the weight arguments of a function, if there are `least` of them.
+
+    None is marked when the compilation's option `pack_parameters` is off.
+    """
+
+    name: ClassVar[str] = "mark-parameters"
+    anchor: ClassVar[str] = "func.func"
+    least: int = 3
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        if not state.pack_parameters or not len(op.regions[0].blocks):
+            return
+        entry = op.regions[0].blocks[0]
+        constants = weight_arguments(op)
+        found = [
+            argument.arg_number
+            for argument in entry.arguments
+            if argument.arg_number not in constants and _is_parameter(argument)
+        ]
+        returned = [value.type for value in list(entry.operations)[-1].operation.operands]
+        if len(found) < self.least or any(entry.arguments[n].type in returned for n in found):
+            return
+        known = list(op.attributes["arg_attrs"]) if "arg_attrs" in op.attributes else []
+        known += [ir.DictAttr.get({})] * (len(entry.arguments) - len(known))
+        for number in found:
+            entries = {name.name: name.attr for name in ir.DictAttr(known[number])}
+            known[number] = ir.DictAttr.get({**entries, PARAMETER: ir.UnitAttr.get()})
+        op.attributes["arg_attrs"] = ir.ArrayAttr.get(known)
+
+
+def _is_parameter(argument: ir.BlockArgument) -> bool:
+    if not isinstance(argument.type, ir.RankedTensorType):
+        return False
+    kind = ir.RankedTensorType(argument.type)
+    large = kind.rank >= 2 and math.prod(shape_of(argument)) >= _LEAST_ELEMENTS
+    return large and str(kind.element_type) == "f32" and _is_only_rhs(argument)
+
+
+def _is_only_rhs(value: ir.Value) -> bool:
+    uses = list(value.uses)
+    return bool(uses) and all(_uses_as_rhs(use) for use in uses)
+
+
+def _uses_as_rhs(use: ir.OpOperand) -> bool:
+    op = use.owner.operation
+    if op.name in RESHAPES:
+        return _is_only_rhs(op.results[0])
+    structured = Structured.of(op)
+    if structured is None or not is_multiply_add(structured):
+        return False
+    operands = contraction_operands(structured)
+    if operands is None or operands[1] != use.operand_number:
+        return False
+    return not ContractionShape.of(structured, operands).batch

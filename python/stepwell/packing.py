@@ -1,0 +1,122 @@
+"""Packed forms of weights: how an array is laid out anew for the kernel that reads it.
+
+The compiler applies a packing to constants. For a weight that is an argument of the model the
+runtime applies it, when the argument's content is new; so packings are plain data and numpy alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class PanelPacking:
+    """Panels of columns: axes reordered to [batch..., k..., column], the columns cut into panels
+    that come before k, zeros filling the last: [batch..., panels, k..., panel]."""
+
+    source: tuple[int, ...]
+    axes: tuple[int, ...]
+    batch: int
+    panel: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The packed shape."""
+        *lead, columns = (self.source[axis] for axis in self.axes)
+        panels = -(-columns // self.panel)
+        return (*lead[: self.batch], panels, *lead[self.batch :], self.panel)
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """The packed copy of `array`."""
+        moved = array.reshape(self.source).transpose(self.axes)
+        result = np.zeros(self.shape, array.dtype)
+        whole = moved.shape[-1] // self.panel
+        lead = (slice(None),) * self.batch
+        if whole:
+            main = moved[..., : whole * self.panel]
+            split = main.reshape(*main.shape[:-1], whole, self.panel)
+            result[(*lead, slice(0, whole))] = np.moveaxis(split, -2, self.batch)
+        if whole < result.shape[self.batch]:
+            rest = moved[..., whole * self.panel :]
+            result[(*lead, whole, Ellipsis, slice(0, rest.shape[-1]))] = rest
+        return result
+
+
+@dataclass(frozen=True)
+class WinogradPacking:
+    """Transformed filters: float32[k, k, in, out] to G w G^T as [panels, window^2, in, panel],
+    zeros filling the last panel. `matrix` is G, by rows."""
+
+    source: tuple[int, int, int, int]
+    matrix: tuple[tuple[float, ...], ...]
+    panel: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The packed shape."""
+        *_, inputs, outputs = self.source
+        return (-(-outputs // self.panel), len(self.matrix) ** 2, inputs, self.panel)
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """The transformed copy of `array`, computed in float64."""
+        g = np.array(self.matrix)
+        filters = array.reshape(self.source)
+        result = np.zeros(self.shape, np.float32)
+        for number in range(len(result)):
+            part = filters[..., number * self.panel : (number + 1) * self.panel].astype(np.float64)
+            transformed = np.tensordot(g, np.tensordot(g, part, (1, 0)), (1, 1))  # [j, i, in, out]
+            positions = transformed.swapaxes(0, 1).reshape(-1, *part.shape[2:])
+            result[number, ..., : part.shape[-1]] = positions
+        return result
+
+
+Packing = PanelPacking | WinogradPacking
+
+_KINDS: dict[str, type[Packing]] = {"panels": PanelPacking, "winograd": WinogradPacking}
+
+
+@dataclass(frozen=True)
+class DerivedWeight:
+    """Input `input` of the model, packed; it lies at `offset` of the weights, behind the
+    constants."""
+
+    input: int
+    offset: int
+    packing: Packing
+
+    @property
+    def bytes(self) -> int:
+        """Its size; packings keep float32."""
+        return 4 * math.prod(self.packing.shape)
+
+
+def packing_to_dict(packing: Packing) -> dict[str, object]:
+    """A packing as JSON data."""
+    kind = next(name for name, cls in _KINDS.items() if isinstance(packing, cls))
+    return {"kind": kind, **asdict(packing)}
+
+
+def packing_from_dict(data: Mapping[str, object]) -> Packing:
+    """The inverse of `packing_to_dict`."""
+    fields = {name: _tuples(value) for name, value in data.items() if name != "kind"}
+    return _KINDS[str(data["kind"])](**fields)  # pyright: ignore[reportArgumentType]
+
+
+def derived_to_dict(weight: DerivedWeight) -> dict[str, object]:
+    """A derived weight as JSON data."""
+    packing = packing_to_dict(weight.packing)
+    return {"input": weight.input, "offset": weight.offset, "packing": packing}
+
+
+def derived_from_dict(data: Mapping[str, Any]) -> DerivedWeight:
+    """The inverse of `derived_to_dict`."""
+    return DerivedWeight(data["input"], data["offset"], packing_from_dict(data["packing"]))
+
+
+def _tuples(value: object) -> object:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

@@ -1,0 +1,50 @@
+/* A fast digest of a buffer, to see whether it changed since it was last read. Not for adversaries:
+ * each word, xored with a key that moves with its place, is added to a rotating sum; 32 sums run
+ * side by side, so that the memory sets the pace. */
+#include <string.h>
+
+#include "stepwell_runtime.h"
+
+#define LANES 8
+#define STREAMS 4
+
+typedef uint64_t words __attribute__((vector_size(LANES * sizeof(uint64_t)), aligned(8)));
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define FOR_ALL_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define FOR_ALL_VECTORS
+#endif
+
+static const uint64_t GOLDEN = 0x9E3779B97F4A7C15u;
+
+static uint64_t mixed(uint64_t value) {
+  value ^= value >> 30;
+  value *= 0xBF58476D1CE4E5B9u;
+  value ^= value >> 27;
+  value *= 0x94D049BB133111EBu;
+  return value ^ (value >> 31);
+}
+
+FOR_ALL_VECTORS
+static uint64_t digest_of(const words *data, uint64_t blocks, uint64_t digest) {
+  words sums[STREAMS] = {{0}}, keys[STREAMS];
+  for (int stream = 0; stream < STREAMS; ++stream)
+    for (int lane = 0; lane < LANES; ++lane)
+      keys[stream][lane] = mixed((uint64_t)(stream * LANES + lane + 1));
+  for (uint64_t block = 0; block < blocks; ++block, data += STREAMS)
+    for (int stream = 0; stream < STREAMS; ++stream) {
+      sums[stream] = ((sums[stream] << 29) | (sums[stream] >> 35)) + (data[stream] ^ keys[stream]);
+      keys[stream] += GOLDEN;
+    }
+  for (int stream = 0; stream < STREAMS; ++stream)
+    for (int lane = 0; lane < LANES; ++lane) digest = mixed(digest ^ sums[stream][lane]) + GOLDEN;
+  return digest;
+}
+
+uint64_t stepwell_digest(const void *data, uint64_t bytes) {
+  words rest[STREAMS] = {{0}};
+  const uint64_t blocks = bytes / sizeof rest;
+  memcpy(rest, (const char *)data + blocks * sizeof rest, bytes % sizeof rest);
+  return digest_of(rest, 1, digest_of(data, blocks, bytes));
+}

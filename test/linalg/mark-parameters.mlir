@@ -1,0 +1,52 @@
+// RUN: stepwell-opt %s --split-input-file --pass-pipeline='builtin.module(legalize-to-linalg,mark-parameters)' | filecheck %s
+
+// CHECK-LABEL: func.func @layers
+// CHECK-SAME: %arg0: tensor<8x64xf32>,
+// CHECK-SAME: %arg1: tensor<64x64xf32> {stepwell.parameter}
+// CHECK-SAME: %arg2: tensor<64x64xf32> {stepwell.parameter}
+// CHECK-SAME: %arg3: tensor<64x64xf32> {stepwell.parameter}
+func.func @layers(%x: tensor<8x64xf32>, %a: tensor<64x64xf32>, %b: tensor<64x64xf32>, %c: tensor<64x64xf32>) -> tensor<8x64xf32> {
+  %0 = stablehlo.dot %x, %a : (tensor<8x64xf32>, tensor<64x64xf32>) -> tensor<8x64xf32>
+  %1 = stablehlo.dot %0, %b : (tensor<8x64xf32>, tensor<64x64xf32>) -> tensor<8x64xf32>
+  %2 = stablehlo.dot %1, %c : (tensor<8x64xf32>, tensor<64x64xf32>) -> tensor<8x64xf32>
+  return %2 : tensor<8x64xf32>
+}
+
+// -----
+
+// Rejected: a product of two arguments does not make one of them a weight.
+// CHECK-LABEL: func.func @product
+// CHECK-NOT: stepwell.parameter
+func.func @product(%x: tensor<64x64xf32>, %y: tensor<64x64xf32>) -> tensor<64x64xf32> {
+  %0 = stablehlo.dot %x, %y : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+  return %0 : tensor<64x64xf32>
+}
+
+// -----
+
+// Rejected: a result of the type of the weights may be one that was updated.
+// CHECK-LABEL: func.func @step
+// CHECK-NOT: stepwell.parameter
+func.func @step(%x: tensor<8x64xf32>, %a: tensor<64x64xf32>, %b: tensor<64x64xf32>, %c: tensor<64x64xf32>) -> (tensor<8x64xf32>, tensor<64x64xf32>) {
+  %0 = stablehlo.dot %x, %a : (tensor<8x64xf32>, tensor<64x64xf32>) -> tensor<8x64xf32>
+  %1 = stablehlo.dot %0, %b : (tensor<8x64xf32>, tensor<64x64xf32>) -> tensor<8x64xf32>
+  %2 = stablehlo.dot %1, %c : (tensor<8x64xf32>, tensor<64x64xf32>) -> tensor<8x64xf32>
+  %3 = stablehlo.dot_general %0, %1, contracting_dims = [0] x [0] : (tensor<8x64xf32>, tensor<8x64xf32>) -> tensor<64x64xf32>
+  return %2, %3 : tensor<8x64xf32>, tensor<64x64xf32>
+}
+
+// -----
+
+// Rejected: the third weight is also added, so that it is needed as it is.
+// CHECK-LABEL: func.func @added
+// CHECK-NOT: stepwell.parameter
+func.func @added(%x: tensor<64x64xf32>, %a: tensor<64x64xf32>, %b: tensor<64x64xf32>, %c: tensor<64x64xf32>) -> tensor<1xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.dot %x, %a : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+  %1 = stablehlo.dot %0, %b : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+  %2 = stablehlo.dot %1, %c : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+  %3 = stablehlo.add %2, %c : tensor<64x64xf32>
+  %4 = stablehlo.slice %3 [0:1, 0:1] : (tensor<64x64xf32>) -> tensor<1x1xf32>
+  %5 = stablehlo.reshape %4 : (tensor<1x1xf32>) -> tensor<1xf32>
+  return %5 : tensor<1xf32>
+}
