@@ -18,3 +18,12 @@ func.func @kept(%x: tensor<4xf32>) -> tensor<4xf32> {
   %y = chlo.cosh %e : tensor<4xf32> -> tensor<4xf32>
   return %y : tensor<4xf32>
 }
+
+// Kernels have no error function of f64.
+// CHECK-LABEL: func.func @double
+// CHECK-NOT: chlo.erf
+// CHECK: return
+func.func @double(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %y = chlo.erf %x : tensor<4xf64> -> tensor<4xf64>
+  return %y : tensor<4xf64>
+}

@@ -44,7 +44,9 @@ def _check(
         np.testing.assert_allclose(result, value, rtol=RTOL, atol=1e-6)
 
 
-def _node(name: str, outputs: int = 1, inputs: tuple[str, ...] = ("x",), **attributes: object):
+def _node(
+    name: str, outputs: int = 1, inputs: tuple[str, ...] = ("x",), **attributes
+) -> onnx.NodeProto:
     names = [f"y{i}" for i in range(outputs)]
     return helper.make_node(name, list(inputs), names, domain="ai.onnx.ml", **attributes)
 
