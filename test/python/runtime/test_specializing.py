@@ -121,6 +121,24 @@ def test_stages_follow_one_another() -> None:
         exe(np.array([1, 2, 3], np.float32))  # 0 + 1 + 4 = 5 elements from 3
 
 
+def test_nothing_is_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code ahead of NonZero gives z as well, which the rest reads."""
+    exe = compiled(
+        """g (float[2, 3] x) => (float[n] y) {
+            z = Exp(x)
+            above = Greater(z, x)
+            places = NonZero(above)
+            pairs = Transpose(places)
+            y = GatherND(z, pairs)
+        }"""
+    )
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_allclose(exe(x)[0], np.exp(x).reshape(-1), 1e-6)
+    sources = [name for kernel in exe.specialized(x).kernels for name in kernel.sources]
+    assert not any("Exp" in name for name in sources)
+    assert any("Gather" in name for name in sources)
+
+
 def test_errors_of_the_model_come_when_it_is_compiled() -> None:
     text = "g (float[n] x) => (float[n] y) { z = Frobnicate(x)  y = Relu(z) }"
     with pytest.raises(stepwell.UnsupportedError, match="Frobnicate: the operator is not"):

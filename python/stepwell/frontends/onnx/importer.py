@@ -83,9 +83,9 @@ def import_model(
             main = func.FuncOp("main", (types, []))
         block = main.add_entry_block([ir.Location.name(spec.name) for spec in inputs])
         scope = Scope(weights, block, folder, offered=special.offered)
-        walk = _Walk(model, scope, special)
         for spec, argument in zip(inputs, block.arguments, strict=True):
             scope.named[spec.name] = scope.tensor(argument, spec.name)
+        walk = _Walk(model, scope, special)
         values: Environment = {
             name: walk.structured(name, special.structures.get(name, "tensor")) for name in parts
         }
@@ -208,6 +208,7 @@ class _Walk:
         self.needed: dict[tuple[str, str], str] = {}
         self.stuck: list[str] = []
         self.depth = 0
+        self.inputs = set(scope.named)
         self.opsets = _opsets(model)
 
     # --- Values ----------------------------------------------------------------------------------
@@ -249,22 +250,45 @@ class _Walk:
             results = self.graph(graph, values, "")
             named = [(info.name, r) for info, r in zip(graph.output, results, strict=True)]
         else:
-            self.graph(_ancestors(graph, wanted), values, "")
+            self.graph(_ancestors(graph, wanted, self._present()), values, "")
             named = [(name, self.scope.named.get(name)) for name in wanted]
         if self.findings:
             raise UnsupportedError(self.findings)
         complete = [(name, result) for name, result in named if result is not None]
         if len(complete) < len(named) or self.scope.taken:
             values_needed = {name for name, sort in self.needed if sort == "values"}
+            sizes_needed = {name for name, sort in self.needed if sort == "sizes"}
             raise OpenModelError(
                 "; ".join(dict.fromkeys(self.needed.values())) or "inputs have to be known",
                 signatures[0],
                 signatures[1],
                 tuple(sorted(values_needed | self.scope.taken)),
-                tuple(sorted(name for name, sort in self.needed if sort == "sizes")),
+                (*sorted(sizes_needed), *self._carried(graph, values)),
                 signatures[2],
             )
         return _Results(complete)
+
+    def _present(self) -> set[str]:
+        """The values on the way that come with a call or are known."""
+        return {*self.special.values, *self.special.given}
+
+    def _carried(self, graph: onnx.GraphProto, values: Environment) -> list[str]:
+        """What is computed on the way to the needed tensors and read elsewhere, too: the code that
+        computes those gives it as well, so that nothing is computed twice."""
+        needed = [name for name, _ in self.needed]
+        before = _ancestors(graph, needed, self._present())
+        computed = {name for proto in before.node for name in proto.output if name}
+        read = {info.name for info in graph.output}
+        for proto in graph.node:
+            if computed.isdisjoint(proto.output):
+                read |= _read_names(proto)
+        tensors = [t for name in sorted(computed & read) for t in _leaves(values.get(name))]
+        names = dict.fromkeys(tensor.name for tensor in tensors if self._is_carried(tensor))
+        return [name for name in names if name not in needed]
+
+    def _is_carried(self, tensor: Tensor) -> bool:
+        here = self.scope.named.get(tensor.name) is tensor
+        return here and not tensor.sizes and tensor.name not in self.inputs
 
     def graph(self, graph: onnx.GraphProto, values: Environment, prefix: str) -> list[Value | None]:
         """Import `graph`; `values` holds its inputs. Returns its outputs."""
@@ -466,8 +490,15 @@ class _Subgraphs:
         return tensor
 
 
-def _ancestors(graph: onnx.GraphProto, wanted: Sequence[str]) -> onnx.GraphProto:
-    """The part of `graph` that the values called `wanted` depend on."""
+def _leaves(value: Value | None) -> list[Tensor]:
+    """The tensors that a value is made of."""
+    if isinstance(value, TensorSequence):
+        return [tensor for element in value.elements for tensor in _leaves(element)]
+    return [value] if isinstance(value, Tensor) else []
+
+
+def _ancestors(graph: onnx.GraphProto, wanted: Sequence[str], present: set[str]) -> onnx.GraphProto:
+    """The part of `graph` that the values called `wanted` depend on, down to those `present`."""
     needed = set(wanted)
     kept: list[onnx.NodeProto] = []
     for proto in reversed(graph.node):
@@ -475,7 +506,8 @@ def _ancestors(graph: onnx.GraphProto, wanted: Sequence[str]) -> onnx.GraphProto
         if needed.isdisjoint(proto.output) and not any(n.startswith(inside) for n in wanted):
             continue
         kept.append(proto)
-        needed.update(_read_names(proto))
+        if not present.issuperset(filter(None, proto.output)):
+            needed.update(_read_names(proto))
     part = onnx.GraphProto()
     part.node.extend(reversed(kept))
     part.initializer.extend(t for t in graph.initializer if t.name in needed)
