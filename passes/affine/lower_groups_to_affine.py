@@ -130,7 +130,9 @@ def flops(operations: list[ir.Operation]) -> int:
 
 
 def emit_group(group: KernelGroup, kernel: ir.Operation, target: Target) -> None:
-    """Call the emitter for the kind of `kernel`."""
+    """Call the emitter for the kind of `kernel`; results without elements need none."""
+    if all(0 in output.buffer.type.shape for output in group.outputs):
+        return
     kind = ir.StringAttr(kernel.attributes["kernel.kind"]).value
     lanes = target.vector_lanes
     if kind == "contraction":

@@ -35,6 +35,7 @@ class LowerKernelsToLlvm(Pass):
         kernels = [c.operation for c in body.operations if "kernel.kind" in c.operation.attributes]
         apart = ir.Module.create()
         for kernel in kernels:
+            _flatten_empty(kernel)
             _mark_arguments(kernel)
             kernel.detach_from_parent()
             apart.body.append(kernel)
@@ -67,6 +68,22 @@ def _kernel_of(op: ir.Operation) -> str:
     while op.parent is not None and "sym_name" not in op.attributes:
         op = op.parent.operation
     return op.attributes["sym_name"].value if "sym_name" in op.attributes else op.name
+
+
+def _flatten_empty(kernel: ir.Operation) -> None:
+    """Give arguments without elements a type of one dimension: upstream lowers no function that
+    has one with a stride of zero, such as 2x0. Nothing reads or writes them."""
+    types = list(ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value).inputs)
+    for number, argument in enumerate(kernel.regions[0].blocks[0].arguments):
+        kind = argument.type
+        if isinstance(kind, ir.MemRefType) and 0 in kind.shape and not _is_used(argument):
+            types[number] = ir.MemRefType.get([0], kind.element_type)
+            argument.set_type(types[number])
+    kernel.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
+
+
+def _is_used(value: ir.Value) -> bool:
+    return any(True for _ in value.uses)
 
 
 def _mark_arguments(kernel: ir.Operation) -> None:

@@ -126,6 +126,9 @@ CASES = [
         },
         tolerance=1e-4,
     ),
+    Case("Identity", [(2, 4, 0)]),
+    Case("Concat", [(2, 0, 3), (2, 0, 0)], {"axis": 2}),
+    Case("Concat", [(2, 2, 3), (2, 0, 3), (2, 1, 3)], {"axis": 1}),
     Case("RandomNormal", [], {"shape": [3, 4], "seed": 5.0, "mean": 2.0, "scale": 0.5}),
     Case("RandomUniformLike", [(2, 3)], {"seed": 3.0, "low": -2.0, "high": 2.0}),
     Case(
