@@ -34,7 +34,8 @@ class Specialization:
     `structures` says what inputs are made of that are sequences or optional. `values` are known
     tensors by name: of inputs, and of values computed on the way, for which the names of the
     ONNX graph stand, those inside a function or branch after the name of its node's output and "/".
-    `given` tensors are inputs of the compiled code in the place of the nodes that compute them.
+    `given` tensors are inputs of the compiled code, in this order after those of the model, in the
+    place of the nodes that compute them.
     With `results`, the compiled code returns these tensors and not the model's outputs.
     `offered` are values of inputs, of which the importer says which have to be known.
     """
@@ -53,7 +54,7 @@ class Specialization:
         data = {
             "structures": self.structures,
             "values": {name: _encode(array) for name, array in sorted(self.values.items())},
-            "given": {n: [kind, list(shape)] for n, (kind, shape) in sorted(self.given.items())},
+            "given": [[name, kind, list(shape)] for name, (kind, shape) in self.given.items()],
             "results": self.results,
             "offered": {name: _encode(array) for name, array in sorted(self.offered.items())},
         }
@@ -66,7 +67,7 @@ class Specialization:
         return Specialization(
             data["structures"],
             {name: _decode(*array) for name, array in data["values"].items()},
-            {name: (kind, tuple(shape)) for name, (kind, shape) in data["given"].items()},
+            {name: (kind, tuple(shape)) for name, kind, shape in data["given"]},
             None if data["results"] is None else tuple(data["results"]),
             {name: _decode(*array) for name, array in data["offered"].items()},
         )
