@@ -291,20 +291,29 @@ _CARRYING = frozenset(
 def is_rounded(value: ir.Value) -> bool:
     """Whether `value` is rounded to an integer, or its bits are read, here or in a later op of its
     group: there one unit in the last place may decide."""
-    for use in value.uses:
-        user = use.owner.operation
-        if user.name in _ROUNDING:
-            return True
-        if user.name == "linalg.yield":
-            following = user.parent.operation.results
-            if use.operand_number < len(following) and is_rounded(following[use.operand_number]):
+    seen, waiting = {value}, [value]
+    while waiting:
+        for use in waiting.pop().uses:
+            user = use.owner.operation
+            if user.name in _ROUNDING:
                 return True
-        elif user.name == "linalg.generic":
-            if is_rounded(user.regions[0].blocks[0].arguments[use.operand_number]):
-                return True
-        elif user.name in _CARRYING and is_rounded(user.results[0]):
-            return True
+            following = _carried(user, use.operand_number)
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
     return False
+
+
+def _carried(user: ir.Operation, operand: int) -> ir.Value | None:
+    """The value that an operand of `user` becomes without arithmetic, if any."""
+    if user.name in _CARRYING:
+        return user.results[0]
+    if user.name == "linalg.generic":
+        return user.regions[0].blocks[0].arguments[operand]
+    if user.name == "linalg.yield":
+        results = user.parent.operation.results
+        return results[operand] if operand < len(results) else None
+    return None
 
 
 def slice_source(op: ir.Operation, indices: Sequence[Index]) -> list[Index]:
