@@ -42,7 +42,7 @@ _DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft")
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([_HEAD, *(line for domain in _DOMAINS for line in _domain(domain))]) + "\n"
+    return "\n".join([_HEAD, *(line for domain in _DOMAINS for line in _domain(domain))])
 
 
 def _domain(domain: str) -> Iterator[str]:
