@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 import stepwell
+from stepwell.frontends.onnx.time_steps import UNROLLED
 
-STEPS, BATCH, INPUT, HIDDEN = 6, 3, 4, 5
+STEPS, BATCH, INPUT, HIDDEN = 3, 3, 4, 5
 
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
@@ -41,7 +43,8 @@ CASES: list[tuple[str, dict[str, object]]] = [
             "activation_beta": [0.6],
         },
     ),
-    ("LSTM", {"steps": 2, "direction": "reverse", "lengths": True}),
+    ("LSTM", {"steps": UNROLLED + 1, "direction": "bidirectional", "lengths": True}),
+    ("GRU", {"steps": UNROLLED + 2}),
 ]
 
 
@@ -121,7 +124,9 @@ def test_recurrent(kind: str, options: dict[str, object]) -> None:
         feed["c"] = initial[1].transpose(1, 0, 2) if options.get("layout") else initial[1]
         feed["p"] = p
         outputs.append("y_c")
-    attributes = {k: v for k, v in options.items() if k not in ("lengths", "peepholes", "steps")}
+    attributes: dict[str, Any] = {
+        k: v for k, v in options.items() if k not in ("lengths", "peepholes", "steps")
+    }
     node = helper.make_node(kind, list(feed), outputs, hidden_size=HIDDEN, **attributes)
     kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in feed.items()}
     graph = helper.make_graph(
@@ -133,4 +138,4 @@ def test_recurrent(kind: str, options: dict[str, object]) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])
     results = stepwell.compile(model, threads=1)(*feed.values())
     for result, wanted in zip(results, expected, strict=True):
-        np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)  # rounding of six steps
+        np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)  # rounding of all steps

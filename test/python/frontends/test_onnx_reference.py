@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ class Case:
 
     operator: str
     inputs: list[object]
-    attributes: dict[str, object] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
     known: int = 99
     outputs: int = 1
     opset: int = 22

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
@@ -9,7 +11,7 @@ from onnx import helper, numpy_helper
 import stepwell
 
 
-def _dft(x: np.ndarray, length: int | None, axis: int, **attributes: int) -> np.ndarray:
+def _dft(x: np.ndarray, length: int | None, axis: int, **attributes: Any) -> np.ndarray:
     kind = helper.np_dtype_to_tensor_dtype(x.dtype)
     constants = [numpy_helper.from_array(np.array(axis, np.int64), "axis")]
     if length is not None:
@@ -31,7 +33,7 @@ def _signal(*shape: int) -> np.ndarray:
 
 
 def _pairs(z: np.ndarray) -> np.ndarray:
-    return np.stack([z.real, z.imag], axis=-1)
+    return np.stack([np.real(z), np.imag(z)], axis=-1)
 
 
 def _complex(x: np.ndarray) -> np.ndarray:
