@@ -25,6 +25,9 @@ Shapes = Mapping[str, Sequence[int]]
 Build = Callable[[Shapes | None, Specialization | None], Artifact]
 """Compiles the model for shapes and a specialization. Raises OpenModelError when more is needed."""
 
+KEPT_STEPS = 512
+"""So many specializations stay in memory, the oldest leaving first; the cache has them all."""
+
 _Key = tuple[object, ...]
 _ROUNDS = 10_000
 """More stages than any model has; a model that asks for more asks for the same again."""
@@ -167,6 +170,8 @@ class SpecializingExecutable:
                 step = self._steps.get(key)
                 if step is None:
                     step = self._compiled(tensors, structures, values, given)
+                    if len(self._steps) >= KEPT_STEPS:
+                        self._steps.pop(next(iter(self._steps)))
                     self._steps[key] = step
             if isinstance(step, Executable):
                 return step, [*tensors.values(), *given.values()]

@@ -118,6 +118,16 @@ def test_loop_that_ends_early(trips: str, limit: str) -> None:
     check(LOOP % (trips, limit), **feed)
 
 
+def test_loop_without_an_iteration() -> None:
+    """onnx's own evaluator cannot."""
+    text = LOOP % ("trips", "100.0")
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]>\n{text}')
+    x = np.array([1, 2], np.float32)
+    y, rows = stepwell.compile(model, threads=1, options=OPTIONS)(np.array(0), np.array(True), x)
+    np.testing.assert_array_equal(y, x)
+    assert rows.shape == (0, 2)
+
+
 def test_loop_whose_value_grows() -> None:
     """It is unrolled, its trip count made known; the outer value x is captured."""
     graph = """g (int64 trips, float[2] x) => (float[n] y) {

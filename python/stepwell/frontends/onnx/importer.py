@@ -40,6 +40,8 @@ from stepwell.runtime.inputs import numpy_dtype
 from stepwell.specialization import OpenSpec, Specialization, Structure
 from stepwell.weights import WeightTable
 
+_LISTED_REASONS = 3
+
 Environment: TypeAlias = "dict[str, Value | None]"
 """Values by name; None stands for the output of a node that could not be imported."""
 
@@ -258,8 +260,11 @@ class _Walk:
         if len(complete) < len(named) or self.scope.taken:
             values_needed = {name for name, sort in self.needed if sort == "values"}
             sizes_needed = {name for name, sort in self.needed if sort == "sizes"}
+            reasons = list(dict.fromkeys(self.needed.values()))
             raise OpenModelError(
-                "; ".join(dict.fromkeys(self.needed.values())) or "inputs have to be known",
+                "; ".join(reasons[:_LISTED_REASONS])
+                + ". stepwell.compile compiles such a model when it is called; an artifact of it "
+                "would hold the code for one value",
                 signatures[0],
                 signatures[1],
                 tuple(sorted(values_needed | self.scope.taken)),

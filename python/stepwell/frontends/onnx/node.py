@@ -244,8 +244,8 @@ class Node:
         raise NeededError(
             operand,
             "values",
-            f'the input "{operand.name}" ({role}) is computed at run time; '
-            "it has to be a constant, so that all shapes are static",
+            f'the input "{operand.name}" ({role}) is computed at run time, and has to be known '
+            "when the model is compiled",
         )
 
     def bounded(self, value: ir.Value, sizes: Mapping[int, ir.Value]) -> Tensor:

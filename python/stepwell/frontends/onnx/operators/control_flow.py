@@ -18,6 +18,9 @@ from stepwell.frontends.onnx.registry import Result, operator
 from stepwell.frontends.onnx.shaping import normalize_axis
 from stepwell.mlir import ir
 
+ENDLESS = np.iinfo(np.int32).max
+"""A trip count from here on means that the condition alone ends the loop."""
+
 UNROLLED_ITERATIONS = 4096
 """A loop that has to be unrolled may have as many iterations."""
 
@@ -61,11 +64,7 @@ def loop(
     """
     if condition is not None and condition.array is not None and condition.array.item():
         condition = None
-    if (
-        trips is not None
-        and trips.array is not None
-        and trips.array.item() >= np.iinfo(np.int32).max
-    ):
+    if trips is not None and trips.array is not None and trips.array.item() >= ENDLESS:
         trips = None
     try:
         tensors = [state for state in states if isinstance(state, Tensor)]
@@ -92,6 +91,8 @@ def _while_loop(
     bound: int | None = None
     if stacked and trips is not None:
         bound = max(int(node.known(trips, "M").item()), 0)
+        if bound >= ENDLESS:
+            return _while_loop(node, None, condition, states)
     with hlo.detached_block(*(value.type for value in initial)) as block:
         arguments = [node.scope.tensor(argument, "") for argument in block.arguments]
         results = node.region("body", arguments)
@@ -104,7 +105,7 @@ def _while_loop(
         if endless and trips is None:
             node.unsupported("it has neither a trip count nor a condition that ends it")
         parts = [tensor.value for tensor in following[count:]]
-        limit = None if trips is None else hlo_scalar(node, trips)
+        limit = None if trips is None else _scalar(node, trips)
 
         def goes_on(values: Sequence[ir.Value]) -> ir.Value:
             checks = [] if endless else [values[1]]
@@ -122,15 +123,14 @@ def _while_loop(
             nexts = [tensor.value for tensor in following[:count]]
             return [hlo.add(values[0], one), going, *nexts, *updated]
 
+        if bound == 0:
+            return [*states, *(_nothing(part, 0) for part in parts)]
         with ir.InsertionPoint(_holder(block)):
             if parts and bound is None:
                 counted = hlo.while_(initial, goes_on, (block, after))[0]
                 known = node.known(node.named(counted, "trips"), "its number of iterations")
-                bound = int(known.item())
                 return _while_loop(node, node.constant_tensor(known, "M"), condition, states)
-            stacks = [
-                hlo.full(0, [bound or 0, *hlo.shape(part)], hlo.dtype(part)) for part in parts
-            ]
+            stacks = [_room(part, 0, bound or 0) for part in parts]
             finals = hlo.while_([*initial, *stacks], goes_on, (block, after))
     ends = finals[2 + count :]
     if endless:
@@ -138,7 +138,7 @@ def _while_loop(
     return [*finals[2 : 2 + count], *(node.bounded(end, {0: finals[0]}) for end in ends)]
 
 
-def hlo_scalar(node: Node, tensor: Tensor) -> ir.Value:
+def _scalar(node: Node, tensor: Tensor) -> ir.Value:
     """The only element of `tensor`, as a scalar."""
     if tensor.array is not None:
         return node.constant(tensor.array.reshape(()), "M")
@@ -161,8 +161,10 @@ def _put(stack: ir.Value, part: ir.Value, index: ir.Value, axis: int) -> ir.Valu
 
 
 def _take(stack: ir.Value, index: ir.Value, axis: int) -> ir.Value:
-    """The part of `stack` at `index` of `axis`."""
+    """The part of `stack` at `index` of `axis`; zeros where the stack is empty."""
     shape = list(hlo.shape(stack))
+    if not shape[axis]:
+        return hlo.full(0, [*shape[:axis], *shape[axis + 1 :]], hlo.dtype(stack))
     zero = hlo.full(0, [], np.int64)
     starts = [index if d == axis else zero for d in range(len(shape))]
     slab = hlo.dynamic_slice(stack, starts, [*shape[:axis], 1, *shape[axis + 1 :]])
@@ -239,6 +241,8 @@ def scan_in_batches(node: Node, lengths: Tensor | None, *operands: Tensor) -> Se
     sliced = node.integer("num_scan_inputs", 0)
     count = len(operands) - sliced
     batch, longest = operands[count].shape[0], operands[count].shape[1]
+    if not batch or not longest:
+        node.unsupported("it has no iteration")
     sizes = [longest] * batch
     if lengths is not None:
         sizes = [int(n) for n in node.known(lengths, "sequence_lens").reshape(-1)]
@@ -252,7 +256,8 @@ def scan_in_batches(node: Node, lengths: Tensor | None, *operands: Tensor) -> Se
     for index in range(batch):
         parts = [element(tensor, index) for tensor in operands]
         results = _scan(node, parts[:count], parts[count:], [0] * sliced, sizes[index], longest)
-        rows.append([hlo.reshape(value, [1, *hlo.shape(value)]) for value in results])
+        values = [value for value in results if isinstance(value, ir.Value)]
+        rows.append([hlo.reshape(value, [1, *hlo.shape(value)]) for value in values])
     columns = list(zip(*rows, strict=True))
     return [hlo.concatenate(column, 0) if batch > 1 else column[0] for column in columns]
 
@@ -264,11 +269,11 @@ def _scan(
     axes: Sequence[int],
     length: int,
     room: int | None = None,
-) -> list[ir.Value]:
+) -> list[ir.Value | np.ndarray]:
     """`length` iterations; the stacks have `room` for more, which stays zero."""
     room = length if room is None else room
-    names = ("directions",) if node.opset < 9 else ("scan_input_directions",)
-    backward = node.integers(names[0], [0] * len(sources))
+    directions = "directions" if node.opset < 9 else "scan_input_directions"
+    backward = node.integers(directions, [0] * len(sources))
     count = len(states)
     stacked = len(node.graph("body").output) - count
     out_backward = node.integers("scan_output_directions", [0] * stacked)
@@ -293,6 +298,9 @@ def _scan(
             for axis, part in zip(out_axes, parts, strict=True)
         ]
 
+        if not room:
+            return [*initial[1:], *(_nothing(p, a) for p, a in zip(parts, places, strict=True))]
+
         def goes_on(values: Sequence[ir.Value]) -> ir.Value:
             return hlo.compare(values[0], hlo.full(length, [], np.int64), "LT")
 
@@ -309,9 +317,16 @@ def _scan(
         with ir.InsertionPoint(_holder(block)):
             stacks = [_room(part, axis, room) for part, axis in zip(parts, places, strict=True)]
             finals = hlo.while_([*initial, *stacks], goes_on, (block, after))
-    return finals[1:]
+    return list(finals[1:])
+
+
+def _nothing(part: ir.Value, axis: int) -> np.ndarray:
+    """No such parts, stacked along `axis`."""
+    shape = list(hlo.shape(part))
+    return np.zeros([*shape[:axis], 0, *shape[axis:]], hlo.dtype(part))
 
 
 def _room(part: ir.Value, axis: int, length: int) -> ir.Value:
+    """Zeros for `length` such parts, stacked along `axis`."""
     shape = list(hlo.shape(part))
     return hlo.full(0, [*shape[:axis], length, *shape[axis:]], hlo.dtype(part))
