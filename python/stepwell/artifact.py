@@ -120,6 +120,11 @@ class Artifact:
     file: memoryview
     """All of it, as it was when it was read."""
 
+    @property
+    def mapping(self) -> mmap.mmap | None:
+        """The mapped file, None when the artifact is in memory."""
+        return self.file.obj if isinstance(self.file.obj, mmap.mmap) else None
+
     def code_parts(self) -> list[bytes]:
         """The shared object, or the object files one by one."""
         parts, start = [], 0

@@ -10,6 +10,10 @@ import numpy as np
 
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
+_CHUNK = 8 << 20
+
+MOST_COPIED = 256 << 20
+"""Weights up to this many bytes are copied to huge pages; larger ones are read where they lie."""
 
 _from_buffer = ctypes.c_char.from_buffer
 _addressof = ctypes.addressof
@@ -41,3 +45,19 @@ def allocate_arena(size: int) -> np.ndarray:
     raw = np.frombuffer(memory, np.uint8)
     skip = -raw.ctypes.data % _HUGE_PAGE
     return raw[skip : skip + length]
+
+
+def on_huge_pages(section: np.ndarray, mapping: mmap.mmap | None) -> np.ndarray:
+    """A copy of the mapped weights `section` on huge pages, which spares kernels that stream them
+    most misses of the address translation. The pages of `mapping` are given back as they are read.
+
+    Sections that are small, or too large to have twice, come back as they are.
+    """
+    if not _HUGE_PAGE <= section.size <= MOST_COPIED or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return section
+    copy = allocate_arena(section.size)
+    for start in range(0, section.size, _CHUNK):
+        copy[start : start + _CHUNK] = section[start : start + _CHUNK]
+        if mapping is not None:
+            mapping.madvise(mmap.MADV_DONTNEED)
+    return copy

@@ -16,7 +16,7 @@ from stepwell import artifact
 from stepwell.artifact import Artifact, KernelInfo, TensorSpec
 from stepwell.errors import UsageError
 from stepwell.runtime import library
-from stepwell.runtime.buffers import address, allocate_arena
+from stepwell.runtime.buffers import address, allocate_arena, on_huge_pages
 from stepwell.runtime.derived import DerivedWeights
 from stepwell.runtime.inputs import as_input, named_inputs, numpy_dtype, wrong_count
 from stepwell.runtime.loading import load_code
@@ -61,10 +61,13 @@ class Executable:
         self._input_pointers = (ctypes.c_void_p * max(1, len(self.inputs)))()
         self._output_pointers = (ctypes.c_void_p * max(1, len(self._results)))()
         self._call = library.library().stepwell_run
-        weights = source.weights
-        self._derived = DerivedWeights(weights, manifest.derived) if manifest.derived else None
-        if self._derived is not None:
+        self._derived = None
+        if manifest.derived:
+            self._derived = DerivedWeights(source.weights, manifest.derived)
             weights = self._derived.section
+        else:
+            weights = on_huge_pages(source.weights, source.mapping)
+        self._weights = weights
         self._arguments = tuple(
             ctypes.c_void_p(value)
             for value in (
