@@ -59,12 +59,15 @@ class ExpandMath(Pass):
         found: list[ir.Operation] = []
         rounded: list[ir.Operation] = []
         narrow: list[ir.Operation] = []
+        chosen: list[ir.Operation] = []
 
         def look(inner: ir.Operation) -> ir.WalkResult:
             if inner.name in _EXPANSIONS:
                 found.append(inner)
             elif inner.name == "arith.truncf":
                 rounded.append(inner)
+            elif inner.name == "arith.select" and _element(inner.results[0].type) == "bf16":
+                chosen.append(inner)
             elif _is_narrow(inner):
                 narrow.append(inner)
             return ir.WalkResult.ADVANCE
@@ -89,8 +92,23 @@ class ExpandMath(Pass):
             rounded += _truncations(value)
         for op_on_bf16 in narrow:
             rounded += _widen(op_on_bf16.operation)
+        for selection in chosen:
+            _select_bits(selection.operation)
         for truncation in rounded:
             _expand_truncation(truncation.operation)
+
+
+def _select_bits(op: ir.Operation) -> None:
+    """Choose between bf16 as between integers: LLVM widens a choice between constants to f32 and
+    calls a library to round it."""
+    kind = op.results[0].type
+    bits = vector_math.like(kind, ir.IntegerType.get_signless(16))
+    with ir.InsertionPoint(op), op.location:
+        sides = [arith.BitcastOp(bits, value).result for value in list(op.operands)[1:]]
+        result = arith.SelectOp(op.operands[0], *sides).result
+        value = arith.BitcastOp(kind, result).result
+    op.results[0].replace_all_uses_with(value)
+    op.erase()
 
 
 def _is_narrow(op: ir.Operation) -> bool:

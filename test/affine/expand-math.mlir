@@ -45,3 +45,12 @@ func.func @kept(%x: f32) -> f32 {
   %1 = math.floor %0 : f32
   return %1 : f32
 }
+
+// A choice between bf16 is one between their bits.
+// CHECK-LABEL: func.func @choice
+// CHECK: arith.select %{{.*}}, %{{.*}}, %{{.*}} : vector<4xi1>, vector<4xi16>
+// CHECK-NOT: vector<4xi1>, vector<4xbf16>
+func.func @choice(%c: vector<4xi1>, %a: vector<4xbf16>, %b: vector<4xbf16>) -> vector<4xbf16> {
+  %0 = arith.select %c, %a, %b : vector<4xi1>, vector<4xbf16>
+  return %0 : vector<4xbf16>
+}

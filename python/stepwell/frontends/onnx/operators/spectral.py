@@ -141,8 +141,9 @@ def _matrix(length: int, inverse: bool) -> np.ndarray:
 
 def _as_real(factors: np.ndarray) -> np.ndarray:
     """Complex [n, k] as real [n, 2, k, 2]: (a + ib)(c + id) by parts."""
-    from_real = np.stack([factors.real, factors.imag], axis=-1)
-    from_imaginary = np.stack([-factors.imag, factors.real], axis=-1)
+    real, imaginary = np.real(factors), np.imag(factors)
+    from_real = np.stack([real, imaginary], axis=-1)
+    from_imaginary = np.stack([-imaginary, real], axis=-1)
     return np.stack([from_real, from_imaginary], axis=1)
 
 
@@ -222,7 +223,7 @@ def _multiply(node: Node, x: ir.Value, factors: np.ndarray) -> ir.Value:
         return hlo.reshape(_part(x, len(shape) - 1, i, i + 1), shape[:-1])
 
     real, imaginary = part(0), part(1)
-    cosine, sine = spread(factors.real, "cosine"), spread(factors.imag, "sine")
+    cosine, sine = spread(np.real(factors), "cosine"), spread(np.imag(factors), "sine")
     results = [
         hlo.subtract(hlo.multiply(real, cosine), hlo.multiply(imaginary, sine)),
         hlo.add(hlo.multiply(real, sine), hlo.multiply(imaginary, cosine)),
