@@ -130,6 +130,8 @@ CASES = [
     Case("Identity", [(2, 4, 0)]),
     Case("Concat", [(2, 0, 3), (2, 0, 0)], {"axis": 2}),
     Case("Concat", [(2, 2, 3), (2, 0, 3), (2, 1, 3)], {"axis": 1}),
+    Case("Einsum", [(3, 3, 4, 3), (4, 2)], {"equation": "iiji,jk->ki"}),
+    Case("Einsum", [(2, 3, 1), (2, 1, 4), (4,)], {"equation": "...ij,...jk,k"}),
     Case("RandomNormal", [], {"shape": [3, 4], "seed": 5.0, "mean": 2.0, "scale": 0.5}),
     Case("RandomUniformLike", [(2, 3)], {"seed": 3.0, "low": -2.0, "high": 2.0}),
     Case(

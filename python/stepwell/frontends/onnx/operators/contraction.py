@@ -83,9 +83,9 @@ def gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> ir.Value:
 def einsum(node: Node, *operands: Tensor) -> ir.Value:
     """Operands are contracted two at a time, from the left, by `dot_general`."""
     terms, output = _equation(node, operands)
-    value, term = _sum_repeated(node, operands[0].value, terms[0])
+    value, term = _sum_repeated(operands[0].value, terms[0])
     for i, operand in enumerate(operands[1:], 1):
-        right, right_term = _sum_repeated(node, operand.value, terms[i])
+        right, right_term = _sum_repeated(operand.value, terms[i])
         needed = set(output).union(*terms[i + 1 :])
         value, term = _contract(value, term, right, right_term, needed)
     dropped = [d for d, letter in enumerate(term) if letter not in output]
@@ -114,12 +114,10 @@ def _equation(node: Node, operands: tuple[Tensor, ...]) -> tuple[list[list[str]]
     return terms, ellipsis + sorted(x for x in set(letters) if letters.count(x) == 1)
 
 
-def _sum_repeated(node: Node, value: ir.Value, term: list[str]) -> tuple[ir.Value, list[str]]:
-    """Take the diagonal of a letter that stands twice in one operand."""
-    for letter in [x for x in dict.fromkeys(term) if term.count(x) > 1]:
-        first, second = [d for d, x in enumerate(term) if x == letter][:2]
-        if term.count(letter) > 2:
-            node.unsupported(f'"{letter}" stands more than twice in one operand')
+def _sum_repeated(value: ir.Value, term: list[str]) -> tuple[ir.Value, list[str]]:
+    """Take the diagonal of letters that stand several times in one operand."""
+    while repeated := [x for x in term if term.count(x) > 1]:
+        first, second = [d for d, x in enumerate(term) if x == repeated[0]][:2]
         shape = hlo.shape(value)
         on = hlo.compare(hlo.iota(shape, first, np.int64), hlo.iota(shape, second, np.int64), "EQ")
         value = reduce(hlo.select(on, value, hlo.full_like(value, 0)), [second], "add", keep=False)
