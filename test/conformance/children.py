@@ -9,6 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
 
 CHUNK = 40
 SECONDS_PER_CASE = 30
@@ -28,6 +32,26 @@ def run_cases(
     while pending := [name for name in names if name not in verdicts]:
         _run_process(module, pending, enter)
     return verdicts
+
+
+def verdict_of(
+    name: str,
+    module: str,
+    verdicts: dict[str, str],
+    request: pytest.FixtureRequest,
+    chunk: int = CHUNK,
+) -> str:
+    """The verdict on one case of a test called `test_case`. When it is not among `verdicts`, it is
+    run with those selected after it, which then are."""
+    if name not in verdicts:
+        selected = [
+            getattr(item, "callspec").params["name"]  # noqa: B009
+            for item in request.session.items
+            if getattr(item, "callspec", None) and item.path == request.node.path
+        ]
+        begin = selected.index(name)
+        verdicts.update(run_cases(module, selected[begin : begin + chunk]))
+    return verdicts[name]
 
 
 def _run_process(module: str, names: list[str], enter: Callable[[str, str], None]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 _COMPLEX = "complex numbers are not lowered yet, and with them the Fourier transform"
 
 EXPECTED_FAILURES: dict[str, str] = {
-    "argmax_bfloat16": "LLVM rounds scalars to bf16 with a function of compiler-rt",
     "cbrt_float64": "math.cbrt has no expansion in f64",
     "rfft": _COMPLEX,
     "fft_odd": _COMPLEX,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import children
 
 children.use_one_core()
@@ -11,19 +13,21 @@ import numpy as np  # noqa: E402
 import onnx  # noqa: E402
 
 import stepwell  # noqa: E402
-from onnx_suite import cases, sample  # noqa: E402
+from onnx_suite import load  # noqa: E402
 
 
 def verdict(name: str) -> str:
     """ "ok", or what went wrong in a sentence."""
-    case = cases()[name]
-    model, samples = sample(case)
-    graph = (onnx.load(model) if not isinstance(model, onnx.ModelProto) else model).graph
+    case = load(name)
+    model = (
+        onnx.load(case.model) if isinstance(case.model, Path) else onnx.load_from_string(case.model)
+    )
+    graph = model.graph
     initialized = {tensor.name for tensor in graph.initializer}
     inputs = [info.name for info in graph.input if info.name not in initialized]
     outputs = [info.name for info in graph.output]
-    executable = stepwell.compile(model, threads=1, options={"progress": False})
-    for given, wanted in samples:
+    executable = stepwell.compile(case.model, threads=1, options={"progress": False})
+    for given, wanted in case.samples:
         results = executable.run(dict(zip(inputs, given, strict=False)))
         for output, value in zip(outputs, wanted, strict=True):
             problem = compare(results[output], value, case.rtol, case.atol)

@@ -1,19 +1,15 @@
-"""Runs cases, one after another, in a process of its own: two lines of JSON each.
-
-python -m stablehlo.worker < names   (in test/conformance)
-"""
+"""Runs cases of the folder in a process of its own; see `children`."""
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-# One core: kernels are compiled in this process, which forks badly with XLA in it.
-CORES = sorted(os.sched_getaffinity(0))
-os.sched_setaffinity(0, {CORES[os.getpid() % len(CORES)]})
+
+import children
+
+children.use_one_core()  # this process forks badly with XLA in it
 
 import jax  # noqa: E402
 
@@ -63,19 +59,5 @@ def _compare(result: np.ndarray, wanted: np.ndarray, tolerance: float | None) ->
     return "" if error <= limit else f"relative error {error:.1e} above {limit:.0e}"
 
 
-def main() -> None:
-    """Answer each name on stdin: its name when it begins, and its verdict."""
-    for line in sys.stdin:
-        name = line.strip()
-        print(json.dumps({"name": name}), flush=True)
-        try:
-            answer = verdict(CASES[name])
-        except Exception as error:
-            answer = (
-                f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}"
-            )
-        print(json.dumps({"name": name, "verdict": answer}), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    children.answer(lambda name: verdict(CASES[name]))

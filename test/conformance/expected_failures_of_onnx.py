@@ -1,0 +1,101 @@
+"""Cases of the onnx suite that fail, by reason. A case that passes must leave.
+
+Written by `python -m onnx_suite --table` (in test/conformance) from a run of all cases.
+"""
+
+from __future__ import annotations
+
+_CASES_BY_REASON: dict[str, list[str]] = {
+    "16-bit floats are rounded at other places than expected": [
+        "test_attention_3d_causal_bf16",
+        "test_attention_3d_causal_bf16_expanded",
+        "test_attention_4d_attn_mask_causal_bf16",
+        "test_attention_4d_attn_mask_causal_bf16_expanded",
+        "test_attention_4d_causal_bf16",
+        "test_attention_4d_causal_bf16_expanded",
+        "test_attention_4d_causal_fp16",
+        "test_attention_4d_causal_fp16_expanded",
+        "test_attention_4d_causal_padded_kv_bf16",
+        "test_attention_4d_causal_padded_kv_bf16_expanded",
+        "test_attention_4d_fp16",
+        "test_attention_4d_fp16_expanded",
+        "test_attention_4d_gqa_causal_nonpad_decode_fp16",
+        "test_attention_4d_gqa_causal_nonpad_decode_fp16_expanded",
+        "test_attention_4d_gqa_with_past_and_present_fp16",
+        "test_attention_4d_gqa_with_past_and_present_fp16_expanded",
+        "test_attention_4d_padded_kv_bf16",
+        "test_attention_4d_padded_kv_bf16_expanded",
+        "test_causal_conv_with_state_silu_fp16",
+        "test_causal_conv_with_state_silu_fp16_expanded",
+    ],
+    "generated code calls __truncsfbf2 of a compiler's run-time library": [
+        "test_onehot_with_bfloat16_values",
+    ],
+    "sums in another order differ near zero by more than the tolerance": [
+        "test_dft_inverse",
+        "test_dft_inverse_opset19",
+    ],
+    "tensors of element type STRING are not supported": [
+        "test_ai_onnx_ml_label_encoder_string_int",
+        "test_ai_onnx_ml_label_encoder_string_int_no_default",
+        "test_ai_onnx_ml_label_encoder_tensor_mapping",
+        "test_ai_onnx_ml_label_encoder_tensor_value_only_mapping",
+        "test_equal_string",
+        "test_equal_string_broadcast",
+        "test_regex_full_match_basic",
+        "test_regex_full_match_email_domain",
+        "test_regex_full_match_empty",
+        "test_string_concat",
+        "test_string_concat_broadcasting",
+        "test_string_concat_empty_string",
+        "test_string_concat_utf8",
+        "test_string_concat_zero_dimensional",
+        "test_string_split_basic",
+        "test_string_split_consecutive_delimiters",
+        "test_string_split_empty_string_delimiter",
+        "test_string_split_empty_tensor",
+        "test_string_split_maxsplit",
+        "test_string_split_no_delimiter",
+        "test_strnorm_model_monday_casesensintive_lower",
+        "test_strnorm_model_monday_casesensintive_nochangecase",
+        "test_strnorm_model_monday_casesensintive_upper",
+        "test_strnorm_model_monday_empty_output",
+        "test_strnorm_model_monday_insensintive_upper_twodim",
+        "test_strnorm_model_nostopwords_nochangecase",
+        "test_strnormalizer_export_monday_casesensintive_lower",
+        "test_strnormalizer_export_monday_casesensintive_nochangecase",
+        "test_strnormalizer_export_monday_casesensintive_upper",
+        "test_strnormalizer_export_monday_empty_output",
+        "test_strnormalizer_export_monday_insensintive_upper_twodim",
+        "test_strnormalizer_nostopwords_nochangecase",
+    ],
+    "the expected numbers come from another generator of random numbers": [
+        "test_bernoulli",
+        "test_bernoulli_double",
+        "test_bernoulli_double_expanded",
+        "test_bernoulli_expanded",
+        "test_bernoulli_seed",
+        "test_bernoulli_seed_expanded",
+    ],
+    "the expected values are for an output of 2.4 pixels, not 2": [
+        "test_resize_downsample_scales_cubic_align_corners",
+        "test_resize_downsample_scales_linear_align_corners",
+    ],
+    "the operator Gradient of domain ai.onnx.preview.training is not supported": [
+        "test_gradient_of_add",
+        "test_gradient_of_add_and_mul",
+    ],
+    "the operator ImageDecoder is not supported": [
+        "test_image_decoder_decode_bmp_rgb",
+        "test_image_decoder_decode_jpeg2k_rgb",
+        "test_image_decoder_decode_jpeg_bgr",
+        "test_image_decoder_decode_jpeg_grayscale",
+        "test_image_decoder_decode_jpeg_rgb",
+        "test_image_decoder_decode_png_rgb",
+        "test_image_decoder_decode_pnm_rgb",
+        "test_image_decoder_decode_tiff_rgb",
+        "test_image_decoder_decode_webp_rgb",
+    ],
+}
+
+EXPECTED_FAILURES = {name: reason for reason, names in _CASES_BY_REASON.items() for name in names}
