@@ -24,6 +24,9 @@ ASKING_TILES = 16
 GATHERED_BYTES, GATHERING_TILES = 640 << 10, 8
 """Largest panel that is copied to scratch, and how many row tiles have to share it."""
 
+_L1_WAYS, _L1_WAY_BYTES = 8, 4096
+"""Associativity of the first level of the cache, and the bytes of one way."""
+
 ASKING_STEPS = 32
 ASKING_EXTENTS = range(ASKING_STEPS, 257)
 """The lines of a tile's results are asked for in the first steps of its sum. With fewer steps they
@@ -117,12 +120,7 @@ def rows_merge(op: Structured, shape: ContractionShape) -> bool:
     (a matrix product, a 1x1 convolution of stride 1)."""
     if len(shape.rows) < 2:
         return True
-    dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(shape.sizes)]
-    point = [Index.of(d) for d in dims]
-    lhs_shape = shape_of(op.inputs[shape.lhs])
-    flat = Index()
-    for index, size in zip(apply_map(op.maps[shape.lhs], point), lhs_shape, strict=True):
-        flat = flat * size + index
+    flat, dims = _flat_lhs(op, shape)
     stride = None
     for position in reversed(shape.rows):
         if shape.sizes[position] == 1:
@@ -132,6 +130,27 @@ def rows_merge(op: Structured, shape: ContractionShape) -> bool:
             return False
         stride = step * shape.sizes[position]
     return True
+
+
+def _flat_lhs(op: Structured, shape: ContractionShape) -> tuple[Index, list[Variable]]:
+    """The element of the lhs that a point of the iteration space reads, and that space's loops."""
+    dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(shape.sizes)]
+    point = [Index.of(d) for d in dims]
+    flat = Index()
+    lhs_shape = shape_of(op.inputs[shape.lhs])
+    for index, size in zip(apply_map(op.maps[shape.lhs], point), lhs_shape, strict=True):
+        flat = flat * size + index
+    return flat, dims
+
+
+def _rows_in_l1(op: Structured, shape: ContractionShape) -> int:
+    """How many rows of the lhs, neighbours in the last row dimension, do not push one another out
+    of L1: rows a power of two apart share its sets."""
+    flat, dims = _flat_lhs(op, shape)
+    if not shape.rows:
+        return _L1_WAYS
+    stride = 4 * flat.coefficient(dims[shape.rows[-1]])
+    return _L1_WAYS * (_L1_WAY_BYTES // math.gcd(stride, _L1_WAY_BYTES) if stride else 1)
 
 
 def is_packed(op: Structured, shape: ContractionShape) -> bool:
@@ -144,12 +163,11 @@ def choose(
     op: Structured, shape: ContractionShape, target: Target, packed: bool
 ) -> ContractionStrategy:
     """The strategy with the least estimated time on `target` (deterministic)."""
-    lanes = target.vector_lanes
     merge = rows_merge(op, shape)
     m_sizes = [shape.m] if merge else [shape.sizes[d] for d in shape.rows]
     last = m_sizes[-1] if m_sizes else 1
     before = m_sizes[-2] if len(m_sizes) > 1 else 1
-    most_rows = 8 if merge else 14
+    most_rows = _L1_WAYS if merge else min(14, _rows_in_l1(op, shape))
     best, best_cost = (1, 1, 1), math.inf
     for vectors in range(1, 5):
         for rows in range(1, most_rows + 1):
@@ -165,7 +183,7 @@ def choose(
                     and h * rows * vectors + vectors + 1 <= target.vector_registers
                 ]
             for box in boxes:
-                cost = _cost(box, vectors, last, before, shape.n, lanes)
+                cost = _cost(box, vectors, last, before, shape, target)
                 if cost < best_cost - 1e-9:
                     best, best_cost = (*box, vectors), cost
     height, width, vectors = best
@@ -174,18 +192,30 @@ def choose(
 
 
 def _cost(
-    box: tuple[int, int], vectors: int, last: int, before: int, columns: int, lanes: int
+    box: tuple[int, int],
+    vectors: int,
+    last: int,
+    before: int,
+    shape: ContractionShape,
+    target: Target,
 ) -> float:
     """Cycles per useful multiply-add, up to a factor: waste at the edges, and per step of k the
-    larger of multiply-adds (never fewer than their latency) and loads, plus a little overhead."""
-    rows = box[0] * box[1]
-    tiles = math.ceil(last / box[1]) * math.ceil(before / box[0])
-    panels = math.ceil(columns / (vectors * lanes))
-    step = max(rows * vectors, 4.0, (rows * 0.5 + vectors)) + 0.02 * rows + 0.35
-    if last % box[1]:
-        tail = last % box[1]
-        tiles -= math.ceil(before / box[0]) * (1 - max(tail * vectors, 4.0) / (rows * vectors))
-    return tiles * panels * step / (last * before * columns)
+    larger of multiply-adds (never fewer than their latency) and loads, plus a little overhead.
+    Vectors of a panel that is larger than L1 come from L2, at half the speed."""
+    lanes = target.vector_lanes
+    panel_bytes = shape.k * vectors * lanes * 4
+    load = 2.0 if panel_bytes > target.l1_bytes // 2 else 1.0
+
+    def step(rows: int) -> float:
+        return max(rows * vectors, 4.0, rows * 0.5 + vectors, vectors * load) + 0.02 * rows + 0.35
+
+    down, across = math.ceil(before / box[0]), math.ceil(last / box[1])
+    tail = last % box[1]
+    panels = math.ceil(shape.n / (vectors * lanes))
+    cycles = down * (across - (tail > 0)) * step(box[0] * box[1])
+    if tail:
+        cycles += down * step(box[0] * tail)
+    return panels * cycles / (last * before * shape.n)
 
 
 def _block(
