@@ -46,7 +46,7 @@ RESULT = "kernel.result"
 
 ANCHORED = (Role.CONTRACTION, Role.OUTER_REDUCTION)
 CLOSED = (Role.TRANSPOSE, Role.CONCATENATE, Role.OTHER)
-"""Groups of these roles take no consumers."""
+"""Groups of these roles take no consumers; a concatenation may still be padded."""
 
 
 @dataclass(eq=False)
@@ -277,12 +277,15 @@ class FusionGraph:
             group.padded = True
 
     def _can_join(self, node: Node, group: Group) -> bool:
-        if group.kind in CLOSED or group.kind is Role.PAD or group.padded:
+        takes_pad = group.kind not in (Role.TRANSPOSE, Role.OTHER, Role.PAD)
+        if group.padded or not takes_pad:
             return False
         if node.role is Role.PAD:
             base = self.by_value.get(node.op.operands[0])
             whole = base is not None and base.group is group and group.rows is None
             return whole and elements(node.op.operands[0]) == group.domain
+        if group.kind in CLOSED:
+            return False
         if node.structured is None:
             return False
         if node.role is Role.ROW_REDUCTION:

@@ -152,3 +152,19 @@ func.func @reduced(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>) -> tensor<8xf32>
   %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<8x32xf32>, tensor<f32>) -> tensor<8xf32>
   return %1 : tensor<8xf32>
 }
+
+// -----
+
+// A concatenation is written into the padded buffer that its consumer reads.
+// CHECK-LABEL: func.func @padded
+// CHECK: call @kernel_0(%arg0, %arg1
+// CHECK-NOT: call
+// CHECK: func.func private @kernel_0
+// CHECK: tensor.concat
+// CHECK: tensor.pad
+func.func @padded(%x: tensor<4x16xf32>, %y: tensor<4x16xf32>) -> tensor<6x32xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.concatenate %x, %y, dim = 1 : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x32xf32>
+  %1 = stablehlo.pad %0, %zero, low = [1, 0], high = [1, 0], interior = [0, 0] : (tensor<4x32xf32>, tensor<f32>) -> tensor<6x32xf32>
+  return %1 : tensor<6x32xf32>
+}

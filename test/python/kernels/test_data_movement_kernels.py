@@ -86,6 +86,18 @@ def concatenations() -> Iterator[Case]:
             lambda x, y, a=axis: jnp.maximum(jnp.concatenate([x + y, x, y * 2], a), 0),
             (X, Y),
         )
+        yield exact(
+            f"concatenate-{axis}-padded",
+            lambda x, y, a=axis: pad(jnp.concatenate([x, y], a), [(1, 2, 0)] * 4, 2.5),
+            X,
+            Y,
+        )
+    yield exact(
+        "concatenate-padded-and-plain",
+        lambda x, y: (c := jnp.concatenate([x, y], 3), pad(c, [(0, 1, 0)] * 4)),
+        X,
+        Y,
+    )
     yield exact("concatenate-uneven", lambda x, y: jnp.concatenate([x, y[..., :5]], 3), X, Y)
     yield exact("concatenate-same", lambda x: jnp.concatenate([x, x, x], 0), MATRIX)
     yield exact("concatenate-many", lambda x: jnp.concatenate([x[i] for i in range(9)]), MATRIX)

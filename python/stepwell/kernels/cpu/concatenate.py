@@ -1,4 +1,5 @@
-"""Concatenation: each operand is copied into its part of the result, a run at a time."""
+"""Concatenation: each operand is copied into its part of the result, a run at a time, inside the
+constant halo when the result is padded."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ def emit(group: KernelGroup, lanes: int) -> None:
     """Write the copies of one `tensor.concat`; a task is one index of the dimensions before the
     concatenated one."""
     nest = group.nest
-    (output,) = group.outputs
-    op = defining_op(output.value)
+    op = defining_op(group.outputs[0].value)
     assert op is not None
     assert op.name == "tensor.concat"
     axis = ir.IntegerAttr(op.attributes["dim"]).value
-    outer = math.prod(output.shape[:axis])
+    outer = math.prod(group.outputs[0].shape[:axis])
     with nest.parallel("task", outer) as task:
+        group.fill_halos(Index.of(task), lanes)
         offset = 0
         for part in op.operands:
             shape = shape_of(part)
@@ -36,5 +37,7 @@ def emit(group: KernelGroup, lanes: int) -> None:
                     place = list(point)
                     place[axis] = place[axis] + offset
                     stored = to_storage(value, element_type(part))
-                    nest.store(stored, output.buffer, place, vector)
+                    for output in group.outputs:
+                        inside = [n + low for n, low in zip(place, output.low, strict=True)]
+                        nest.store(stored, output.buffer, inside, vector)
             offset += shape[axis]
