@@ -30,7 +30,8 @@ def _initialize() -> None:
 
 
 @functools.cache
-def _target_machine(target: Target, opt_level: int) -> llvm.TargetMachine:
+def target_machine(target: Target, opt_level: int) -> llvm.TargetMachine:
+    """LLVM's code generator for `target`."""
     _initialize()
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu,
@@ -54,7 +55,7 @@ def optimized_llvm(
     `externals` allows declarations of kernels that other objects define; `scalar` says that there
     are scalar loops for LLVM to vectorise (emitted kernels hold vectors already). Raises
     LoweringError when LLVM rejects the IR or it calls a function that nothing defines."""
-    machine = _target_machine(target, opt_level)
+    machine = target_machine(target, opt_level)
     text = _older_float_literals(translate_to_llvm_ir(module))
     try:
         parsed = llvm.parse_assembly(text)
@@ -130,12 +131,12 @@ def _check_externals(module: llvm.ModuleRef) -> None:
 
 def object_code(module: llvm.ModuleRef, target: Target, opt_level: int = 3) -> bytes:
     """The object file of an optimised module."""
-    return _target_machine(target, opt_level).emit_object(module)
+    return target_machine(target, opt_level).emit_object(module)
 
 
 def assembly(module: llvm.ModuleRef, target: Target, opt_level: int = 3) -> str:
     """The assembly of an optimised module."""
-    return _target_machine(target, opt_level).emit_assembly(module)
+    return target_machine(target, opt_level).emit_assembly(module)
 
 
 def linker() -> list[str] | None:

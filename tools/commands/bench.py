@@ -16,6 +16,7 @@ import numpy as np
 from stepwell import artifact
 from stepwell.artifact import KernelInfo
 from stepwell.errors import UsageError
+from stepwell.inspection.roofline import measured
 from stepwell.options import CompileOptions
 from stepwell.runtime.executable import Executable
 from stepwell.tools import peers
@@ -41,7 +42,7 @@ class Timing:
 @click.command("bench")
 @click.argument("model")
 @click.option("--against", default="", metavar="PEER,...", help="onnxruntime, openvino, torch.")
-@click.option("--per-kernel", is_flag=True, help="Where the time goes, kernel by kernel.")
+@click.option("--per-kernel", is_flag=True, help="Where the time goes, beside the machine's peak.")
 @click.option("--seconds", default=2.0, show_default=True, help="Time to spend on each contender.")
 @common.target_option
 @common.shape_option
@@ -130,7 +131,17 @@ def _print_json(
         "contenders": [vars(timing) for timing in timings],
     }
     if kernels:
-        data["kernels"] = [vars(kernel) | {"seconds": time} for kernel, time in kernels]
+        roofline = measured(exe.threads)
+        data["peak"] = {"gflops": roofline.flops / 1e9, "gbps": roofline.bandwidth / 1e9}
+        data["kernels"] = [
+            vars(kernel)
+            | {
+                "seconds": time,
+                "share_of_peak": roofline.share(kernel, time),
+                "bound": roofline.bound(kernel),
+            }
+            for kernel, time in kernels
+        ]
     print(json.dumps(data, indent=2))
 
 
@@ -157,11 +168,17 @@ def _print_tables(
     if not kernels:
         return
     total = sum(time for _, time in kernels)
-    table = Table(title="by kernel", title_justify="left", box=None)
+    roofline = measured(exe.threads)
+    title = (
+        f"by kernel; this machine: {roofline.flops / 1e9:.0f} GFLOP/s on {exe.threads} {noun}, "
+        f"{roofline.bandwidth / 1e9:.0f} GB/s from memory"
+    )
+    table = Table(title=title, title_justify="left", box=None)
     for name in ("kernel", "strategy", "sources"):
         table.add_column(name, overflow="fold")
-    for name in ("us", "%", "GFLOP/s", "GB/s"):
+    for name in ("us", "%", "GFLOP/s", "MB", "GB/s", "of peak"):
         table.add_column(name, justify="right")
+    table.add_column("bound")
     for kernel, time_spent in kernels:
         table.add_row(
             kernel.name,
@@ -170,6 +187,9 @@ def _print_tables(
             f"{time_spent * 1e6:.1f}",
             f"{100 * time_spent / max(total, 1e-12):.1f}",
             f"{kernel.flops / max(time_spent, 1e-9) / 1e9:.1f}",
+            f"{kernel.bytes / 1e6:.2f}",
             f"{kernel.bytes / max(time_spent, 1e-9) / 1e9:.1f}",
+            f"{100 * roofline.share(kernel, time_spent):.0f} %",
+            roofline.bound(kernel),
         )
     console.print(table)

@@ -86,6 +86,9 @@ def test_bench(model: Path, capsys: Capture) -> None:
     assert data["threads"] == 1
     assert data["contenders"][0]["name"] == "stepwell"
     assert data["kernels"][0]["sources"] == ["Add_1", "Relu_2"]
+    assert data["kernels"][0]["bound"] in ("compute", "memory")
+    assert data["kernels"][0]["share_of_peak"] > 0
+    assert data["peak"]["gflops"] > 1
     assert stepwell_bench.main(arguments) == 0
     assert "Add_1, Relu_2" in capsys.readouterr().out
 
