@@ -12,11 +12,12 @@ import click
 
 from benchmarks.folders import RESULTS, ROOT
 from benchmarks.kernels_table import kernels_table
+from benchmarks.layers_table import layers_table
 from benchmarks.summary import GOAL_MODELS, Results, figures, geometric_mean
 from benchmarks.tables import figures_table, quality_tables, times_table
 
 START, END = "<!-- benchmark:start -->", "<!-- benchmark:end -->"
-_KERNELS = "-kernels.json"
+_KERNELS, _LAYERS = "-kernels.json", "-layers.json"
 
 
 @click.command()
@@ -24,13 +25,13 @@ _KERNELS = "-kernels.json"
 @click.option("--root", type=click.Path(path_type=Path), default=ROOT, help="Where README.md is.")
 def main(results: Path, root: Path) -> None:
     """Write the newest results into README.md and docs/benchmarks.md."""
-    models, kernels = newest(results)
+    models, kernels, layers = newest(results)
     if models is None:
         raise click.ClickException(f"there are no results in {results}; make bench measures them")
     data = Results(json.loads(models.read_text()))
     texts = {
         root / "README.md": summary(data),
-        root / "docs" / "benchmarks.md": details(data, kernels, models.name),
+        root / "docs" / "benchmarks.md": details(data, kernels, layers, models.name),
     }
     for path, text in texts.items():
         if replace_between_markers(path, text):
@@ -39,12 +40,13 @@ def main(results: Path, root: Path) -> None:
             click.echo(f"{path} has no {START} and {END}; this would stand there:\n{text}")
 
 
-def newest(folder: Path) -> tuple[Path | None, Path | None]:
-    """The newest results of models and of kernels, by the date inside them."""
+def newest(folder: Path) -> tuple[Path | None, Path | None, Path | None]:
+    """The newest results of models, of kernels and of layers, by the date inside them."""
     found = sorted(folder.glob("*.json"), key=lambda path: json.loads(path.read_text())["date"])
     kernels = [path for path in found if path.name.endswith(_KERNELS)]
-    models = [path for path in found if not path.name.endswith(_KERNELS)]
-    return (models[-1] if models else None), (kernels[-1] if kernels else None)
+    layers = [path for path in found if path.name.endswith(_LAYERS)]
+    models = [path for path in found if not path.name.endswith((_KERNELS, _LAYERS))]
+    return tuple(paths[-1] if paths else None for paths in (models, kernels, layers))  # pyright: ignore[reportReturnType]
 
 
 def summary(results: Results) -> str:
@@ -70,7 +72,7 @@ def sentence(results: Results) -> str:
     )
 
 
-def details(results: Results, kernels: Path | None, name: str) -> str:
+def details(results: Results, kernels: Path | None, layers: Path | None, name: str) -> str:
     """Everything: machine, versions, all tables, single kernels."""
     parts = [
         sentence(results),
@@ -82,6 +84,8 @@ def details(results: Results, kernels: Path | None, name: str) -> str:
     ]
     if kernels is not None:
         parts.append(kernels_table(json.loads(kernels.read_text())).markdown())
+    if layers is not None:
+        parts.append(layers_table(json.loads(layers.read_text())).markdown())
     return "\n\n".join(parts)
 
 
