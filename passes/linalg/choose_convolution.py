@@ -17,7 +17,12 @@ from stepwell.kernels.cpu import winograd
 from stepwell.kernels.structured import Structured, defining_op, is_multiply_add, shape_of
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
-from stepwell.passes.linalg.hoist_constants import PARAMETER, has_attribute, weight_arguments
+from stepwell.passes.linalg.hoist_constants import (
+    PARAMETER,
+    has_attribute,
+    hoist,
+    weight_arguments,
+)
 
 arith = dialect("arith")
 
@@ -37,6 +42,7 @@ class ChooseConvolution(Pass):
         if self.tile < 0 or state.precision == "strict" or not len(op.regions[0].blocks):
             return
         weights = weight_arguments(op)
+        hoisted: dict[ir.Value, ir.Value] = {}
         padded: dict[tuple[ir.Value, tuple[int, ...]], ir.Value] = {}
         for child in list(op.regions[0].blocks[0].operations):
             convolution = Structured.of(child.operation)
@@ -46,8 +52,15 @@ class ChooseConvolution(Pass):
             if shape is None or not _is_weight(convolution.inputs[1], weights, op):
                 continue
             tile = self._tile(shape, state)
-            if tile:
-                _mark(convolution, shape, tile, padded)
+            if not tile:
+                continue
+            filters = convolution.inputs[1]
+            constant = defining_op(filters)
+            if constant is not None:  # a splat: its transform is none
+                if filters not in hoisted:
+                    hoisted[filters] = hoist(constant, op, state)
+                convolution.op.operands[1] = hoisted[filters]
+            _mark(convolution, shape, tile, padded)
 
     def _tile(self, shape: winograd.ConvolutionShape, state: State) -> int:
         if self.tile:
@@ -59,8 +72,9 @@ class ChooseConvolution(Pass):
 
 
 def _is_weight(value: ir.Value, weights: dict[int, str], host: ir.Operation) -> bool:
-    if defining_op(value) is not None:
-        return False
+    constant = defining_op(value)
+    if constant is not None:
+        return constant.name == "arith.constant"
     number = ir.BlockArgument(value).arg_number
     return number in weights or has_attribute(host, number, PARAMETER)
 

@@ -48,6 +48,14 @@ class HoistConstants(Pass):
             _extend_signature(op, entry, added)
 
 
+def hoist(constant: ir.Operation, function: ir.Operation, state: State) -> ir.Value:
+    """A new argument of `function` for the data of `constant`, whatever it is."""
+    entry = function.regions[0].blocks[0]
+    argument = entry.add_argument(constant.results[0].type, constant.location)
+    _extend_signature(function, entry, [_weight_name(constant, state)])
+    return argument
+
+
 def _is_array(constant: ir.Operation) -> bool:
     if not isinstance(constant.results[0].type, ir.RankedTensorType):
         return False

@@ -14,6 +14,16 @@ func.func @chosen(%x: tensor<1x14x14x256xf32>, %w: tensor<3x3x256x256xf32> {step
   return %0 : tensor<1x14x14x256xf32>
 }
 
+// A filter of equal elements becomes a weight: its transform has different ones.
+// CHECK-LABEL: func.func @splat
+// CHECK-SAME: %arg1: tensor<3x3x256x256xf32> {stepwell.weight =
+// CHECK: kernel.winograd = 4
+func.func @splat(%x: tensor<1x14x14x256xf32>) -> tensor<1x14x14x256xf32> {
+  %w = stablehlo.constant dense<0.5> : tensor<3x3x256x256xf32>
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [1, 1], pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x14x14x256xf32>, tensor<3x3x256x256xf32>) -> tensor<1x14x14x256xf32>
+  return %0 : tensor<1x14x14x256xf32>
+}
+
 // Rejected: a stride of two.
 // CHECK-LABEL: func.func @strided
 // CHECK-NOT: kernel.winograd
