@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,11 +11,15 @@ from stepwell import dtypes
 from stepwell.errors import LoweringError
 from stepwell.mlir import ir
 
+if TYPE_CHECKING:
+    from stepwell.weights import WeightTable
+
 _ALIGNMENT_BYTES = 4
 """A resource's blob in text begins with its alignment, a little-endian 32-bit integer."""
 
 _RESOURCE = re.compile(rb'^\s*"?([^\s":]+)"?: "0x([0-9A-Fa-f]*)"', re.MULTILINE)
 _NUMBER = re.compile(r"0x[0-9A-Fa-f]+|[-+]?[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?")
+_RESOURCE_NAME = re.compile(r'dense_resource<"?([^">]+)"?>')
 _HEX = 'dense<"0x'
 
 
@@ -59,6 +64,38 @@ def read_dense(attribute: ir.DenseElementsAttr) -> np.ndarray:
     if len(values) != int(np.prod(shape)):
         raise LoweringError(f"a constant of type {kind} cannot be read")
     return np.array(values, dtype).reshape(shape)
+
+
+def read_complex(op: ir.Operation, weights: WeightTable) -> np.ndarray:
+    """The data of a constant of complex numbers, of rank 0 where it is a splat.
+
+    The bindings cannot touch such an attribute; its op's text holds it.
+    """
+    kind = ir.RankedTensorType(op.results[0].type)
+    dtype, shape = dtypes.to_numpy(kind.element_type), tuple(kind.shape)
+    part = np.dtype(f"f{dtype.itemsize // 2}")
+    text = op.get_asm()
+    if (resource := _RESOURCE_NAME.search(text[:400])) is not None:
+        return weights[resource.group(1)].view(dtype).reshape(shape)
+    start = text.index("dense<") + len("dense<")
+    if text.startswith('"0x', start):
+        data = bytes.fromhex(text[start + 3 : text.index('"', start + 1)])
+        values = np.frombuffer(data, dtype)
+    else:
+        tokens = _NUMBER.findall(text[start : text.rindex(": tensor")])
+        bits = np.dtype(f"u{part.itemsize}")
+        parts = [
+            np.array(int(t, 16), bits).view(part)
+            if t.startswith("0x")
+            else np.array(float(t), part)
+            for t in tokens
+        ]
+        values = np.array(parts, part).view(dtype)
+    if values.size == 1:
+        return values.reshape(())
+    if values.size != int(np.prod(shape)):
+        raise LoweringError(f"a constant of type {kind} cannot be read")
+    return values.reshape(shape)
 
 
 def write_dense(array: np.ndarray) -> ir.Attribute:

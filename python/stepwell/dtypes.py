@@ -44,6 +44,8 @@ _NUMPY_BY_MLIR: dict[str, np.dtype] = {
     "ui16": np.dtype(np.uint16),
     "ui32": np.dtype(np.uint32),
     "ui64": np.dtype(np.uint64),
+    "complex<f32>": np.dtype(np.complex64),
+    "complex<f64>": np.dtype(np.complex128),
     **_SMALL_BY_MLIR,
 }
 _MLIR_BY_NUMPY = {dtype: name for name, dtype in _NUMPY_BY_MLIR.items()}

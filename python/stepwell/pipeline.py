@@ -54,6 +54,7 @@ STEPS = (
         "stablehlo",
         (
             "legalize-chlo",
+            "expand-complex",
             "expand-batch-normalization",
             "expand-batch-normalization-training",
             "fold-empty-tensors",

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-_COMPLEX = "complex numbers are not lowered yet, and with them the Fourier transform"
-
 EXPECTED_FAILURES: dict[str, str] = {
     "cbrt_float64": "math.cbrt has no expansion in f64",
-    "rfft": _COMPLEX,
-    "fft_odd": _COMPLEX,
-    "irfft": _COMPLEX,
-    "fft_round_trip": _COMPLEX,
-    "complex_product": _COMPLEX,
 }

@@ -41,7 +41,7 @@ def from_bytes(data: bytes, source: str, shapes: Shapes | None = None) -> Import
         except (ir.MLIRError, ValueError) as error:
             raise ModelError(f"{source} is not StableHLO: {_first_line(error)}") from None
         resources = {} if data.startswith(_BYTECODE) else read_resources(data)
-        return _import(module, source, resources, shapes or {})
+        return from_parsed(module, source, resources, shapes)
 
 
 def from_module(module: ir.Module, shapes: Shapes | None = None) -> Imported:
@@ -56,9 +56,14 @@ def _parse(data: bytes, context: ir.Context) -> ir.Module:
     return ir.Module.parse(data if data.startswith(_BYTECODE) else data.decode())
 
 
-def _import(
-    module: ir.Module, source: str, resources: dict[str, bytes], shapes: Shapes
+def from_parsed(
+    module: ir.Module,
+    source: str,
+    resources: dict[str, bytes] | None = None,
+    shapes: Shapes | None = None,
 ) -> Imported:
+    """Import `module` itself, in its context, which has to be current. `resources` has the data of
+    its `dense_resource`s."""
     weights = WeightTable()
     with ir.Location.unknown():
         main = _rename_main(module, source)
@@ -66,11 +71,11 @@ def _import(
         try:
             run_upstream(module.operation, "func.func(stablehlo-legalize-composite-to-call)")
             run_upstream(module.operation, "inline{default-pipeline=},symbol-dce")
-            _refine(module, main, shapes)
+            _refine(module, main, shapes or {})
             _legalize_chlo(main)
         except ir.MLIRError as error:
             raise ModelError(f"{source} cannot be normalised: {_first_line(error)}") from None
-        _collect_constants(main, weights, resources)
+        _collect_constants(main, weights, resources or {})
         module.operation.verify()
         main = module.body.operations[0]
         kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
@@ -181,16 +186,17 @@ def _legalize_chlo(main: ir.Operation) -> None:
     hidden = {"call_target_name": ir.StringAttr.get("chlo.erf")}
     for op in chlo:
         if op.name == "chlo.erf":
-            _replace(op, "stablehlo.custom_call", hidden)
+            replace_operation(op, "stablehlo.custom_call", hidden)
     run_upstream(main, "chlo-legalize-to-stablehlo")
     for op in list(_walk(main)):
         if op.name == "stablehlo.custom_call":
             target = ir.StringAttr(op.attributes["call_target_name"]).value
             if target == "chlo.erf":
-                _replace(op, "chlo.erf", {})
+                replace_operation(op, "chlo.erf", {})
 
 
-def _replace(op: ir.Operation, name: str, attributes: dict[str, ir.Attribute]) -> None:
+def replace_operation(op: ir.Operation, name: str, attributes: dict[str, ir.Attribute]) -> None:
+    """Put an operation `name` with the operands and result types of `op` in its place."""
     with ir.InsertionPoint(op), op.location:
         other = ir.Operation.create(
             name, [r.type for r in op.results], list(op.operands), attributes
@@ -205,7 +211,7 @@ def _collect_constants(
 ) -> None:
     """Move the data of large constants into `weights`."""
     for op in _walk(main):
-        if op.name != "stablehlo.constant":
+        if op.name != "stablehlo.constant" or _is_complex(op):
             continue
         attribute = op.attributes["value"]
         hint = _hint(op.location)
@@ -215,6 +221,12 @@ def _collect_constants(
             raise ModelError(f"the constant {hint}: {error}") from None
         if array is not None:
             op.attributes["value"] = weights.attribute(array, hint)
+
+
+def _is_complex(constant: ir.Operation) -> bool:
+    """Whether a constant is of complex numbers, which the bindings cannot read."""
+    kind = ir.RankedTensorType(constant.results[0].type)
+    return isinstance(kind.element_type, ir.ComplexType)
 
 
 def _large(attribute: ir.Attribute, resources: dict[str, bytes]) -> np.ndarray | None:

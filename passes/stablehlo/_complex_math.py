@@ -1,0 +1,392 @@
+"""Functions of complex numbers as functions of their real and imaginary parts.
+
+A number is a pair of tensors of f32 or f64. Products, quotients and transcendental functions of
+f32 are computed in f64 where cancellation or overflow would cost more than a rounding. Formulas:
+Abramowitz and Stegun, Handbook of Mathematical Functions, chapter 4; quotients: R. L. Smith,
+Algorithm 116, CACM 5 (1962); square roots: W. Kahan, Branch cuts for complex elementary functions
+(1987).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwell.dialects import stablehlo as hlo
+from stepwell.mlir import ir
+
+
+class Pair(NamedTuple):
+    """A tensor of complex numbers by parts."""
+
+    real: ir.Value
+    imaginary: ir.Value
+
+
+def add(x: Pair, y: Pair) -> Pair:
+    """x + y."""
+    return Pair(hlo.add(x.real, y.real), hlo.add(x.imaginary, y.imaginary))
+
+
+def subtract(x: Pair, y: Pair) -> Pair:
+    """x - y."""
+    return Pair(hlo.subtract(x.real, y.real), hlo.subtract(x.imaginary, y.imaginary))
+
+
+def negate(x: Pair) -> Pair:
+    """-x."""
+    return Pair(hlo.negate(x.real), hlo.negate(x.imaginary))
+
+
+def multiply(x: Pair, y: Pair) -> Pair:
+    """x * y. The order makes LLVM fuse the products that XLA fuses."""
+    return Pair(
+        hlo.add(hlo.multiply(hlo.negate(x.imaginary), y.imaginary), hlo.multiply(x.real, y.real)),
+        hlo.add(hlo.multiply(x.real, y.imaginary), hlo.multiply(x.imaginary, y.real)),
+    )
+
+
+def constant(like: Pair, real: float, imaginary: float = 0.0) -> Pair:
+    """One number in the shape of `like`."""
+    return Pair(hlo.full_like(like.real, real), hlo.full_like(like.real, imaginary))
+
+
+def choose(condition: ir.Value, x: Pair, y: Pair) -> Pair:
+    """x where `condition` holds, else y."""
+    return Pair(
+        hlo.select(condition, x.real, y.real), hlo.select(condition, x.imaginary, y.imaginary)
+    )
+
+
+def in_f64(function: Callable[..., Pair]) -> Callable[..., Pair]:
+    """`function` computed in f64 and rounded to the type of its arguments."""
+
+    def wide(*arguments: Pair) -> Pair:
+        kind = hlo.dtype(arguments[0].real)
+        widened = [Pair(*(hlo.convert(part, np.float64) for part in a)) for a in arguments]
+        return Pair(*(hlo.convert(part, kind) for part in function(*widened)))
+
+    wide.__doc__ = function.__doc__
+    return wide
+
+
+def _is(x: ir.Value, direction: str, bound: float) -> ir.Value:
+    return hlo.compare(x, hlo.full_like(x, bound), direction)
+
+
+def _scaled(x: ir.Value, factor: float) -> ir.Value:
+    return hlo.multiply(x, hlo.full_like(x, factor))
+
+
+def _magnitude(x: Pair) -> ir.Value:
+    """sqrt(re^2 + im^2) without overflow in between."""
+    first, second = hlo.abs(x.real), hlo.abs(x.imaginary)
+    large, small = hlo.maximum(first, second), hlo.minimum(first, second)
+    ratio = hlo.divide(small, large)
+    root = hlo.sqrt(hlo.add(hlo.full_like(ratio, 1.0), hlo.multiply(ratio, ratio)))
+    length = hlo.multiply(large, root)
+    length = hlo.select(_is(large, "EQ", 0.0), large, length)
+    infinite = hlo.or_(_is(first, "EQ", math.inf), _is(second, "EQ", math.inf))
+    return hlo.select(infinite, hlo.full_like(large, math.inf), length)
+
+
+def absolute(x: Pair) -> ir.Value:
+    """|x|, real."""
+    kind = hlo.dtype(x.real)
+    wide = Pair(hlo.convert(x.real, np.float64), hlo.convert(x.imaginary, np.float64))
+    return hlo.convert(_magnitude(wide), kind)
+
+
+@in_f64
+def divide(x: Pair, y: Pair) -> Pair:
+    """x / y; by zero as the real quotients of the parts, which are infinite or NaN."""
+    steep = hlo.compare(hlo.abs(y.real), hlo.abs(y.imaginary), "LT")
+    large = hlo.select(steep, y.imaginary, y.real)
+    small = hlo.select(steep, y.real, y.imaginary)
+    ratio = hlo.divide(small, large)
+    whole = hlo.add(large, hlo.multiply(small, ratio))
+    first = hlo.select(steep, x.imaginary, x.real)
+    second = hlo.select(steep, x.real, x.imaginary)
+    real = hlo.divide(hlo.add(first, hlo.multiply(second, ratio)), whole)
+    cross = hlo.subtract(second, hlo.multiply(first, ratio))
+    imaginary = hlo.divide(hlo.select(steep, hlo.negate(cross), cross), whole)
+    quotient = Pair(real, imaginary)
+    zero = hlo.and_(_is(y.real, "EQ", 0.0), _is(y.imaginary, "EQ", 0.0))
+    by_zero = Pair(hlo.divide(x.real, y.real), hlo.divide(x.imaginary, y.real))
+    unbounded = hlo.and_(_is(hlo.abs(large), "EQ", math.inf), _all_finite(x))
+    vanishing = _product_with_signs(x, y)
+    return choose(zero, by_zero, choose(unbounded, vanishing, quotient))
+
+
+def _all_finite(x: Pair) -> ir.Value:
+    return hlo.and_(hlo.is_finite(x.real), hlo.is_finite(x.imaginary))
+
+
+def _product_with_signs(x: Pair, y: Pair) -> Pair:
+    """A finite number by an infinite one: zeros with the signs of x * conj(signs of y)."""
+
+    def unit(part: ir.Value) -> ir.Value:
+        size = hlo.select(
+            _is(hlo.abs(part), "EQ", math.inf), hlo.full_like(part, 1.0), hlo.full_like(part, 0.0)
+        )
+        return hlo.multiply(size, hlo.sign(part))
+
+    box = Pair(unit(y.real), hlo.negate(unit(y.imaginary)))
+    product = multiply(x, box)
+    return Pair(_scaled(product.real, 0.0), _scaled(product.imaginary, 0.0))
+
+
+def _cosh_sinh(x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Hyperbolic cosine and sine; the sine without cancellation near zero."""
+    # Half of the exponential is taken as the square of its root's half: e^x may overflow alone.
+    grown = hlo.exponential(_scaled(x, 0.5))
+    shrunk = hlo.exponential(_scaled(x, -0.5))
+    cosh = hlo.add(
+        hlo.multiply(_scaled(grown, 0.5), grown), hlo.multiply(_scaled(shrunk, 0.5), shrunk)
+    )
+    sinh = hlo.subtract(
+        hlo.multiply(_scaled(grown, 0.5), grown), hlo.multiply(_scaled(shrunk, 0.5), shrunk)
+    )
+    less = hlo.exponential_minus_one(x)
+    near = _scaled(hlo.add(less, hlo.divide(less, hlo.add(less, hlo.full_like(less, 1.0)))), 0.5)
+    near = hlo.select(_is(x, "EQ", 0.0), x, near)
+    return cosh, hlo.select(_is(hlo.abs(x), "LT", 1.0), near, sinh)
+
+
+def _times(size: ir.Value, direction: ir.Value) -> ir.Value:
+    """size * direction, zero where the direction is: an infinite size has no share in it."""
+    return hlo.select(_is(direction, "EQ", 0.0), direction, hlo.multiply(size, direction))
+
+
+@in_f64
+def exponential(x: Pair) -> Pair:
+    """e^x; the square of e^(x/2) where that alone stays finite."""
+    root = hlo.exponential(_scaled(x.real, 0.5))
+    cosine, sine = hlo.cosine(x.imaginary), hlo.sine(x.imaginary)
+    low = _is(x.real, "EQ", -math.inf)
+
+    def part(direction: ir.Value) -> ir.Value:
+        value = hlo.multiply(_times(root, direction), root)
+        value = hlo.select(_is(direction, "EQ", 0.0), direction, value)
+        return hlo.select(low, hlo.full_like(value, 0.0), value)
+
+    real_line = _is(x.imaginary, "EQ", 0.0)
+    imaginary = hlo.select(real_line, x.imaginary, part(sine))
+    return Pair(hlo.select(real_line, hlo.exponential(x.real), part(cosine)), imaginary)
+
+
+@in_f64
+def exponential_minus_one(x: Pair) -> Pair:
+    """e^x - 1: expm1(a) cos b - 2 sin(b/2)^2 and e^a sin b."""
+    half = hlo.sine(_scaled(x.imaginary, 0.5))
+    less = hlo.exponential_minus_one(x.real)
+    real = hlo.subtract(
+        hlo.multiply(less, hlo.cosine(x.imaginary)), hlo.multiply(_scaled(half, 2.0), half)
+    )
+    real_line = _is(x.imaginary, "EQ", 0.0)
+    sine = hlo.sine(x.imaginary)
+    imaginary = _times(hlo.exponential(x.real), sine)
+    return Pair(hlo.select(real_line, less, real), hlo.select(real_line, x.imaginary, imaginary))
+
+
+def _log_magnitude(x: Pair) -> ir.Value:
+    """log |x|, a and b its larger and smaller part: near 1 by (a - 1)(a + 1) + b^2."""
+    first, second = hlo.abs(x.real), hlo.abs(x.imaginary)
+    large, small = hlo.maximum(first, second), hlo.minimum(first, second)
+    ratio = hlo.divide(small, large)
+    ratio = hlo.select(_is(large, "EQ", 0.0), hlo.full_like(ratio, 0.0), ratio)
+    far = hlo.add(hlo.log(large), _scaled(hlo.log_plus_one(hlo.multiply(ratio, ratio)), 0.5))
+    one = hlo.full_like(large, 1.0)
+    excess = hlo.add(
+        hlo.multiply(hlo.subtract(large, one), hlo.add(large, one)), hlo.multiply(small, small)
+    )
+    near = _scaled(hlo.log_plus_one(excess), 0.5)
+    close = hlo.and_(_is(large, "GT", 0.5), _is(large, "LT", 2.0))
+    length = hlo.select(close, near, far)
+    infinite = _is(large, "EQ", math.inf)
+    infinite = hlo.or_(infinite, _is(first, "EQ", math.inf))
+    infinite = hlo.or_(infinite, _is(second, "EQ", math.inf))
+    return hlo.select(infinite, hlo.full_like(large, math.inf), length)
+
+
+@in_f64
+def log(x: Pair) -> Pair:
+    """The principal logarithm: log |x| and the angle in (-pi, pi]."""
+    return Pair(_log_magnitude(x), hlo.atan2(x.imaginary, x.real))
+
+
+@in_f64
+def log_plus_one(x: Pair) -> Pair:
+    """log(1 + x): the logarithm of |1 + x|^2 - 1 = a (2 + a) + b^2 where that is small."""
+    one = hlo.full_like(x.real, 1.0)
+    moved = Pair(hlo.add(x.real, one), x.imaginary)
+    excess = hlo.add(
+        hlo.multiply(x.real, hlo.add(x.real, hlo.full_like(one, 2.0))),
+        hlo.multiply(x.imaginary, x.imaginary),
+    )
+    small = _is(hlo.abs(excess), "LT", 0.5)
+    real = hlo.select(small, _scaled(hlo.log_plus_one(excess), 0.5), _log_magnitude(moved))
+    return Pair(real, hlo.atan2(x.imaginary, moved.real))
+
+
+@in_f64
+def sqrt(x: Pair) -> Pair:
+    """The root with a real part that is not negative."""
+    size = _magnitude(x)
+    half = hlo.sqrt(_scaled(hlo.add(_scaled(size, 0.5), _scaled(hlo.abs(x.real), 0.5)), 1.0))
+    other = hlo.divide(_scaled(hlo.abs(x.imaginary), 0.5), half)
+    zero = _is(size, "EQ", 0.0)
+    other = hlo.select(zero, hlo.full_like(other, 0.0), other)
+    right = _is(x.real, "GE", 0.0)
+    real = hlo.select(right, half, other)
+    imaginary = _with_sign(hlo.select(right, other, half), x.imaginary)
+    infinite = _is(hlo.abs(x.imaginary), "EQ", math.inf)
+    both = Pair(hlo.full_like(real, math.inf), x.imaginary)
+    unbounded = _is(hlo.abs(x.real), "EQ", math.inf)
+    zeros = hlo.full_like(real, 0.0)
+    wide = hlo.full_like(real, math.inf)
+    axis = Pair(
+        hlo.select(right, wide, zeros), _with_sign(hlo.select(right, zeros, wide), x.imaginary)
+    )
+    axis = choose(hlo.is_finite(x.imaginary), axis, Pair(real, imaginary))
+    return choose(infinite, both, choose(unbounded, axis, Pair(real, imaginary)))
+
+
+def _with_sign(size: ir.Value, sign: ir.Value) -> ir.Value:
+    """`size`, negative where the sign bit of `sign` is set."""
+    negative = hlo.compare(hlo.bitcast_convert(sign, _bits(sign)), _zero_bits(sign), "LT")
+    return hlo.select(negative, hlo.negate(size), size)
+
+
+def _bits(x: ir.Value) -> np.dtype:
+    return np.dtype(f"i{hlo.dtype(x).itemsize}")
+
+
+def _zero_bits(x: ir.Value) -> ir.Value:
+    return hlo.full(0, hlo.shape(x), _bits(x))
+
+
+@in_f64
+def rsqrt(x: Pair) -> Pair:
+    """1 / sqrt(x)."""
+    return divide(constant(x, 1.0), sqrt(x))
+
+
+@in_f64
+def cbrt(x: Pair) -> Pair:
+    """e^(log(x) / 3)."""
+    return power(x, constant(x, 1 / 3))
+
+
+@in_f64
+def sine(x: Pair) -> Pair:
+    """sin a cosh b + i cos a sinh b."""
+    cosh, sinh = _cosh_sinh(x.imaginary)
+    return Pair(_times(cosh, hlo.sine(x.real)), hlo.multiply(hlo.cosine(x.real), sinh))
+
+
+@in_f64
+def cosine(x: Pair) -> Pair:
+    """cos a cosh b - i sin a sinh b."""
+    cosh, sinh = _cosh_sinh(x.imaginary)
+    return Pair(hlo.multiply(hlo.cosine(x.real), cosh), hlo.negate(_times(sinh, hlo.sine(x.real))))
+
+
+@in_f64
+def tanh(x: Pair) -> Pair:
+    """With t = tan b, s = sinh a, c = cosh a, d = 1 + t^2: (c s d + i t) / (1 + d s^2) (Kahan); for
+    large |a| the real part is +-1 and the imaginary one 4 sin b cos b e^(-2|a|)."""
+    cosh, sinh = _cosh_sinh(x.real)
+    sin, cos = hlo.sine(x.imaginary), hlo.cosine(x.imaginary)
+    tangent = hlo.divide(sin, cos)
+    one = hlo.full_like(sinh, 1.0)
+    d = hlo.add(one, hlo.multiply(tangent, tangent))
+    whole = hlo.add(one, hlo.multiply(d, hlo.multiply(sinh, sinh)))
+    near = Pair(
+        hlo.divide(hlo.multiply(hlo.multiply(cosh, sinh), d), whole), hlo.divide(tangent, whole)
+    )
+    size = hlo.abs(x.real)
+    slope = hlo.multiply(_scaled(sin, 4.0), cos)
+    far = Pair(
+        hlo.sign(x.real),
+        _times(hlo.exponential(_scaled(size, -2.0)), slope),
+    )
+    return choose(_is(size, "GT", 20.0), far, near)
+
+
+@in_f64
+def tan(x: Pair) -> Pair:
+    """-i tanh(i x)."""
+    turned = tanh(Pair(hlo.negate(x.imaginary), x.real))
+    return Pair(turned.imaginary, hlo.negate(turned.real))
+
+
+@in_f64
+def logistic(x: Pair) -> Pair:
+    """1 / (1 + e^-x)."""
+    grown = exponential(negate(x))
+    one = constant(x, 1.0)
+    return divide(one, add(one, grown))
+
+
+@in_f64
+def sign(x: Pair) -> Pair:
+    """x / |x|, zero for zero."""
+    size = _magnitude(x)
+    zero = _is(size, "EQ", 0.0)
+    unit = Pair(hlo.divide(x.real, size), hlo.divide(x.imaginary, size))
+    return choose(zero, constant(x, 0.0), unit)
+
+
+@in_f64
+def power(x: Pair, y: Pair) -> Pair:
+    """e^(y log x); x^0 is 1, and 0^y is 0 for a positive real part of y."""
+    result = exponential(multiply(y, log(x)))
+    nothing = hlo.and_(_is(x.real, "EQ", 0.0), _is(x.imaginary, "EQ", 0.0))
+    result = choose(hlo.and_(nothing, _is(y.real, "GT", 0.0)), constant(x, 0.0), result)
+    never = hlo.and_(_is(y.real, "EQ", 0.0), _is(y.imaginary, "EQ", 0.0))
+    return choose(never, constant(x, 1.0), result)
+
+
+@in_f64
+def atan2(y: Pair, x: Pair) -> Pair:
+    """-i log((x + i y) / sqrt(x^2 + y^2))."""
+    point = Pair(hlo.subtract(x.real, y.imaginary), hlo.add(x.imaginary, y.real))
+    length = sqrt(add(multiply(x, x), multiply(y, y)))
+    angle = log(divide(point, length))
+    return Pair(angle.imaginary, hlo.negate(angle.real))
+
+
+def compare(x: Pair, y: Pair, direction: str) -> ir.Value:
+    """EQ or NE."""
+    real = hlo.compare(x.real, y.real, direction)
+    imaginary = hlo.compare(x.imaginary, y.imaginary, direction)
+    return hlo.and_(real, imaginary) if direction == "EQ" else hlo.or_(real, imaginary)
+
+
+FUNCTIONS: dict[str, Callable[..., Pair]] = {
+    "add": add,
+    "subtract": subtract,
+    "negate": negate,
+    "multiply": multiply,
+    "divide": divide,
+    "exponential": exponential,
+    "exponential_minus_one": exponential_minus_one,
+    "log": log,
+    "log_plus_one": log_plus_one,
+    "sqrt": sqrt,
+    "rsqrt": rsqrt,
+    "cbrt": cbrt,
+    "sine": sine,
+    "cosine": cosine,
+    "tan": tan,
+    "tanh": tanh,
+    "logistic": logistic,
+    "sign": sign,
+    "power": power,
+    "atan2": atan2,
+}
+"""Elementwise functions to complex numbers by the name of their op."""
