@@ -108,9 +108,10 @@ def of_broadcast(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 def _common(op: ir.Operation) -> list[int] | None:
     """The permutation that can be taken off the operands: some have it, the others are free.
 
-    Operands that would need a transpose of their own are allowed where more are saved.
+    Operands that would need a transpose of their own are allowed where more are saved. Transposed
+    constants are free, too: they are folded, and taking their transpose off would not end.
     """
-    values = list(op.operands)
+    values = [value for value in op.operands if not _is_transposed_constant(value)]
     found = [(value, known[1]) for value in values if (known := _transposed(value))]
     if not found:
         return None
@@ -121,6 +122,11 @@ def _common(op: ir.Operation) -> list[int] | None:
     costly = [value for value in without if not _is_undone(value, permutation, with_it)]
     gained = sum(has_one_use(value) for value in with_it) + _is_undone(op.results[0], permutation)
     return permutation if not without or gained > len(costly) else None
+
+
+def _is_transposed_constant(value: ir.Value) -> bool:
+    known = _transposed(value)
+    return known is not None and constant_attribute(known[0]) is not None
 
 
 def _is_undone(

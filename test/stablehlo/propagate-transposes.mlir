@@ -108,3 +108,14 @@ func.func @symmetrized(%x: tensor<6x6xf32>) -> tensor<6x6xf32> {
   %1 = stablehlo.add %x, %0 : tensor<6x6xf32>
   return %1 : tensor<6x6xf32>
 }
+
+// A transposed constant is free and no reason to move anything: with it counted, x is transposed
+// forth and back without end.
+// CHECK-LABEL: func.func @transposed_constant
+// CHECK: stablehlo.concatenate %{{.*}}, %arg0, dim = 2
+func.func @transposed_constant(%x: tensor<1x3x4xf32>) -> tensor<1x3x5xf32> {
+  %c = stablehlo.constant dense<[[[1.0, 2.0, 3.0]]]> : tensor<1x1x3xf32>
+  %0 = stablehlo.transpose %c, dims = [0, 2, 1] : (tensor<1x1x3xf32>) -> tensor<1x3x1xf32>
+  %1 = stablehlo.concatenate %0, %x, dim = 2 : (tensor<1x3x1xf32>, tensor<1x3x4xf32>) -> tensor<1x3x5xf32>
+  return %1 : tensor<1x3x5xf32>
+}
