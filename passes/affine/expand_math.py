@@ -1,8 +1,9 @@
-"""`expand-math`: replace transcendental functions by polynomials, on vectors and scalars of f32.
+"""`expand-math`: replace transcendental functions by polynomials, on vectors and scalars.
 
 Generated code calls no math library. Each expansion states its error against the exact function
-over all finite inputs, in units in the last place (ulp) or relative to the result; other element
-types are computed in f32 and rounded.
+over all finite inputs, in units in the last place (ulp) or relative to the result. f64 has
+expansions of its own, through which the rarer functions of f32 go too; f16 and bf16 are computed in
+f32 and rounded.
 
     %y = math.exp %x : vector<16xf32>   ->   arith and math.fma operations on vector<16xf32>
 
@@ -17,25 +18,42 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stepwell.kernels import vector_math
+from stepwell.kernels import vector_math, vector_math_double
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
 
 arith = dialect("arith")
 
-_EXPANSIONS: dict[str, Callable[..., ir.Value]] = {
+_SINGLE: dict[str, Callable[..., ir.Value]] = {
     "math.exp": vector_math.exp,
     "math.log": vector_math.log,
     "math.tanh": vector_math.tanh,
     "math.erf": vector_math.erf,
-    "math.powf": vector_math.power,
-    "math.log1p": vector_math.log1p,
-    "math.expm1": vector_math.expm1,
-    "math.sin": vector_math.sin,
-    "math.cos": vector_math.cos,
     "math.rsqrt": vector_math.rsqrt,
-    "math.cbrt": vector_math.cbrt,
 }
+"""Expansions in f32, of the functions that networks spend time in."""
+
+_DOUBLE: dict[str, Callable[..., ir.Value]] = {
+    "math.exp": vector_math_double.exp,
+    "math.expm1": vector_math_double.expm1,
+    "math.log": vector_math_double.log,
+    "math.log1p": vector_math_double.log1p,
+    "math.tanh": vector_math_double.tanh,
+    "math.powf": vector_math_double.power,
+    "math.sin": vector_math_double.sin,
+    "math.cos": vector_math_double.cos,
+    "math.tan": vector_math_double.tan,
+    "math.atan2": vector_math_double.atan2,
+    "math.cbrt": vector_math_double.cbrt,
+    "math.rsqrt": vector_math.rsqrt,
+}
+"""Expansions in f64; f32 takes them too where it has none of its own."""
+
+
+def _expansion(name: str, element: str) -> Callable[..., ir.Value] | None:
+    if element == "f64":
+        return _DOUBLE.get(name)
+    return _SINGLE.get(name) or vector_math_double.through_double(_DOUBLE[name])
 
 
 _WIDENED = {
@@ -62,7 +80,7 @@ class ExpandMath(Pass):
         chosen: list[ir.Operation] = []
 
         def look(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name in _EXPANSIONS:
+            if inner.name in _SINGLE or inner.name in _DOUBLE:
                 found.append(inner)
             elif inner.name == "arith.truncf":
                 rounded.append(inner)
@@ -77,16 +95,15 @@ class ExpandMath(Pass):
             call = call.operation
             kind = call.results[0].type
             element = kind.element_type if isinstance(kind, ir.VectorType) else kind
-            expansion = _EXPANSIONS[call.name]
+            expansion = _expansion(call.name, str(element))
+            if expansion is None:
+                continue
             with ir.InsertionPoint(call), call.location:
-                if str(element) == "f32":
-                    value = expansion(*call.operands)
-                elif str(element) in ("f16", "bf16"):
-                    wide = vector_math.like(kind, ir.F32Type.get())
-                    operands = [arith.ExtFOp(wide, operand).result for operand in call.operands]
+                if str(element) in ("f16", "bf16"):
+                    operands = [_extended(operand) for operand in call.operands]
                     value = arith.TruncFOp(kind, expansion(*operands)).result
                 else:
-                    continue
+                    value = expansion(*call.operands)
             call.results[0].replace_all_uses_with(value)
             call.erase()
             rounded += _truncations(value)
@@ -96,6 +113,12 @@ class ExpandMath(Pass):
             _select_bits(selection.operation)
         for truncation in rounded:
             _expand_truncation(truncation.operation)
+
+
+def _extended(value: ir.Value) -> ir.Value:
+    if _element(value.type) == "bf16":
+        return vector_math.extend_bfloat16(value)
+    return arith.ExtFOp(vector_math.like(value.type, ir.F32Type.get()), value).result
 
 
 def _select_bits(op: ir.Operation) -> None:

@@ -253,7 +253,7 @@ def host_object(program: HostProgram, target: Target, opt_level: int) -> bytes:
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(f"{declared}\n{entry_text(program)}")
         optimized = codegen.optimized_llvm(module.operation, target, opt_level, externals=True)
-        return codegen.object_code(optimized, target, opt_level)
+        return codegen.object_code(optimized, target, opt_level, externals=True)
 
 
 def _manifest(

@@ -1,7 +1,7 @@
 """From the LLVM dialect to machine code: LLVM IR text through llvmlite, with an explicit target.
 
 Symbols that code may leave undefined are `memcpy`, `memmove` and `memset`; anything else, an
-unknown intrinsic above all, is an error here rather than a crash at run time."""
+unknown intrinsic or a routine of a compiler's library, is an error here rather than at run time."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from stepwell.mlir import ir, translate_to_llvm_ir
 from stepwell.targets import Target
 
 _ALLOWED_EXTERNALS = {"memcpy", "memmove", "memset"}
+_LIBM = {"fmod", "fmodf"}
+"""Remainders of floats have no expansion; the C library that loads the code has them."""
 
 
 @functools.cache
@@ -129,9 +131,41 @@ def _check_externals(module: llvm.ModuleRef) -> None:
             raise LoweringError(f"generated code would call {name}, which nothing defines")
 
 
-def object_code(module: llvm.ModuleRef, target: Target, opt_level: int = 3) -> bytes:
-    """The object file of an optimised module."""
-    return target_machine(target, opt_level).emit_object(module)
+def object_code(
+    module: llvm.ModuleRef, target: Target, opt_level: int = 3, *, externals: bool = False
+) -> bytes:
+    """The object file of an optimised module. `externals` allows any undefined symbol; else raises
+    LoweringError when LLVM has made calls of functions that nothing defines."""
+    data = target_machine(target, opt_level).emit_object(module)
+    unknown = [] if externals else sorted(undefined_symbols(data) - _ALLOWED_EXTERNALS - _LIBM)
+    if unknown:
+        raise LoweringError(f"generated code would call {unknown[0]}, which nothing defines")
+    return data
+
+
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMBOL_TABLE = 2
+
+
+def undefined_symbols(data: bytes) -> set[str]:
+    """Names that an ELF object of 64 bits leaves undefined (System V ABI, chapter 4)."""
+    if data[:5] != b"\x7fELF\x02":
+        return set()
+    (table,) = struct.unpack_from("<Q", data, 0x28)
+    size, count = struct.unpack_from("<HH", data, 0x3A)
+    sections = [_SECTION.unpack_from(data, table + i * size) for i in range(count)]
+    names: set[str] = set()
+    for section in sections:
+        if section[1] != _SYMBOL_TABLE:
+            continue
+        start, length, strings = section[4], section[5], sections[section[6]][4]
+        for offset in range(start, start + length, _SYMBOL.size):
+            name, _, _, defined_in, _, _ = _SYMBOL.unpack_from(data, offset)
+            if name and not defined_in:
+                begin = strings + name
+                names.add(data[begin : data.index(b"\0", begin)].decode())
+    return names
 
 
 def assembly(module: llvm.ModuleRef, target: Target, opt_level: int = 3) -> str:

@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-EXPECTED_FAILURES: dict[str, str] = {
-    "cbrt_float64": "math.cbrt has no expansion in f64",
-}
+EXPECTED_FAILURES: dict[str, str] = {}

@@ -30,9 +30,6 @@ _ERF_P = (2.046597273874795e-06, 0.00028485027723945677, 0.003771612886339426,
           0.052766524255275726, 0.1905682384967804, 1.1283791065216064)  # fmt: skip
 _ERF_Q = (3.805400774581358e-05, 0.0011636816198006272, 0.014981307089328766,
           0.11417271941900253, 0.5022194385528564, 1.0)  # fmt: skip
-_SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
-_COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
-_PI_HALVES = (1.5703125, 4.837512969970703e-4, 7.54978995489188e-8)
 
 
 def like(kind: ir.Type, element: ir.Type) -> ir.Type:
@@ -42,7 +39,8 @@ def like(kind: ir.Type, element: ir.Type) -> ir.Type:
     return element
 
 
-def _constant(kind: ir.Type, value: float | int) -> ir.Value:
+def constant(kind: ir.Type, value: float | int) -> ir.Value:
+    """A constant of a scalar or vector type."""
     element = kind.element_type if isinstance(kind, ir.VectorType) else kind
     scalar: ir.Attribute
     if isinstance(element, ir.IntegerType):
@@ -55,31 +53,31 @@ def _constant(kind: ir.Type, value: float | int) -> ir.Value:
 
 
 def _fma(a: ir.Value, b: ir.Value, c: ir.Value | float) -> ir.Value:
-    addend = c if isinstance(c, ir.Value) else _constant(a.type, c)
+    addend = c if isinstance(c, ir.Value) else constant(a.type, c)
     return math.FmaOp(a, b, addend).result
 
 
-def _polynomial(x: ir.Value, coefficients: tuple[float, ...]) -> ir.Value:
+def polynomial(x: ir.Value, coefficients: tuple[float, ...]) -> ir.Value:
     """Horner's scheme, highest power first."""
-    value = _constant(x.type, coefficients[0])
+    value = constant(x.type, coefficients[0])
     for coefficient in coefficients[1:]:
         value = _fma(value, x, coefficient)
     return value
 
 
 def _scale(x: ir.Value, factor: float) -> ir.Value:
-    return arith.MulFOp(x, _constant(x.type, factor)).result
+    return arith.MulFOp(x, constant(x.type, factor)).result
 
 
 def _where(predicate: int, x: ir.Value, bound: float, then: ir.Value, other: ir.Value) -> ir.Value:
-    condition = arith.CmpFOp(predicate, x, _constant(x.type, bound)).result
+    condition = arith.CmpFOp(predicate, x, constant(x.type, bound)).result
     return arith.SelectOp(condition, then, other).result
 
 
 def _clamp(x: ir.Value, low: float, high: float) -> ir.Value:
     """x within bounds; NaN stays."""
-    x = _where(_OLT, x, low, _constant(x.type, low), x)
-    return _where(_OGT, x, high, _constant(x.type, high), x)
+    x = _where(_OLT, x, low, constant(x.type, low), x)
+    return _where(_OGT, x, high, constant(x.type, high), x)
 
 
 def _integer(kind: ir.Type) -> ir.Type:
@@ -90,7 +88,7 @@ def _times_power_of_two(x: ir.Value, n: ir.Value) -> ir.Value:
     """x * 2^n for integral floats n, added to the exponent field; the result must be normal."""
     kind = _integer(n.type)
     exponent = arith.FPToSIOp(kind, n).result
-    shifted = arith.ShLIOp(exponent, _constant(kind, 23)).result
+    shifted = arith.ShLIOp(exponent, constant(kind, 23)).result
     bits = arith.AddIOp(arith.BitcastOp(kind, x).result, shifted).result
     return arith.BitcastOp(x.type, bits).result
 
@@ -99,22 +97,14 @@ def exp(x: ir.Value) -> ir.Value:
     """e^x, within 1.5 ulp; results below 1.2e-38 are 0, above the largest float infinity."""
     bounded = _clamp(x, _FLOOR_EXPONENT, _CEIL_EXPONENT)
     n = math.RoundEvenOp(_scale(bounded, _LOG2_E)).result
-    r = _fma(n, _constant(x.type, -_LN2_HIGH), bounded)
-    r = _fma(n, _constant(x.type, -_LN2_LOW), r)
+    r = _fma(n, constant(x.type, -_LN2_HIGH), bounded)
+    r = _fma(n, constant(x.type, -_LN2_LOW), r)
     square = arith.MulFOp(r, r).result
-    p = _fma(_polynomial(r, _EXP), square, r)
-    p = arith.AddFOp(p, _constant(x.type, 1.0)).result
+    p = _fma(polynomial(r, _EXP), square, r)
+    p = arith.AddFOp(p, constant(x.type, 1.0)).result
     result = _times_power_of_two(p, n)
-    result = _where(_OLT, x, _FLOOR_EXPONENT, _constant(x.type, 0.0), result)
-    return _where(_OGT, x, _CEIL_EXPONENT, _constant(x.type, _math.inf), result)
-
-
-def expm1(x: ir.Value) -> ir.Value:
-    """e^x - 1: by its series for |x| < 0.5 (2 ulp), else by the exponential (2 ulp)."""
-    series = _polynomial(x, (1 / 40320, 1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5))
-    small = _fma(arith.MulFOp(series, x).result, x, x)
-    large = arith.SubFOp(exp(x), _constant(x.type, 1.0)).result
-    return _where(_OLT, math.AbsFOp(x).result, 0.5, small, large)
+    result = _where(_OLT, x, _FLOOR_EXPONENT, constant(x.type, 0.0), result)
+    return _where(_OGT, x, _CEIL_EXPONENT, constant(x.type, _math.inf), result)
 
 
 def log(x: ir.Value) -> ir.Value:
@@ -122,43 +112,33 @@ def log(x: ir.Value) -> ir.Value:
     kind = _integer(x.type)
     scaled = _where(_OLT, x, 1.17549435e-38, _scale(x, 8388608.0), x)
     bits = arith.BitcastOp(kind, scaled).result
-    shifted = arith.SubIOp(bits, _constant(kind, 0x3F3504F3)).result
-    exponent = arith.ShRSIOp(shifted, _constant(kind, 23)).result
-    mantissa_bits = arith.SubIOp(bits, arith.ShLIOp(exponent, _constant(kind, 23)).result).result
-    m = arith.SubFOp(arith.BitcastOp(x.type, mantissa_bits).result, _constant(x.type, 1.0)).result
+    shifted = arith.SubIOp(bits, constant(kind, 0x3F3504F3)).result
+    exponent = arith.ShRSIOp(shifted, constant(kind, 23)).result
+    mantissa_bits = arith.SubIOp(bits, arith.ShLIOp(exponent, constant(kind, 23)).result).result
+    m = arith.SubFOp(arith.BitcastOp(x.type, mantissa_bits).result, constant(x.type, 1.0)).result
     n = arith.SIToFPOp(x.type, exponent).result
-    tiny = arith.SubFOp(n, _constant(x.type, 23.0)).result
+    tiny = arith.SubFOp(n, constant(x.type, 23.0)).result
     n = _where(_OLT, x, 1.17549435e-38, tiny, n)
     square = arith.MulFOp(m, m).result
-    cubic = arith.MulFOp(arith.MulFOp(_polynomial(m, _LOG), m).result, square).result
-    tail = _fma(n, _constant(x.type, _LN2_LOW), cubic)
-    tail = _fma(square, _constant(x.type, -0.5), tail)
-    result = _fma(n, _constant(x.type, _LN2_HIGH), arith.AddFOp(m, tail).result)
-    result = _where(_OEQ, x, 0.0, _constant(x.type, -_math.inf), result)
-    result = _where(_OLT, x, 0.0, _constant(x.type, _math.nan), result)
+    cubic = arith.MulFOp(arith.MulFOp(polynomial(m, _LOG), m).result, square).result
+    tail = _fma(n, constant(x.type, _LN2_LOW), cubic)
+    tail = _fma(square, constant(x.type, -0.5), tail)
+    result = _fma(n, constant(x.type, _LN2_HIGH), arith.AddFOp(m, tail).result)
+    result = _where(_OEQ, x, 0.0, constant(x.type, -_math.inf), result)
+    result = _where(_OLT, x, 0.0, constant(x.type, _math.nan), result)
     result = _where(_OEQ, x, _math.inf, x, result)
     nan = arith.CmpFOp(_UNO, x, x).result
     return arith.SelectOp(nan, x, result).result
 
 
-def log1p(x: ir.Value) -> ir.Value:
-    """log(1 + x), within 3 ulp: log(u) * x / (u - 1) with u = 1 + x (W. Kahan)."""
-    one = _constant(x.type, 1.0)
-    u = arith.AddFOp(x, one).result
-    difference = arith.SubFOp(u, one).result
-    ratio = arith.DivFOp(arith.MulFOp(log(u), x).result, difference).result
-    result = _where(_OEQ, difference, 0.0, x, ratio)
-    return _where(_OGT, x, 1e8, log(x), result)
-
-
 def tanh(x: ir.Value) -> ir.Value:
     """Hyperbolic tangent, within 2 ulp: odd polynomial for |x| < 0.625, else by the exponential."""
     square = arith.MulFOp(x, x).result
-    small = _fma(arith.MulFOp(_polynomial(square, _TANH_SMALL), square).result, x, x)
+    small = _fma(arith.MulFOp(polynomial(square, _TANH_SMALL), square).result, x, x)
     size = math.AbsFOp(x).result
-    grown = arith.AddFOp(exp(_scale(size, 2.0)), _constant(x.type, 1.0)).result
-    inverse = arith.DivFOp(_constant(x.type, -2.0), grown).result
-    large = math.CopySignOp(arith.AddFOp(inverse, _constant(x.type, 1.0)).result, x).result
+    grown = arith.AddFOp(exp(_scale(size, 2.0)), constant(x.type, 1.0)).result
+    inverse = arith.DivFOp(constant(x.type, -2.0), grown).result
+    large = math.CopySignOp(arith.AddFOp(inverse, constant(x.type, 1.0)).result, x).result
     return _where(_OLT, size, 0.625, small, large)
 
 
@@ -167,42 +147,13 @@ def erf(x: ir.Value) -> ir.Value:
     relative error 1.9e-8), +-1 beyond."""
     bounded = _clamp(x, -_ERF_LIMIT, _ERF_LIMIT)
     square = arith.MulFOp(bounded, bounded).result
-    numerator = arith.MulFOp(bounded, _polynomial(square, _ERF_P)).result
-    return arith.DivFOp(numerator, _polynomial(square, _ERF_Q)).result
+    numerator = arith.MulFOp(bounded, polynomial(square, _ERF_P)).result
+    return arith.DivFOp(numerator, polynomial(square, _ERF_Q)).result
 
 
 def rsqrt(x: ir.Value) -> ir.Value:
     """1 / sqrt(x), within 1.5 ulp."""
-    return arith.DivFOp(_constant(x.type, 1.0), math.SqrtOp(x).result).result
-
-
-def power(x: ir.Value, y: ir.Value) -> ir.Value:
-    """x^y as exp(y log|x|) with the sign of an odd integral y; relative error grows as
-    6e-8 * |y log x|. Negative x with a fractional y gives NaN; x^0 is 1."""
-    one = _constant(x.type, 1.0)
-    size = exp(arith.MulFOp(y, log(math.AbsFOp(x).result)).result)
-    rounded = math.RoundEvenOp(y).result
-    integral = arith.CmpFOp(_OEQ, rounded, y).result
-    half = _scale(y, 0.5)
-    even = arith.CmpFOp(_OEQ, math.RoundEvenOp(half).result, half).result
-    negated = arith.NegFOp(size).result
-    signed = arith.SelectOp(even, size, negated).result
-    negative = arith.SelectOp(integral, signed, _constant(x.type, _math.nan)).result
-    result = _where(_OLT, x, 0.0, negative, size)
-    result = _where(_OEQ, x, 1.0, one, result)
-    return _where(_OEQ, y, 0.0, one, result)
-
-
-def cbrt(x: ir.Value) -> ir.Value:
-    """Cube root, within 2 ulp for normal x: exp(log|x| / 3), then one step of Newton's method."""
-    size = math.AbsFOp(x).result
-    guess = exp(_scale(log(size), 1 / 3))
-    square = arith.MulFOp(guess, guess).result
-    step = arith.DivFOp(arith.SubFOp(arith.DivFOp(size, square).result, guess).result,
-                        _constant(x.type, 3.0)).result  # fmt: skip
-    result = math.CopySignOp(arith.AddFOp(guess, step).result, x).result
-    result = _where(_OEQ, size, _math.inf, x, result)
-    return _where(_OEQ, x, 0.0, x, result)
+    return arith.DivFOp(constant(x.type, 1.0), math.SqrtOp(x).result).result
 
 
 def extend_bfloat16(x: ir.Value) -> ir.Value:
@@ -210,7 +161,7 @@ def extend_bfloat16(x: ir.Value) -> ir.Value:
     maximum of two extended values in bf16, through a library."""
     half = arith.BitcastOp(like(x.type, ir.IntegerType.get_signless(16)), x).result
     kind = _integer(x.type)
-    bits = arith.ShLIOp(arith.ExtUIOp(kind, half).result, _constant(kind, 16)).result
+    bits = arith.ShLIOp(arith.ExtUIOp(kind, half).result, constant(kind, 16)).result
     return arith.BitcastOp(like(x.type, ir.F32Type.get()), bits).result
 
 
@@ -218,11 +169,11 @@ def truncate_to_bfloat16(x: ir.Value) -> ir.Value:
     """f32 rounded to the nearest bf16, ties to even, by integer arithmetic on the bits."""
     kind = _integer(x.type)
     bits = arith.BitcastOp(kind, x).result
-    odd = arith.AndIOp(arith.ShRUIOp(bits, _constant(kind, 16)).result, _constant(kind, 1)).result
-    rounded = arith.AddIOp(bits, arith.AddIOp(odd, _constant(kind, 0x7FFF)).result).result
+    odd = arith.AndIOp(arith.ShRUIOp(bits, constant(kind, 16)).result, constant(kind, 1)).result
+    rounded = arith.AddIOp(bits, arith.AddIOp(odd, constant(kind, 0x7FFF)).result).result
     nan = arith.CmpFOp(_UNO, x, x).result
-    quiet = arith.OrIOp(bits, _constant(kind, 0x400000)).result
-    top = arith.ShRUIOp(arith.SelectOp(nan, quiet, rounded).result, _constant(kind, 16)).result
+    quiet = arith.OrIOp(bits, constant(kind, 0x400000)).result
+    top = arith.ShRUIOp(arith.SelectOp(nan, quiet, rounded).result, constant(kind, 16)).result
     half = arith.TruncIOp(like(x.type, ir.IntegerType.get_signless(16)), top).result
     return arith.BitcastOp(like(x.type, ir.BF16Type.get()), half).result
 
@@ -237,47 +188,9 @@ def round_to_odd(x: ir.Value) -> ir.Value:
     bits = arith.BitcastOp(kind, nearest).result
     size = math.AbsFOp(back).result
     grew = arith.CmpFOp(_OGT, size, math.AbsFOp(x).result).result
-    toward_zero = arith.SelectOp(grew, arith.SubIOp(bits, _constant(kind, 1)).result, bits).result
-    odd = arith.OrIOp(toward_zero, _constant(kind, 1)).result
+    toward_zero = arith.SelectOp(grew, arith.SubIOp(bits, constant(kind, 1)).result, bits).result
+    odd = arith.OrIOp(toward_zero, constant(kind, 1)).result
     ordered = arith.CmpFOp(_UNO, x, x).result
-    infinite = arith.CmpFOp(_OEQ, size, _constant(x.type, _math.inf)).result
+    infinite = arith.CmpFOp(_OEQ, size, constant(x.type, _math.inf)).result
     keep = arith.OrIOp(arith.OrIOp(exact, ordered).result, infinite).result
     return arith.BitcastOp(single, arith.SelectOp(keep, bits, odd).result).result
-
-
-def _reduced(x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """(r, quadrant) with x = r + quadrant * pi/2 and |r| <= pi/4, for |x| < 8192."""
-    n = math.RoundEvenOp(_scale(x, 2 / _math.pi)).result
-    r = x
-    for part in _PI_HALVES:
-        r = _fma(n, _constant(x.type, -part), r)
-    return r, arith.FPToSIOp(_integer(x.type), n).result
-
-
-def _sin_cos(x: ir.Value, shift: int) -> ir.Value:
-    r, quadrant = _reduced(x)
-    kind = quadrant.type
-    quadrant = arith.AddIOp(quadrant, _constant(kind, shift)).result
-    square = arith.MulFOp(r, r).result
-    sine = _fma(arith.MulFOp(_polynomial(square, _SIN), square).result, r, r)
-    cosine = _fma(
-        _polynomial(square, _COS), arith.MulFOp(square, square).result, _constant(x.type, 1.0)
-    )
-    cosine = _fma(square, _constant(x.type, -0.5), cosine)
-
-    def bit(mask: int) -> ir.Value:
-        masked = arith.AndIOp(quadrant, _constant(kind, mask)).result
-        return arith.CmpIOp(0, masked, _constant(kind, 0)).result
-
-    value = arith.SelectOp(bit(1), sine, cosine).result
-    return arith.SelectOp(bit(2), value, arith.NegFOp(value).result).result
-
-
-def sin(x: ir.Value) -> ir.Value:
-    """Sine, within 2 ulp for |x| < 8192; beyond, the error grows with x."""
-    return _sin_cos(x, 0)
-
-
-def cos(x: ir.Value) -> ir.Value:
-    """Cosine, within 2 ulp for |x| < 8192; beyond, the error grows with x."""
-    return _sin_cos(x, 1)

@@ -15,7 +15,7 @@ from stepwell.kernels.builder import Lanes
 from stepwell.kernels.group import KernelGroup, widths
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.reduction import Combiner
-from stepwell.kernels.structured import Structured, element_type
+from stepwell.kernels.structured import Structured
 from stepwell.mlir import ir
 
 UNROLLED_STEPS = 160
@@ -145,9 +145,6 @@ class _OuterReduction:
         vectors: int,
     ) -> None:
         lanes = [Lanes.of(width) for _ in range(vectors)]
-        scalar = element_type(self.op.op.results[0])
-        kind = ir.VectorType.get([width], scalar) if width > 1 else scalar
-        identity = self.nest.constant(self.combiner.identity_of(kind))
         cells = [(p, v) for p in range(points) for v in range(vectors)]
 
         def at(cell: tuple[int, int], window: list[Index]) -> list[Index]:
@@ -166,8 +163,13 @@ class _OuterReduction:
                 for cell, accumulator in zip(cells, carried, strict=True)
             ]
 
+        def initial(cell: tuple[int, int]) -> ir.Value:
+            point = apply_map(self.op.output_map, at(cell, [Index()] * len(self.reduced)))
+            value = self.evaluator.at(self.op.outputs[0], point, lanes[cell[1]])
+            return self.nest.as_vector(value, lanes[cell[1]])
+
         with self.evaluator.scope():
-            sums = self._walk(step, [identity] * len(cells))
+            sums = self._walk(step, [initial(cell) for cell in cells])
             for cell, total in zip(cells, sums, strict=True):
                 self._finish(at(cell, [Index()] * len(self.reduced)), total, lanes[cell[1]])
 
@@ -204,8 +206,6 @@ class _OuterReduction:
         point = apply_map(self.op.output_map, dims)
         result = self.op.op.results[0]
         with self.evaluator.scope():
-            initial = self.evaluator.at(self.op.outputs[0], point, lanes)
-            total = self.combiner.join(total, self.nest.as_vector(initial, lanes))
             self.evaluator.bind(result, point, total)
             for output in self.group.outputs:
                 self.group.write(output, self.group.point_of(output, result, point), lanes)

@@ -1,0 +1,356 @@
+"""Transcendental functions as arithmetic on f64 vectors or scalars; those of f32 through them.
+
+Errors are stated against the exact function in units in the last place (ulp) of the result. NaN
+goes in and comes out. Polynomials are Taylor series, long enough for the reduced range; argument
+reductions are those of W. J. Cody and W. Waite, "Software Manual for the Elementary Functions"
+(1980), exact with fused multiply-add.
+"""
+
+from __future__ import annotations
+
+import math as _math
+from collections.abc import Callable
+
+from stepwell.kernels.vector_math import constant, like, polynomial
+from stepwell.mlir import dialect, ir
+
+arith = dialect("arith")
+math = dialect("math")
+
+_OEQ, _OGT, _OLT, _UNO = 1, 2, 4, 14
+_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
+"""ln 2 in two parts: n times the first is exact for |n| < 2^20."""
+_PI_HALVES = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
+_PI_LOW = 1.2246467991473532e-16
+_MANTISSA_BITS = 52
+_SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
+_LEAST_NORMAL = 2.2250738585072014e-308
+
+
+def through_double(function: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
+    """`function` of f32, computed in f64 and rounded once: within 0.51 ulp."""
+
+    def single(*operands: ir.Value) -> ir.Value:
+        kind = operands[0].type
+        wide = like(kind, ir.F64Type.get())
+        widened = [arith.ExtFOp(wide, operand).result for operand in operands]
+        return arith.TruncFOp(kind, function(*widened)).result
+
+    return single
+
+
+def _add(a: ir.Value, b: ir.Value | float) -> ir.Value:
+    return arith.AddFOp(a, b if isinstance(b, ir.Value) else constant(a.type, b)).result
+
+
+def _subtract(a: ir.Value, b: ir.Value) -> ir.Value:
+    return arith.SubFOp(a, b).result
+
+
+def _multiply(a: ir.Value, b: ir.Value | float) -> ir.Value:
+    return arith.MulFOp(a, b if isinstance(b, ir.Value) else constant(a.type, b)).result
+
+
+def _divide(a: ir.Value, b: ir.Value) -> ir.Value:
+    return arith.DivFOp(a, b).result
+
+
+def _fma(a: ir.Value, b: ir.Value | float, c: ir.Value | float) -> ir.Value:
+    factor = b if isinstance(b, ir.Value) else constant(a.type, b)
+    return math.FmaOp(a, factor, c if isinstance(c, ir.Value) else constant(a.type, c)).result
+
+
+def _negate(a: ir.Value) -> ir.Value:
+    return arith.NegFOp(a).result
+
+
+def _compare(predicate: int, x: ir.Value, bound: ir.Value | float) -> ir.Value:
+    other = bound if isinstance(bound, ir.Value) else constant(x.type, bound)
+    return arith.CmpFOp(predicate, x, other).result
+
+
+def _choose(condition: ir.Value, then: ir.Value | float, other: ir.Value) -> ir.Value:
+    value = then if isinstance(then, ir.Value) else constant(other.type, then)
+    return arith.SelectOp(condition, value, other).result
+
+
+def _integer(kind: ir.Type) -> ir.Type:
+    return like(kind, ir.IntegerType.get_signless(64))
+
+
+def _power_of_two(n: ir.Value, kind: ir.Type) -> ir.Value:
+    """2^n of integers n within the exponents of normal numbers."""
+    biased = arith.AddIOp(n, constant(n.type, 1023)).result
+    bits = arith.ShLIOp(biased, constant(n.type, _MANTISSA_BITS)).result
+    return arith.BitcastOp(kind, bits).result
+
+
+def _scaled(x: ir.Value, n: ir.Value) -> ir.Value:
+    """x * 2^n for integers n, in two steps, so that subnormal results are rounded once."""
+    half = arith.ShRSIOp(n, constant(n.type, 1)).result
+    rest = arith.SubIOp(n, half).result
+    return _multiply(_multiply(x, _power_of_two(half, x.type)), _power_of_two(rest, x.type))
+
+
+def _clamped(x: ir.Value, low: float, high: float) -> ir.Value:
+    x = _choose(_compare(_OLT, x, low), low, x)
+    return _choose(_compare(_OGT, x, high), high, x)
+
+
+def _over_ln2(x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """(r, n) with x = r + n ln 2, |r| <= ln(2) / 2, n an integer; NaN gives some n."""
+    n = math.RoundEvenOp(_multiply(x, 1 / _math.log(2))).result
+    r = _fma(n, -_LN2_LOW, _fma(n, -_LN2_HIGH, x))
+    n = _choose(_compare(_UNO, n, n), 0.0, n)
+    return r, arith.FPToSIOp(_integer(x.type), n).result
+
+
+_TAIL = tuple(1 / _math.factorial(k) for k in range(14, 1, -1))
+"""(e^r - 1 - r) / r^2."""
+
+
+def exp(x: ir.Value) -> ir.Value:
+    """e^x, within 1 ulp, subnormal results included."""
+    return _exp_of_sum(x, None)
+
+
+def _exp_of_sum(x: ir.Value, rest: ir.Value | None) -> ir.Value:
+    """e^(x + rest) with a `rest` far smaller than x."""
+    bounded = _clamped(x, -746.0, 710.0)
+    r, n = _over_ln2(bounded)
+    if rest is not None:
+        r = _add(r, rest)
+    grown = _fma(polynomial(r, _TAIL), _multiply(r, r), r)
+    return _scaled(_add(grown, 1.0), n)
+
+
+def expm1(x: ir.Value) -> ir.Value:
+    """e^x - 1, within 2 ulp: 2^n (e^r - 1) + (2^n - 1)."""
+    bounded = _clamped(x, -746.0, 710.0)
+    r, n = _over_ln2(bounded)
+    grown = _fma(polynomial(r, _TAIL), _multiply(r, r), r)
+    power = _power_of_two(
+        arith.MaxSIOp(
+            arith.MinSIOp(n, constant(n.type, 1000)).result, constant(n.type, -1000)
+        ).result,
+        x.type,
+    )
+    near = _fma(power, grown, _add(power, -1.0))
+    result = _choose(_compare(_OGT, x, 100.0), exp(x), near)
+    return _choose(_compare(_OEQ, x, 0.0), x, result)
+
+
+def _log_parts(x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """(f, k) with x = (1 + f) 2^k, 1 + f between sqrt(1/2) and sqrt(2), for positive finite x."""
+    kind = _integer(x.type)
+    tiny = _compare(_OLT, x, _LEAST_NORMAL)
+    bits = arith.BitcastOp(kind, _choose(tiny, _multiply(x, 2.0**54), x)).result
+    k = arith.ShRSIOp(
+        arith.SubIOp(bits, constant(kind, _SQRT_HALF_BITS)).result, constant(kind, _MANTISSA_BITS)
+    ).result
+    mantissa = arith.SubIOp(bits, arith.ShLIOp(k, constant(kind, _MANTISSA_BITS)).result).result
+    f = _add(arith.BitcastOp(x.type, mantissa).result, -1.0)
+    exponent = arith.SIToFPOp(x.type, k).result
+    return f, _choose(tiny, _add(exponent, -54.0), exponent)
+
+
+_ATANH = tuple(2 / (2 * k + 1) for k in range(11, 0, -1))
+"""(log((1 + s) / (1 - s)) - 2 s) / s^3 in s^2."""
+
+
+def _log_special(x: ir.Value, result: ir.Value) -> ir.Value:
+    result = _choose(_compare(_OEQ, x, 0.0), -_math.inf, result)
+    result = _choose(_compare(_OLT, x, 0.0), _math.nan, result)
+    result = _choose(_compare(_OEQ, x, _math.inf), x, result)
+    return _choose(_compare(_UNO, x, x), x, result)
+
+
+def _log_sum(f: ir.Value, k: ir.Value, correction: ir.Value | None = None) -> ir.Value:
+    """log((1 + f) 2^k) + correction: f - (f^2/2 - s (f^2/2 + R)) with s = f / (2 + f)."""
+    s = _divide(f, _add(f, 2.0))
+    z = _multiply(s, s)
+    series = _multiply(z, polynomial(z, _ATANH))
+    half_square = _multiply(_multiply(f, f), 0.5)
+    low = _fma(k, _LN2_LOW, _multiply(s, _add(half_square, series)))
+    if correction is not None:
+        low = _add(low, correction)
+    return _fma(k, _LN2_HIGH, _subtract(f, _subtract(half_square, low)))
+
+
+def log(x: ir.Value) -> ir.Value:
+    """Natural logarithm, within 1 ulp; log(0) is -infinity, of negatives NaN."""
+    f, k = _log_parts(x)
+    return _log_special(x, _log_sum(f, k))
+
+
+def log1p(x: ir.Value) -> ir.Value:
+    """log(1 + x), within 1.5 ulp: log(u) plus what u = 1 + x has lost, over u."""
+    u = _add(x, 1.0)
+    small = _compare(_OLT, math.AbsFOp(x).result, 1.0)
+    lost = _choose(
+        small,
+        _subtract(x, _add(u, -1.0)),
+        _subtract(constant(x.type, 1.0), _subtract(u, x)),
+    )
+    f, k = _log_parts(u)
+    result = _log_special(u, _log_sum(f, k, _divide(lost, u)))
+    tiny = _compare(_OLT, math.AbsFOp(x).result, 2.0**-54)
+    return _choose(tiny, x, result)
+
+
+def _log_in_two_parts(x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """log x as a sum, good to 2^-60, for positive finite x."""
+    f, k = _log_parts(x)
+    d = _add(f, 2.0)
+    d_rest = _subtract(f, _add(d, -2.0))
+    s = _divide(f, d)
+    s_rest = _divide(_subtract(_fma(_negate(s), d, f), _multiply(s, d_rest)), d)
+    z = _multiply(s, s)
+    series = _multiply(_multiply(z, s), polynomial(z, _ATANH))
+    first = _multiply(s, 2.0)
+    whole = _multiply(k, _LN2_HIGH)
+    high = _add(whole, first)
+    moved = _subtract(high, whole)
+    lost = _add(_subtract(whole, _subtract(high, moved)), _subtract(first, moved))
+    low = _fma(k, _LN2_LOW, _fma(s_rest, 2.0, series))
+    low = _add(low, lost)
+    total = _add(high, low)
+    return total, _add(_subtract(high, total), low)
+
+
+def power(x: ir.Value, y: ir.Value) -> ir.Value:
+    """x^y as e^(y log|x|) with the logarithm and the product in two parts, within 2 ulp for results
+    up to e^60 and 12 ulp beyond; signs, zeros and infinities as IEEE 754 says of pow."""
+    size = math.AbsFOp(x).result
+    regular = _choose(_compare(_OEQ, size, 0.0), 1.0, size)
+    regular = _choose(_compare(_OEQ, size, _math.inf), 1.0, regular)
+    high, low = _log_in_two_parts(regular)
+    finite = _clamped(y, -1e300, 1e300)
+    product = _multiply(finite, high)
+    rest = _fma(finite, low, _fma(finite, high, _negate(product)))
+    bounded = _compare(_OLT, math.AbsFOp(product).result, 745.0)
+    rest = _choose(bounded, rest, constant(x.type, 0.0))
+    result = _exp_of_sum(product, rest)
+    upward = _compare(_OGT, y, 0.0)
+    zero, infinity = constant(x.type, 0.0), constant(x.type, _math.inf)
+    result = _choose(_compare(_OEQ, size, 0.0), _choose(upward, zero, infinity), result)
+    result = _choose(_compare(_OEQ, size, _math.inf), _choose(upward, infinity, zero), result)
+    integral = _compare(_OEQ, math.RoundEvenOp(y).result, y)
+    half = _multiply(y, 0.5)
+    even = _compare(_OEQ, math.RoundEvenOp(half).result, half)
+    sign = arith.BitcastOp(_integer(x.type), x).result
+    below = arith.CmpIOp(2, sign, constant(sign.type, 0)).result
+    signed = _choose(even, result, _negate(result))
+    special = arith.OrIOp(_compare(_OEQ, size, 0.0), _compare(_OEQ, size, _math.inf)).result
+    fractional = _choose(special, result, constant(x.type, _math.nan))
+    result = _choose(below, _choose(integral, signed, fractional), result)
+    unordered = arith.OrIOp(_compare(_UNO, x, x), _compare(_UNO, y, y)).result
+    result = _choose(unordered, _math.nan, result)
+    endless = _compare(_OEQ, math.AbsFOp(y).result, _math.inf)
+    alone = arith.AndIOp(endless, _compare(_OEQ, size, 1.0)).result
+    result = _choose(alone, 1.0, result)
+    result = _choose(_compare(_OEQ, x, 1.0), 1.0, result)
+    return _choose(_compare(_OEQ, y, 0.0), 1.0, result)
+
+
+def cbrt(x: ir.Value) -> ir.Value:
+    """Cube root, within 2 ulp: e^(log|x| / 3), then one step of Newton's method."""
+    size = math.AbsFOp(x).result
+    guess = exp(_multiply(log(size), 1 / 3))
+    square = _multiply(guess, guess)
+    step = _multiply(_subtract(_divide(size, square), guess), 1 / 3)
+    result = math.CopySignOp(_add(guess, step), x).result
+    result = _choose(_compare(_OEQ, size, _math.inf), x, result)
+    return _choose(_compare(_OEQ, x, 0.0), x, result)
+
+
+def tanh(x: ir.Value) -> ir.Value:
+    """Hyperbolic tangent, within 3 ulp: -m / (2 + m) with m = e^(-2|x|) - 1."""
+    size = math.AbsFOp(x).result
+    m = expm1(_multiply(size, -2.0))
+    result = _divide(_negate(m), _add(m, 2.0))
+    result = math.CopySignOp(result, x).result
+    return _choose(_compare(_OEQ, x, 0.0), x, result)
+
+
+_SINE = tuple((-1) ** k / _math.factorial(2 * k + 1) for k in range(9, 0, -1))
+_COSINE = tuple((-1) ** k / _math.factorial(2 * k) for k in range(9, 1, -1))
+
+
+def _sine_and_cosine(x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Sine and cosine of x less n pi/2, and n as integers."""
+    n = math.RoundEvenOp(_multiply(x, 2 / _math.pi)).result
+    r = x
+    for part in _PI_HALVES:
+        r = _fma(n, -part, r)
+    square = _multiply(r, r)
+    sine = _fma(_multiply(polynomial(square, _SINE), square), r, r)
+    tail = _multiply(polynomial(square, _COSINE), _multiply(square, square))
+    half = _multiply(square, 0.5)
+    whole = _subtract(constant(x.type, 1.0), half)
+    lost = _subtract(_subtract(constant(x.type, 1.0), whole), half)
+    cosine = _add(whole, _add(tail, lost))
+    usable = _compare(_OLT, math.AbsFOp(n).result, 2.0**62)
+    n = arith.SelectOp(usable, n, constant(x.type, 0.0)).result
+    return sine, cosine, arith.FPToSIOp(_integer(x.type), n).result
+
+
+def _bit(n: ir.Value, mask: int) -> ir.Value:
+    masked = arith.AndIOp(n, constant(n.type, mask)).result
+    return arith.CmpIOp(1, masked, constant(n.type, 0)).result
+
+
+def _quadrant(x: ir.Value, shift: int) -> ir.Value:
+    sine, cosine, n = _sine_and_cosine(x)
+    n = arith.AddIOp(n, constant(n.type, shift)).result
+    value = arith.SelectOp(_bit(n, 1), cosine, sine).result
+    return arith.SelectOp(_bit(n, 2), _negate(value), value).result
+
+
+def sin(x: ir.Value) -> ir.Value:
+    """Sine, within 1 ulp for |x| < 1e6; beyond, the error grows with x."""
+    return _choose(_compare(_OEQ, x, 0.0), x, _quadrant(x, 0))
+
+
+def cos(x: ir.Value) -> ir.Value:
+    """Cosine, within 1 ulp for |x| < 1e6; beyond, the error grows with x."""
+    return _quadrant(x, 1)
+
+
+def tan(x: ir.Value) -> ir.Value:
+    """Tangent, within 2.5 ulp for |x| < 1e6; beyond, the error grows with x."""
+    sine, cosine, n = _sine_and_cosine(x)
+    turned = _bit(n, 1)
+    above = arith.SelectOp(turned, _negate(cosine), sine).result
+    below = arith.SelectOp(turned, sine, cosine).result
+    return _choose(_compare(_OEQ, x, 0.0), x, _divide(above, below))
+
+
+_ATAN = tuple((-1) ** k / (2 * k + 1) for k in range(20, 0, -1))
+
+
+def atan2(y: ir.Value, x: ir.Value) -> ir.Value:
+    """The angle of the point (x, y), within 2 ulp, in [-pi, pi]; signs of zeros count."""
+    height, width = math.AbsFOp(y).result, math.AbsFOp(x).result
+    steep = _compare(_OGT, height, width)
+    large = arith.SelectOp(steep, height, width).result
+    small = arith.SelectOp(steep, width, height).result
+    ratio = _divide(small, large)
+    ratio = _choose(_compare(_OEQ, large, 0.0), 0.0, ratio)
+    both = arith.AndIOp(_compare(_OEQ, small, _math.inf), _compare(_OEQ, large, _math.inf)).result
+    ratio = _choose(both, 1.0, ratio)
+    # atan(t) = pi/4 + atan((t - 1) / (t + 1)), of operands without rounding: (small - large) / ...
+    far = _compare(_OGT, ratio, _math.sqrt(2) - 1)
+    turned = _divide(_add(ratio, -1.0), _add(ratio, 1.0))
+    t = arith.SelectOp(far, turned, ratio).result
+    square = _multiply(t, t)
+    angle = _fma(_multiply(polynomial(square, _ATAN), square), t, t)
+    angle = _choose(far, _add(_add(angle, _PI_LOW / 4), _math.pi / 4), angle)
+    complement = _add(_add(_negate(angle), _PI_LOW / 2), _math.pi / 2)
+    angle = arith.SelectOp(steep, complement, angle).result
+    sign = arith.BitcastOp(_integer(x.type), x).result
+    backward = arith.CmpIOp(2, sign, constant(sign.type, 0)).result
+    angle = _choose(backward, _add(_add(_negate(angle), _PI_LOW), _math.pi), angle)
+    result = math.CopySignOp(angle, y).result
+    unordered = arith.OrIOp(_compare(_UNO, x, x), _compare(_UNO, y, y)).result
+    return _choose(unordered, _math.nan, result)
