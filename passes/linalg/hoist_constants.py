@@ -96,6 +96,13 @@ def weight_arguments(function: ir.Operation) -> dict[int, str]:
     return found
 
 
+def weight_name(function: ir.Operation, number: int) -> str | None:
+    """The weight that argument `number` of a function is, if it is one."""
+    if not has_attribute(function, number, WEIGHT):
+        return None
+    return ir.StringAttr(ir.DictAttr(function.attributes["arg_attrs"][number])[WEIGHT]).value
+
+
 def has_attribute(function: ir.Operation, number: int, name: str) -> bool:
     """Whether argument `number` of a function bears the attribute `name`."""
     known = function.attributes.get("arg_attrs", [])
