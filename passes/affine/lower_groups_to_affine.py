@@ -25,12 +25,14 @@ from stepwell.kernels.cpu import (
     outer_reduction,
     row,
     transpose,
+    update,
     winograd,
 )
 from stepwell.kernels.evaluate import storage_type
 from stepwell.kernels.group import KernelGroup
-from stepwell.kernels.structured import Structured, location_names
+from stepwell.kernels.structured import Structured
 from stepwell.mlir import dialect, ir
+from stepwell.passes.affine._host_buffers import give_host_buffers, memref_type
 from stepwell.passes.affine._scalar_fallback import emit_scalar
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import contraction_operands
@@ -55,7 +57,7 @@ class LowerGroupsToAffine(Pass):
         scratch = {name: _lower(kernel, body, state) for name, kernel in kernels.items()}
         for function in functions:
             if function not in kernels.values() and len(function.regions[0].blocks):
-                _rewrite_calls(function, scratch)
+                give_host_buffers(function, scratch)
         for kernel in kernels.values():
             kernel.erase()
         for function in [c.operation for c in body.operations]:
@@ -75,6 +77,8 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRef
         _emit(kernel, body, state.target)
         return []
     except LoweringError as error:
+        if ir.StringAttr(kernel.attributes["kernel.kind"]).value == "update":
+            raise
         for child in list(body.operations):
             if child.operation.attributes["sym_name"].value == name + _NEW:
                 child.operation.erase()
@@ -158,6 +162,8 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, target: Target) -> None
         concatenate.emit(group, lanes)
     elif kind == "transpose":
         transpose.emit(group, lanes)
+    elif kind == "update":
+        update.emit(group, lanes)
     elif kind in ("elementwise", "pad"):
         if group.reductions():
             row.check(group)
@@ -168,13 +174,6 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, target: Target) -> None
         raise LoweringError(f"no emitter for a group of kind {kind}")
 
 
-def memref_type(kind: ir.Type) -> ir.Type:
-    """The memref of a tensor type, row-major; other types as they are."""
-    if not isinstance(kind, ir.RankedTensorType):
-        return kind
-    return ir.MemRefType.get(list(kind.shape), kind.element_type)
-
-
 def _as_bytes(buffer: ir.Value) -> ir.Value:
     """Booleans are bytes in memory; a vector of i1 would be read as packed bits."""
     kind = buffer.type
@@ -183,63 +182,4 @@ def _as_bytes(buffer: ir.Value) -> ir.Value:
     stored = ir.MemRefType.get(list(kind.shape), storage_type(kind.element_type))
     return ir.Operation.create(
         "builtin.unrealized_conversion_cast", results=[stored], operands=[buffer]
-    ).results[0]
-
-
-def _rewrite_calls(host: ir.Operation, scratch: dict[str, list[ir.MemRefType]]) -> None:
-    """Calls of kernels pass memrefs; results are read from the destinations."""
-    for block in host.regions[0].blocks:
-        for child in list(block.operations):
-            call = child.operation
-            if call.name != "func.call":
-                continue
-            callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
-            if callee not in scratch:
-                continue
-            with ir.InsertionPoint(call), call.location:
-                _rewrite_call(call, callee, scratch[callee])
-            call.erase()
-
-
-def _rewrite_call(call: ir.Operation, callee: str, scratch: list[ir.MemRefType]) -> None:
-    count = len(call.operands) - len(call.results)
-    inputs = [_to_buffer(value) for value in list(call.operands)[:count]]
-    destinations = [_allocate(memref_type(r.type)) for r in call.results]
-    temporaries = [_allocate(kind) for kind in scratch]
-    ir.Operation.create(
-        "func.call",
-        operands=[*inputs, *destinations, *temporaries],
-        attributes={
-            "callee": ir.FlatSymbolRefAttr.get(callee),
-            "kernel.names": ir.ArrayAttr.get(
-                [ir.StringAttr.get(n) for n in location_names(call.location)]
-            ),
-        },
-    )
-    for result, buffer in zip(call.results, destinations, strict=True):
-        tensor = ir.Operation.create(
-            "bufferization.to_tensor",
-            results=[result.type],
-            operands=[buffer],
-            attributes={"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()},
-        ).results[0]
-        result.replace_all_uses_with(tensor)
-
-
-def _allocate(kind: ir.Type) -> ir.Value:
-    return ir.Operation.create(
-        "memref.alloc",
-        results=[kind],
-        attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])},
-    ).results[0]
-
-
-def _to_buffer(value: ir.Value) -> ir.Value:
-    if not isinstance(value.type, ir.RankedTensorType):
-        return value
-    return ir.Operation.create(
-        "bufferization.to_buffer",
-        results=[memref_type(value.type)],
-        operands=[value],
-        attributes={"read_only": ir.UnitAttr.get()},
     ).results[0]

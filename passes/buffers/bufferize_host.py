@@ -22,6 +22,9 @@ from stepwell.passes.buffers.plan_arena import VIEWS
 
 memref = dialect("memref")
 
+CARRIED = "stepwell.carried"
+"""Marks the copies that loops and branches of the host need."""
+
 _PIPELINE = (
     "one-shot-bufferize{bufferize-function-boundaries=true "
     "function-boundary-type-conversion=identity-layout-map},"
@@ -43,7 +46,7 @@ class BufferizeHost(Pass):
         copies: list[ir.Operation] = []
 
         def look(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name == "memref.copy":
+            if inner.name == "memref.copy" and CARRIED not in inner.attributes:
                 copies.append(inner)
             return ir.WalkResult.ADVANCE
 
@@ -71,7 +74,7 @@ def _results_to_parameters(function: ir.Operation) -> None:
         if allocation is None:
             raise LoweringError("a result is not a buffer of its own")
         with ir.InsertionPoint.at_block_begin(entry):
-            place = _reinterpreted(argument, allocation.results[0].type)
+            place = reinterpreted(argument, allocation.results[0].type)
         allocation.results[0].replace_all_uses_with(place)
         allocation.erase()
     inputs = [argument.type for argument in entry.arguments]
@@ -90,7 +93,7 @@ def _allocation(value: ir.Value) -> ir.Operation | None:
     return op if op is not None and op.name == "memref.alloc" else None
 
 
-def _reinterpreted(buffer: ir.Value, kind: ir.Type) -> ir.Value:
+def reinterpreted(buffer: ir.Value, kind: ir.Type) -> ir.Value:
     """The dense buffer with another shape of as many elements."""
     if buffer.type == kind:
         return buffer

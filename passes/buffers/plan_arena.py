@@ -1,7 +1,9 @@
 """`plan-arena`: put every buffer of the host at a fixed offset of one arena.
 
-Lifetimes are counted in kernel calls; buffers whose lifetimes do not overlap share memory. Buffers
-are placed greedily, largest first, each at the lowest offset that is free during its lifetime.
+Lifetimes are counted in operations; buffers whose lifetimes do not overlap share memory. Buffers
+are placed greedily, largest first, each at the lowest offset that is free during its lifetime. What
+a loop uses and is made outside of it lives as long as the loop; what a loop's body makes and uses
+lives there alone, the same memory in every iteration.
 
     %0 = memref.alloc() : memref<64xf32>   ->   %0 = memref.view %arena[%c128][] : memref<64xf32>
 """
@@ -9,6 +11,7 @@ are placed greedily, largest first, each at the lowest offset that is free durin
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,6 +25,7 @@ memref = dialect("memref")
 
 VIEWS = ("memref.collapse_shape", "memref.expand_shape", "memref.cast", "memref.reinterpret_cast")
 ARENA_BYTES = "stepwell.arena_bytes"
+_LOOPS = ("scf.while", "scf.for")
 
 
 @dataclass
@@ -56,9 +60,8 @@ class PlanArena(Pass):
                 view = memref.ViewOp(buffer.op.results[0].type, arena, offset, []).result
             buffer.op.results[0].replace_all_uses_with(view)
             buffer.op.erase()
-        for child in list(entry.operations):
-            if child.operation.name == "memref.dealloc":
-                child.operation.erase()
+        for child in [op for op in _spans(entry) if op.name == "memref.dealloc"]:
+            child.erase()
         kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
         inputs = [argument.type for argument in entry.arguments]
         op.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, kind.results))
@@ -69,34 +72,75 @@ class PlanArena(Pass):
 
 
 def _lifetimes(entry: ir.Block) -> list[_Buffer]:
-    order = {child.operation: i for i, child in enumerate(entry.operations)}
+    spans = _spans(entry)
     buffers = []
-    for child in entry.operations:
-        op = child.operation
+    for op in list(spans):
         if op.name != "memref.alloc":
             continue
         kind = ir.MemRefType(op.results[0].type)
         if not kind.has_static_shape:
             raise LoweringError(f"{source_name(op)}: a buffer's size is known only at run time")
-        uses = _uses(op.results[0], order)
+        uses = [_span_of_use(user, op.block, spans) for user in _users(op.results[0])]
         if uses:
             size = math.prod(kind.shape) * element_bytes(kind.element_type)
-            buffers.append(_Buffer(op, size, min(uses), max(uses)))
+            first, last = min(start for start, _ in uses), max(end for _, end in uses)
+            buffers.append(_Buffer(op, size, first, last))
     return buffers
 
 
-def _uses(value: ir.Value, order: dict[ir.Operation, int]) -> list[int]:
-    """Positions of the operations that read or write `value`, through views."""
+def _spans(entry: ir.Block) -> dict[ir.Operation, tuple[int, int]]:
+    """First and last position of each operation at any depth, with all that it holds."""
+    spans: dict[ir.Operation, tuple[int, int]] = {}
+    count = 0
+
+    def walk(block: ir.Block) -> None:
+        nonlocal count
+        for child in block.operations:
+            op = child.operation
+            start = count
+            count += 1
+            spans[op] = (start, start)
+            for region in op.regions:
+                for inner in region.blocks:
+                    walk(inner)
+            spans[op] = (start, count - 1)
+
+    walk(entry)
+    return spans
+
+
+def _users(value: ir.Value) -> list[ir.Operation]:
+    """The operations that read or write `value`, through views."""
     found = []
     for use in value.uses:
         owner = use.owner.operation
         if owner.name in VIEWS:
-            found += _uses(owner.results[0], order)
+            found += _users(owner.results[0])
         elif owner.name != "memref.dealloc":
-            while owner not in order:
-                owner = owner.parent.operation
-            found.append(order[owner])
+            found.append(owner)
     return found
+
+
+def _span_of_use(
+    user: ir.Operation, home: ir.Block, spans: dict[ir.Operation, tuple[int, int]]
+) -> tuple[int, int]:
+    """When `user` needs a buffer that is made in `home`: throughout each loop around `user` that
+    `home` is not in."""
+    around = {op for op in _ancestors(home.owner.operation) if op in spans}
+    start, end = spans[user]
+    for op in _ancestors(user.parent.operation if user.parent is not None else None):
+        if op not in spans or op in around:
+            break
+        if op.name in _LOOPS:
+            start, end = spans[op]
+    return start, end
+
+
+def _ancestors(op: ir.Operation | None) -> Iterator[ir.Operation]:
+    """`op`, then what holds it, outwards."""
+    while op is not None:
+        yield op
+        op = op.parent.operation if op.parent is not None else None
 
 
 def _place(buffers: list[_Buffer], alignment: int) -> int:

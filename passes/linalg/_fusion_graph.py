@@ -38,14 +38,19 @@ class Role(Enum):
     OUTER_REDUCTION = "outer-reduction"
     PAD = "pad"
     CONCATENATE = "concatenate"
+    UPDATE = "update"
+    CONTROL = "control"
     OTHER = "other"
 
 
 RESULT = "kernel.result"
 """Marks a copy that makes a result of the host: never inline."""
 
+HOST = "stepwell.host"
+"""Marks control flow of StableHLO that the host program runs itself."""
+
 ANCHORED = (Role.CONTRACTION, Role.OUTER_REDUCTION)
-CLOSED = (Role.TRANSPOSE, Role.CONCATENATE, Role.OTHER)
+CLOSED = (Role.TRANSPOSE, Role.CONCATENATE, Role.UPDATE, Role.CONTROL, Role.OTHER)
 """Groups of these roles take no consumers; a concatenation may still be padded."""
 
 
@@ -86,9 +91,12 @@ def role_of(op: ir.Operation, structured: Structured | None) -> Role:
         return Role.INLINE
     if op.results and not any(isinstance(r.type, ir.ShapedType) for r in op.results):
         return Role.INLINE
+    if is_control(op):
+        return Role.CONTROL
     if op.name == "tensor.extract_slice":
-        static = all(v >= 0 for v in op.attributes["static_offsets"])
-        return Role.INLINE if static else Role.OTHER
+        return Role.INLINE if _has_known_sizes(op) else Role.OTHER
+    if op.name == "tensor.insert_slice":
+        return Role.UPDATE if _has_known_sizes(op) else Role.OTHER
     if op.name == "tensor.pad":
         return Role.PAD if _is_constant_pad(op) else Role.OTHER
     if op.name == "tensor.concat":
@@ -100,6 +108,33 @@ def role_of(op: ir.Operation, structured: Structured | None) -> Role:
     if "reduction" in structured.iterators:
         return _reduction_role(structured)
     return Role.OTHER
+
+
+def is_control(op: ir.Operation) -> bool:
+    """Whether `op` is a loop or a branch that the host program can run: on nothing but tensors."""
+    if op.name not in ("scf.while", "scf.if") or not op.results:
+        return False
+    arguments = [argument for region in op.regions for argument in region.blocks[0].arguments]
+    operands = list(op.operands)[1 if op.name == "scf.if" else 0 :]
+    return all(
+        isinstance(value.type, ir.RankedTensorType) and value.type.has_static_shape
+        for value in (*operands, *op.results, *arguments)
+    )
+
+
+def is_host_block(block: ir.Block) -> bool:
+    """Whether operations of `block` are the host program's: it is that of a function, or of a loop
+    or a branch that the host runs."""
+    owner = block.owner.operation
+    while owner.name != "func.func":
+        if HOST not in owner.attributes and not is_control(owner):
+            return False
+        owner = owner.parent.operation
+    return True
+
+
+def _has_known_sizes(op: ir.Operation) -> bool:
+    return all(v >= 0 for name in ("static_sizes", "static_strides") for v in op.attributes[name])
 
 
 def _is_constant_pad(op: ir.Operation) -> bool:
@@ -345,6 +380,8 @@ class FusionGraph:
         if group.kind not in ANCHORED:
             return False
         inner = _innermost(dims)
+        if any(atom not in dims for atom, _ in there.terms):
+            return False
         return inner is not None and there.coefficient(inner) == 1 and there.is_linear
 
     def _captures(self, node: Node, group: Group) -> bool:

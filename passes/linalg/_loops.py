@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stepwell.mlir import dialect, ir
-from stepwell.passes.linalg._fusion_graph import nested_operands
+from stepwell.passes.linalg._fusion_graph import HOST, is_host_block, nested_operands
 
 arith = dialect("arith")
 tensor = dialect("tensor")
@@ -226,12 +226,12 @@ def rewrite_operations(
 ) -> None:
     """Replace every operation inside `function` that `rewrites` names, inner ones first.
 
-    With `wrap`, what stands at the function's top level goes into one `scf.execute_region`, so that
-    its scalars stay inside one operation on tensors.
+    With `wrap`, what stands in the host program, at the function's top level or in control flow
+    that the host runs, goes into one `scf.execute_region`, so that its scalars stay inside one
+    operation on tensors; but not that control flow itself.
     """
     if not len(function.regions[0].blocks):
         return
-    entry = function.regions[0].blocks[0]
     found: list[ir.Operation] = []
 
     def look(op: ir.Operation) -> ir.WalkResult:
@@ -243,7 +243,8 @@ def rewrite_operations(
     for op in found:
         with ir.InsertionPoint(op), op.location:
             build = rewrites[op.name]
-            values = _wrapped(op, build) if wrap and op.block == entry else build(op)
+            apart = wrap and HOST not in op.attributes and is_host_block(op.block)
+            values = _wrapped(op, build) if apart else build(op)
         if values is not None:
             for result, value in zip(op.results, values, strict=True):
                 result.replace_all_uses_with(value)

@@ -13,6 +13,9 @@ result, and equal groups share one kernel.
                                                         %e = tensor.empty()
                                                         %0 = call @kernel_0(%x, %w, %b, %e)
                                                         return %0
+
+Loops and branches of the host stay where they are; the operations in them become calls of kernels
+too. What a body reads through inline operations outside of it, these are repeated in it.
 """
 
 from __future__ import annotations
@@ -26,13 +29,20 @@ from stepwell.kernels.structured import RESHAPES, Structured, defining_op, locat
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import (
-    RESULT,
     FusionGraph,
     Group,
     Node,
     Role,
+    captured,
+    is_control,
     nested_operands,
     role_of,
+)
+from stepwell.passes.linalg._host_control import (
+    TERMINATORS,
+    copy,
+    materialize_operands,
+    repeat_inline,
 )
 
 func = dialect("func")
@@ -61,25 +71,42 @@ class FormFusionGroups(Pass):
         ]
         known: dict[str, str] = {}
         for host in hosts:
-            _Outliner(body, host, known, self.max_operations).run()
+            self._form(body, host, host.regions[0].blocks[0], known)
+
+    def _form(
+        self, body: ir.Block, host: ir.Operation, block: ir.Block, known: dict[str, str]
+    ) -> None:
+        """Form the groups of `block`, those of the loops and branches in it first."""
+        for child in list(block.operations):
+            if is_control(child.operation):
+                for region in child.operation.regions:
+                    repeat_inline(region.blocks[0])
+                    self._form(body, host, region.blocks[0], known)
+        _Outliner(body, host, block, known, self.max_operations).run()
 
 
 class _Outliner:
     def __init__(
-        self, module_body: ir.Block, host: ir.Operation, known: dict[str, str], limit: int
+        self,
+        module_body: ir.Block,
+        host: ir.Operation,
+        block: ir.Block,
+        known: dict[str, str],
+        limit: int,
     ) -> None:
         self.module_body = module_body
         self.host = host
-        self.block = host.regions[0].blocks[0]
+        self.block = block
         self.known = known
         self.limit = limit
 
     def run(self) -> None:
         _erase_unused(self.block)
+        materialize_operands(self.block)
         _materialize_results(self.block)
         graph = FusionGraph(self.block)
         for node in graph.nodes:
-            if node.role is not Role.INLINE and node.op.name != "func.return":
+            if node.role is not Role.INLINE and node.op.name not in TERMINATORS:
                 if self.limit and any(
                     p.group is not None and len(p.group.nodes) >= self.limit
                     for p in graph.producers(node)
@@ -90,6 +117,9 @@ class _Outliner:
         terminator = graph.nodes[-1].op
         outlined: dict[ir.Value, ir.Value] = {}
         for group in graph.sorted_groups():
+            if group.kind is Role.CONTROL:
+                group.nodes[0].op.move_before(terminator)
+                continue
             self._outline(graph, group, terminator, outlined)
         views = [n for n in graph.nodes if n.role is Role.INLINE]
         for value, replacement in outlined.items():
@@ -128,8 +158,12 @@ class _Outliner:
             else:
                 inputs[value] = None
 
+        updated = group.nodes[0].op.operands[1] if group.kind is Role.UPDATE else None
         for node in group.nodes:
-            for operand in graph.operands(node):
+            operands = graph.operands(node)
+            if updated is not None:
+                del operands[1]
+            for operand in operands:
                 require(operand)
             body[node] = None
         arguments = list(inputs)
@@ -141,7 +175,9 @@ class _Outliner:
         with ir.InsertionPoint(terminator):
             location = _fused(names)
             destinations = [
-                tensor.EmptyOp(list(r.type.shape), r.type.element_type, loc=location).result
+                outlined.get(updated, updated)
+                if updated is not None
+                else tensor.EmptyOp(list(r.type.shape), r.type.element_type, loc=location).result
                 for r in results
             ]
             call = func.CallOp(
@@ -198,9 +234,10 @@ class _Outliner:
                     placed.add(current)
                     continue
                 stack.append((current, True))
-                for value in current.operands:
+                for value in (*current.operands, *captured(current)):
                     producer = defining_op(value)
-                    if producer is not None and producer not in placed:
+                    inside = producer is not None and producer.block == self.block
+                    if inside and producer not in placed:
                         stack.append((producer, False))
 
         for op in pending:
@@ -219,36 +256,11 @@ def _materialize_results(block: ir.Block) -> None:
         graph_role = None
         if op is not None:
             graph_role = role_of(op, Structured.of(op))
-        if (op is None or graph_role is Role.INLINE or base in seen) and isinstance(
-            value.type, ir.RankedTensorType
-        ):
+        returned = terminator.name == "func.return" and (op is None or base in seen)
+        if (returned or graph_role is Role.INLINE) and isinstance(value.type, ir.RankedTensorType):
             with ir.InsertionPoint(terminator), (op or terminator).location:
-                terminator.operands[number] = _copy(value)
+                terminator.operands[number] = copy(value)
         seen.add(base)
-
-
-def _copy(value: ir.Value) -> ir.Value:
-    """`linalg.generic` that copies a tensor."""
-    kind = ir.RankedTensorType(value.type)
-    identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank))
-    empty = tensor.EmptyOp(list(kind.shape), kind.element_type).result
-    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
-    op = ir.Operation.create(
-        "linalg.generic",
-        results=[kind],
-        operands=[value, empty],
-        attributes={
-            "indexing_maps": ir.ArrayAttr.get([identity, identity]),
-            "iterator_types": ir.ArrayAttr.get([parallel] * kind.rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
-            RESULT: ir.UnitAttr.get(),
-        },
-        regions=1,
-    )
-    block = op.regions[0].blocks.append(kind.element_type, kind.element_type)
-    with ir.InsertionPoint(block):
-        ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
-    return op.results[0]
 
 
 def _escapes(graph: FusionGraph, value: ir.Value, group: Group) -> bool:
@@ -304,6 +316,8 @@ def _clone(
         target = defining_op(op.operands[last])
         if target is not None and target.name == "tensor.empty":
             clone.operands[last] = destinations[op.results[0]]
+    elif role_of(op, None) is Role.UPDATE and op.results[0] in destinations:
+        clone.operands[1] = destinations[op.results[0]]
 
 
 def _erase_unused(block: ir.Block) -> None:
@@ -312,7 +326,7 @@ def _erase_unused(block: ir.Block) -> None:
     while pending:
         kept = []
         for op in reversed(pending):
-            if op.name in ("func.return", "func.call") or any(
+            if op.name in (*TERMINATORS, "func.call") or any(
                 True for r in op.results for _ in r.uses
             ):
                 kept.append(op)

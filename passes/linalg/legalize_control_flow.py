@@ -13,9 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from stepwell.dialects import stablehlo as hlo
 from stepwell.kernels.structured import defining_op
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._fusion_graph import HOST
 from stepwell.passes.linalg._loops import Rewrite, extract, rewrite_operations, to_index
 
 
@@ -24,6 +28,7 @@ def _while(op: ir.Operation) -> Sequence[ir.Value]:
         "scf.while",
         operands=list(op.operands),
         results=[result.type for result in op.results],
+        attributes=_marks(op),
         regions=2,
     )
     before, after = (_move(op.regions[i], loop.regions[i]) for i in range(2))
@@ -42,6 +47,7 @@ def _if(op: ir.Operation) -> Sequence[ir.Value]:
         "scf.if",
         operands=[extract(op.operands[0])],
         results=[result.type for result in op.results],
+        attributes=_marks(op),
         regions=2,
     )
     for source, target in zip(op.regions, branch.regions, strict=True):
@@ -51,6 +57,8 @@ def _if(op: ir.Operation) -> Sequence[ir.Value]:
 
 def _case(op: ir.Operation) -> Sequence[ir.Value]:
     """An index out of range means the last branch: it is the default."""
+    if HOST in op.attributes:
+        return _host_case(op, 0)
     last = len(op.regions) - 1
     cases = f"array<i64{': ' if last else ''}{', '.join(map(str, range(last)))}>"
     switch = ir.Operation.create(
@@ -63,6 +71,31 @@ def _case(op: ir.Operation) -> Sequence[ir.Value]:
     for source, target in zip((last, *range(last)), switch.regions, strict=True):
         _yield(_move(op.regions[source], target))
     return list(switch.results)
+
+
+def _host_case(op: ir.Operation, number: int) -> Sequence[ir.Value]:
+    """A chain of branches, on conditions that are tensors: branch `number`, or a later one."""
+    constant = hlo.full(number, [], np.int32)
+    chosen = hlo.compare(op.operands[0], constant, "EQ")
+    branch = ir.Operation.create(
+        "scf.if",
+        operands=[extract(chosen)],
+        results=[result.type for result in op.results],
+        attributes={HOST: ir.UnitAttr.get()},
+        regions=2,
+    )
+    _yield(_move(op.regions[number], branch.regions[0]))
+    if number == len(op.regions) - 2:
+        _yield(_move(op.regions[number + 1], branch.regions[1]))
+    else:
+        with ir.InsertionPoint(branch.regions[1].blocks.append()):
+            ir.Operation.create("scf.yield", operands=list(_host_case(op, number + 1)))
+    return list(branch.results)
+
+
+def _marks(op: ir.Operation) -> dict[str, ir.Attribute]:
+    """The mark of control flow that the host runs, if `op` bears it."""
+    return {HOST: op.attributes[HOST]} if HOST in op.attributes else {}
 
 
 def _operands(op: ir.Operation) -> Sequence[ir.Value]:

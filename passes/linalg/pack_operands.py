@@ -22,13 +22,13 @@ from stepwell.kernels.structured import RESHAPES, Structured, defining_op, eleme
 from stepwell.mlir import dialect, ir
 from stepwell.packing import Packing, PanelPacking, packing_to_dict
 from stepwell.passes.base import Pass, State
-from stepwell.passes.linalg._fusion_graph import contraction_operands
+from stepwell.passes.linalg._fusion_graph import contraction_operands, is_control
 from stepwell.passes.linalg.hoist_constants import (
     DERIVED,
     PARAMETER,
     WEIGHT,
     has_attribute,
-    weight_arguments,
+    weight_name,
 )
 
 arith = dialect("arith")
@@ -100,17 +100,18 @@ class PackOperands(Pass):
         for (host, call), weight in zip(calls, weights, strict=True):
             assert weight is not None
             key = (weight, plan.packing)
+            original = call.operands[number]
             if key not in packed:
                 packed[key] = _add_packed(host, weight, plan.packing, kind, state)
-                if isinstance(weight, str):
-                    self._share(host, weight, plan, packed[key])
             call.operands[number] = packed[key]
+            if isinstance(weight, str):
+                self._share(host, original, plan, packed[key])
 
-    def _share(self, host: ir.Operation, weight: str, plan: PackPlan, packed: ir.Value) -> None:
+    def _share(
+        self, host: ir.Operation, original: ir.Value, plan: PackPlan, packed: ir.Value
+    ) -> None:
         """Let kernels that look up single elements of the weight (an embedding tied to the last
         layer) read the packed copy, so that the weight is stored once."""
-        numbers = [n for n, name in weight_arguments(host).items() if name == weight]
-        original = host.regions[0].blocks[0].arguments[numbers[0]]
         if len(plan.packing.source) != len(shape_of(original)):
             return
         for use in list(original.uses):
@@ -252,10 +253,14 @@ def _plan(anchor: Structured, shape: ContractionShape, panel: int) -> PackPlan |
 
 
 def _calls(function: ir.Operation) -> Iterator[ir.Operation]:
-    for block in function.regions[0].blocks:
-        for child in block.operations:
-            if child.operation.name == "func.call":
-                yield child.operation
+    """The calls in `function`, those in its loops and branches included."""
+    for region in function.regions:
+        for block in region.blocks:
+            for child in block.operations:
+                if child.operation.name == "func.call":
+                    yield child.operation
+                elif is_control(child.operation):
+                    yield from _calls(child.operation)
 
 
 def _argument_behind(value: ir.Value) -> int | None:
@@ -276,12 +281,12 @@ def _weight_of(host: ir.Operation, call: ir.Operation, number: int | None) -> We
     if number is None:
         return None
     value = call.operands[number]
-    if defining_op(value) is not None:
+    if defining_op(value) is not None or value.owner != host.regions[0].blocks[0]:
         return None
     argument = ir.BlockArgument(value).arg_number
     if has_attribute(host, argument, PARAMETER):
         return argument
-    return weight_arguments(host).get(argument)
+    return weight_name(host, argument)
 
 
 def _retype_argument(kernel: ir.Operation, number: int, kind: ir.Type) -> None:

@@ -16,12 +16,13 @@ from typing import ClassVar
 from stepwell.kernels.structured import Structured
 from stepwell.mlir import ir, run_upstream
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg._loops import as_tensor, extract
 
 
 @dataclass(frozen=True)
 class Scalarize(Pass):
-    """Rewrite operations of rank 0 that do not stand at the function's top level."""
+    """Rewrite operations of rank 0 that do not stand in the host program."""
 
     name: ClassVar[str] = "scalarize"
     anchor: ClassVar[str] = "func.func"
@@ -29,11 +30,11 @@ class Scalarize(Pass):
     def run(self, op: ir.Operation, state: State) -> None:
         if not len(op.regions[0].blocks):
             return
-        entry = op.regions[0].blocks[0]
         found: list[ir.Operation] = []
 
         def look(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name == "linalg.generic" and inner.block != entry and _is_scalar(inner):
+            scalar = inner.name == "linalg.generic" and _is_scalar(inner)
+            if scalar and not is_host_block(inner.block):
                 found.append(inner)
             return ir.WalkResult.ADVANCE
 

@@ -7,12 +7,18 @@ so the entry computes pointers and hands each kernel to the context's `parallel_
     func.call @kernel_0(%x, %w, %out)
       ->  store the three pointers into %arguments
           llvm.call %parallel_for(%context, @kernel_0_task, %arguments, 48)
+
+Loops (`scf.while`) and branches (`scf.if`) of the host carry nothing but buffers: they become
+blocks of the entry, on conditions that kernels have written.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -21,12 +27,13 @@ from stepwell.kernels.structured import defining_op
 from stepwell.mlir import ir
 from stepwell.packing import DerivedWeight, derived_from_dict, derived_to_dict
 from stepwell.passes.base import Pass, State
-from stepwell.passes.buffers.plan_arena import ARENA_BYTES, VIEWS
+from stepwell.passes.buffers.plan_arena import ARENA_BYTES, VIEWS, element_bytes
 from stepwell.passes.linalg.hoist_constants import derived_arguments, weight_arguments
 
 ENTRY = "stepwell_main"
 TASK_SUFFIX = "_task"
 _ALIGNMENT = 64
+_SILENT = ("memref.view", "arith.constant", "func.return", "scf.yield", "scf.condition")
 _KEPT = ("stepwell.inputs", "stepwell.outputs", ARENA_BYTES)
 
 
@@ -50,16 +57,113 @@ class KernelCall:
     operands: tuple[Place, ...]
 
 
+@dataclass(frozen=True)
+class Copy:
+    """`bytes` bytes of the host from one place to another."""
+
+    source: Place
+    target: Place
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """Read a condition, a byte, from where a kernel wrote it; `number` names it."""
+
+    number: int
+    place: Place
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Run `then` where the condition holds that load `condition` has read, else `otherwise`."""
+
+    condition: int
+    then: tuple[Statement, ...]
+    otherwise: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Run `before`, and while the condition holds that load `condition` reads there, `body`, then
+    `before` again."""
+
+    before: tuple[Statement, ...]
+    condition: int
+    body: tuple[Statement, ...]
+
+
+Statement = KernelCall | Copy | Load | Branch | Loop
+
+
 @dataclass
 class HostProgram:
     """The host as data: what the entry point does, and where the weights lie: constants by name,
     and packed parameters."""
 
-    calls: list[KernelCall] = field(default_factory=list)
+    body: list[Statement] = field(default_factory=list)
     weights: dict[str, int] = field(default_factory=dict)
     derived: list[DerivedWeight] = field(default_factory=list)
     weights_bytes: int = 0
     arena_bytes: int = 0
+
+    @property
+    def calls(self) -> list[KernelCall]:
+        """All kernel calls in the order of the text; a call's position here is its number in
+        traces."""
+        return [s for s in self.statements() if isinstance(s, KernelCall)]
+
+    def statements(self) -> Iterator[Statement]:
+        """All statements at any depth, in the order of the text."""
+
+        def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
+            for statement in statements:
+                yield statement
+                for inner in _inner(statement):
+                    yield from walk(inner)
+
+        return walk(self.body)
+
+    def rename_kernels(self, symbols: dict[str, str]) -> None:
+        """Let every call name the symbol that its kernel has."""
+
+        def rename(statement: Statement) -> Statement:
+            if isinstance(statement, KernelCall):
+                return dataclasses.replace(statement, kernel=symbols[statement.kernel])
+            return statement
+
+        self.body = [_mapped(statement, rename) for statement in self.body]
+
+
+def _inner(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
+    if isinstance(statement, Loop):
+        return statement.before, statement.body
+    if isinstance(statement, Branch):
+        return statement.then, statement.otherwise
+    return ()
+
+
+def _mapped(statement: Statement, change: Callable[[Statement], Statement]) -> Statement:
+    """`statement` with `change` applied to it and to all that it holds."""
+
+    def all_of(statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        return tuple(_mapped(inner, change) for inner in statements)
+
+    if isinstance(statement, Loop):
+        before, body = all_of(statement.before), all_of(statement.body)
+        return dataclasses.replace(statement, before=before, body=body)
+    if isinstance(statement, Branch):
+        then, otherwise = all_of(statement.then), all_of(statement.otherwise)
+        return dataclasses.replace(statement, then=then, otherwise=otherwise)
+    return change(statement)
+
+
+def _places(statement: Statement) -> tuple[Place, ...]:
+    if isinstance(statement, KernelCall):
+        return statement.operands
+    if isinstance(statement, Copy):
+        return statement.source, statement.target
+    return (statement.place,) if isinstance(statement, Load) else ()
 
 
 @dataclass(frozen=True)
@@ -145,18 +249,56 @@ def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostPr
             return Place(base.base, base.number, base.offset + _constant(op.operands[1]))
         raise LoweringError(f"{op.name}: a buffer of the host has no fixed place")
 
-    for child in entry.operations:
-        op = child.operation
+    program.body = list(_HostReader(place, tasks).block(entry))
+    _place_derived(program)
+    return program
+
+
+class _HostReader:
+    """Reads the blocks of a host function; `place` resolves buffers."""
+
+    def __init__(self, place: Callable[[ir.Value], Place], tasks: dict[str, int]) -> None:
+        self.place = place
+        self.tasks = tasks
+        self.loads: dict[ir.Value, int] = {}
+
+    def block(self, block: ir.Block) -> tuple[Statement, ...]:
+        read = (self._statement(child.operation) for child in block.operations)
+        return tuple(statement for statement in read if statement is not None)
+
+    def _statement(self, op: ir.Operation) -> Statement | None:
         if op.name == "func.call":
             kernel = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
             names = op.attributes.get("kernel.names", [])
             sources = tuple(ir.StringAttr(name).value for name in names)
-            operands = tuple(place(value) for value in op.operands)
-            program.calls.append(KernelCall(kernel, sources, tasks.get(kernel, 1), operands))
-        elif op.name not in (*VIEWS, "memref.view", "arith.constant", "func.return"):
+            operands = tuple(self.place(value) for value in op.operands)
+            return KernelCall(kernel, sources, self.tasks.get(kernel, 1), operands)
+        if op.name == "memref.copy":
+            source, target = (self.place(value) for value in op.operands)
+            kind = ir.MemRefType(op.operands[1].type)
+            return Copy(source, target, math.prod(kind.shape) * element_bytes(kind.element_type))
+        if op.name == "memref.load" and str(op.results[0].type) == "i1":
+            self.loads[op.results[0]] = len(self.loads)
+            return Load(self.loads[op.results[0]], self.place(op.operands[0]))
+        if op.name == "scf.while" and not op.results:
+            before, after = (region.blocks[0] for region in op.regions)
+            statements = self.block(before)
+            end = list(before.operations)[-1].operation
+            return Loop(statements, self._condition(end.operands[0]), self.block(after))
+        if op.name == "scf.if" and not op.results:
+            condition = self._condition(op.operands[0])
+            then, otherwise = (
+                self.block(region.blocks[0]) if len(region.blocks) else () for region in op.regions
+            )
+            return Branch(condition, then, otherwise)
+        if op.name not in (*VIEWS, *_SILENT):
             raise LoweringError(f"{op.name} cannot stand in the host program")
-    _place_derived(program)
-    return program
+        return None
+
+    def _condition(self, value: ir.Value) -> int:
+        if value not in self.loads:
+            raise LoweringError("a condition of the host program was not read from a buffer")
+        return self.loads[value]
 
 
 def _place_derived(program: HostProgram) -> None:
@@ -165,12 +307,21 @@ def _place_derived(program: HostProgram) -> None:
     for number, weight in enumerate(program.derived):
         program.derived[number] = dataclasses.replace(weight, offset=end)
         end += -(-weight.bytes // _ALIGNMENT) * _ALIGNMENT
-    for number, call in enumerate(program.calls):
-        operands = tuple(
-            Place("weights", 0, program.derived[p.number].offset) if p.base == "derived" else p
-            for p in call.operands
-        )
-        program.calls[number] = dataclasses.replace(call, operands=operands)
+
+    def moved(place: Place) -> Place:
+        if place.base != "derived":
+            return place
+        return Place("weights", 0, program.derived[place.number].offset)
+
+    def change(statement: Statement) -> Statement:
+        if isinstance(statement, KernelCall):
+            operands = tuple(moved(place) for place in statement.operands)
+            return dataclasses.replace(statement, operands=operands)
+        if isinstance(statement, Copy):
+            return dataclasses.replace(statement, source=moved(statement.source))
+        return statement
+
+    program.body = [_mapped(statement, change) for statement in program.body]
 
 
 def _weight_offset(program: HostProgram, name: str, state: State) -> int:
@@ -204,17 +355,77 @@ def entry_text(program: HostProgram) -> str:
         '  %traced = llvm.icmp "ne" %trace, %none : !llvm.ptr',
     ]
     names: dict[Place, str] = {}
-    for place in dict.fromkeys(p for call in program.calls for p in call.operands):
+    for place in dict.fromkeys(p for s in program.statements() for p in _places(s)):
         names[place] = f"%p{len(names)}"
         lines += _pointer_text(place, names[place])
-    for number, call in enumerate(program.calls):
-        lines += _trace_text(number, number)
+    body = _EntryText(names)
+    lines += body.statements(program.body)
+    lines += [*_trace_text(body.calls, -1), "  llvm.return", "}"]
+    return "\n".join(lines)
+
+
+class _EntryText:
+    """Writes statements in order; counts calls, and labels of blocks."""
+
+    def __init__(self, names: dict[Place, str]) -> None:
+        self.names = names
+        self.calls = 0
+        self.labels = itertools.count()
+
+    def statements(self, statements: Sequence[Statement]) -> list[str]:
+        return [line for statement in statements for line in self._statement(statement)]
+
+    def _statement(self, statement: Statement) -> list[str]:
+        if isinstance(statement, KernelCall):
+            return self._call(statement)
+        if isinstance(statement, Load):
+            byte, number = "i8", statement.number
+            return [
+                f"  %b{number} = llvm.load {self.names[statement.place]} : !llvm.ptr -> {byte}",
+                f"  %z{number} = llvm.mlir.constant(0 : {byte}) : {byte}",
+                f'  %c{number} = llvm.icmp "ne" %b{number}, %z{number} : {byte}',
+            ]
+        if isinstance(statement, Copy):
+            size = f"%m{next(self.labels)}"
+            target, source = self.names[statement.target], self.names[statement.source]
+            return [
+                f"  {size} = llvm.mlir.constant({statement.bytes} : i64) : i64",
+                f'  "llvm.intr.memcpy"({target}, {source}, {size}) <{{isVolatile = false}}> : '
+                "(!llvm.ptr, !llvm.ptr, i64) -> ()",
+            ]
+        label = next(self.labels)
+        if isinstance(statement, Branch):
+            return [
+                f"  llvm.cond_br %c{statement.condition}, ^then{label}, ^else{label}",
+                f"^then{label}:",
+                *self.statements(statement.then),
+                f"  llvm.br ^end{label}",
+                f"^else{label}:",
+                *self.statements(statement.otherwise),
+                f"  llvm.br ^end{label}",
+                f"^end{label}:",
+            ]
+        return [
+            f"  llvm.br ^before{label}",
+            f"^before{label}:",
+            *self.statements(statement.before),
+            f"  llvm.cond_br %c{statement.condition}, ^body{label}, ^end{label}",
+            f"^body{label}:",
+            *self.statements(statement.body),
+            f"  llvm.br ^before{label}",
+            f"^end{label}:",
+        ]
+
+    def _call(self, call: KernelCall) -> list[str]:
+        number = self.calls
+        self.calls += 1
+        lines = _trace_text(number, number)
         for slot, place in enumerate(call.operands):
             target = f"%s{number}_{slot}"
             lines += [
                 f"  {target} = llvm.getelementptr %list[{slot}] : "
                 "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
-                f"  llvm.store {names[place]}, {target} : !llvm.ptr, !llvm.ptr",
+                f"  llvm.store {self.names[place]}, {target} : !llvm.ptr, !llvm.ptr",
             ]
         task = f"@{call.kernel}{TASK_SUFFIX}"
         if call.tasks == 1:
@@ -226,8 +437,7 @@ def entry_text(program: HostProgram) -> str:
                 f"  llvm.call %parallel_for(%context, %t{number}, %list, %n{number}) : "
                 "!llvm.ptr, (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64) -> ()",
             ]
-    lines += [*_trace_text(len(program.calls), -1), "  llvm.return", "}"]
-    return "\n".join(lines)
+        return lines
 
 
 def _trace_text(label: int, kernel: int) -> list[str]:

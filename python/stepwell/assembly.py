@@ -71,10 +71,7 @@ def write_artifact(
         program = read_host(
             main_function(walk.module), {u.name: u.tasks for u in units.values()}, walk.state
         )
-    symbols = {name: unit.symbol for name, unit in units.items()}
-    program.calls = [
-        dataclasses.replace(call, kernel=symbols[call.kernel]) for call in program.calls
-    ]
+    program.rename_kernels({name: unit.symbol for name, unit in units.items()})
     begin = _begin(progress, "compile-kernels")
     used = {call.kernel for call in program.calls}
     wanted = {u.symbol: u for u in units.values() if u.symbol in used}

@@ -54,6 +54,7 @@ STEPS = (
         "stablehlo",
         (
             "legalize-chlo",
+            "legalize-collectives",
             "expand-complex",
             "expand-batch-normalization",
             "expand-batch-normalization-training",

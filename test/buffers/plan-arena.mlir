@@ -51,6 +51,44 @@ func.func private @kernel(memref<16xf32>, memref<16xf32>)
 
 // -----
 
+// A buffer that a loop reads and is made outside of it lives throughout; those that its body alone
+// uses share memory, in every iteration the same.
+// CHECK-LABEL: func.func @loop
+// CHECK-SAME: %[[ARENA:[a-z0-9]+]]: memref<192xi8>) attributes {stepwell.arena_bytes = 192 : i64}
+// CHECK: arith.constant 128 : index
+// CHECK-NEXT: %[[FLAG:.*]] = memref.view
+// CHECK: %[[FIRST:.*]] = arith.constant 0 : index
+// CHECK-NEXT: %[[CARRIED:.*]] = memref.view %[[ARENA]][%[[FIRST]]][]
+// CHECK: %[[SECOND:.*]] = arith.constant 64 : index
+// CHECK-NEXT: %[[A:.*]] = memref.view %[[ARENA]][%[[SECOND]]][]
+// CHECK: call @kernel(%[[CARRIED]], %[[A]])
+// CHECK: %[[THIRD:.*]] = arith.constant 64 : index
+// CHECK-NEXT: %[[B:.*]] = memref.view %[[ARENA]][%[[THIRD]]][]
+// CHECK: call @kernel(%{{.*}}, %[[B]])
+func.func @loop(%x: memref<16xf32>) {
+  %c = memref.alloc() : memref<i1>
+  %carried = memref.alloc() : memref<16xf32>
+  memref.copy %x, %carried : memref<16xf32> to memref<16xf32>
+  scf.while : () -> () {
+    func.call @test(%x, %c) : (memref<16xf32>, memref<i1>) -> ()
+    %f = memref.load %c[] : memref<i1>
+    scf.condition(%f)
+  } do {
+    %a = memref.alloc() : memref<16xf32>
+    func.call @kernel(%carried, %a) : (memref<16xf32>, memref<16xf32>) -> ()
+    func.call @kernel(%a, %x) : (memref<16xf32>, memref<16xf32>) -> ()
+    %b = memref.alloc() : memref<16xf32>
+    func.call @kernel(%x, %b) : (memref<16xf32>, memref<16xf32>) -> ()
+    memref.copy %b, %x : memref<16xf32> to memref<16xf32>
+    scf.yield
+  }
+  return
+}
+func.func private @kernel(memref<16xf32>, memref<16xf32>)
+func.func private @test(memref<16xf32>, memref<i1>)
+
+// -----
+
 // Rejected: a size that is known only at run time has no place in a plan.
 func.func @open(%n: index) {
   // expected-error@+1 {{a buffer's size is known only at run time}}

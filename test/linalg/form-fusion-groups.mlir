@@ -168,3 +168,72 @@ func.func @padded(%x: tensor<4x16xf32>, %y: tensor<4x16xf32>) -> tensor<6x32xf32
   %1 = stablehlo.pad %0, %zero, low = [1, 0], high = [1, 0], interior = [0, 0] : (tensor<4x32xf32>, tensor<f32>) -> tensor<6x32xf32>
   return %1 : tensor<6x32xf32>
 }
+
+// -----
+
+// The body of a loop becomes calls too. Constants from outside are repeated in the kernels; what the
+// loop starts from is written by one; the update gets the old table as its destination.
+// CHECK-LABEL: func.func @loop
+// CHECK: %[[START:.*]] = call @kernel_{{.}}(%{{[0-9]+}}) : (tensor<8x64xf32>) -> tensor<8x64xf32>
+// CHECK: scf.while (%[[TABLE:.*]] = %[[START]])
+// CHECK: %[[FLAG:.*]] = func.call @kernel_{{.}}(%[[TABLE]], %{{[0-9]+}}) : (tensor<8x64xf32>, tensor<i1>) -> tensor<i1>
+// CHECK-NEXT: %[[C:.*]] = tensor.extract %[[FLAG]][] : tensor<i1>
+// CHECK-NEXT: scf.condition(%[[C]]) %[[TABLE]]
+// CHECK: ^bb0(%[[OLD:.*]]: tensor<8x64xf32>):
+// CHECK: %[[ROW:.*]] = func.call @kernel_{{.}}(%[[OLD]], %arg0, %{{[0-9]+}})
+// CHECK: %[[NEW:.*]] = func.call @kernel_{{.}}(%[[ROW]], %arg0, %[[OLD]])
+// CHECK: scf.yield %[[NEW]]
+// CHECK: kernel.kind = "update"
+// CHECK: tensor.insert_slice
+func.func @loop(%i: tensor<index>) -> tensor<8x64xf32> {
+  %table = arith.constant dense<1.0> : tensor<8x64xf32>
+  %limit = arith.constant 3.0 : f32
+  %at = tensor.extract %i[] : tensor<index>
+  %r = scf.while (%t = %table) : (tensor<8x64xf32>) -> tensor<8x64xf32> {
+    %zero = arith.constant 0 : index
+    %x = tensor.extract %t[%zero, %zero] : tensor<8x64xf32>
+    %c = arith.cmpf olt, %x, %limit : f32
+    scf.condition(%c) %t : tensor<8x64xf32>
+  } do {
+  ^bb0(%t: tensor<8x64xf32>):
+    %row = tensor.extract_slice %t[%at, 0] [1, 64] [1, 1] : tensor<8x64xf32> to tensor<1x64xf32>
+    %e = tensor.empty() : tensor<1x64xf32>
+    %y = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]}
+        ins(%row : tensor<1x64xf32>) outs(%e : tensor<1x64xf32>) {
+      ^bb0(%in: f32, %out: f32):
+        %s = arith.addf %in, %limit : f32
+        linalg.yield %s : f32
+    } -> tensor<1x64xf32>
+    %u = tensor.insert_slice %y into %t[%at, 0] [1, 64] [1, 1] : tensor<1x64xf32> into tensor<8x64xf32>
+    scf.yield %u : tensor<8x64xf32>
+  }
+  return %r : tensor<8x64xf32>
+}
+
+// -----
+
+// Rejected: a loop that carries a scalar is none of the host's; it stays one operation of one kernel.
+// CHECK-LABEL: func.func @scalar
+// CHECK-NOT: scf
+// CHECK: call @kernel_0
+// CHECK: kernel.kind = "other"
+// CHECK: scf.while
+func.func @scalar(%x: tensor<64xf32>, %n: tensor<i32>) -> tensor<64xf32> {
+  %r = scf.execute_region -> tensor<64xf32> no_inline {
+    %one = arith.constant 1 : i32
+    %limit = tensor.extract %n[] : tensor<i32>
+    %s:2 = scf.while (%i = %one, %a = %x) : (i32, tensor<64xf32>) -> (i32, tensor<64xf32>) {
+      %c = arith.cmpi slt, %i, %limit : i32
+      scf.condition(%c) %i, %a : i32, tensor<64xf32>
+    } do {
+    ^bb0(%i: i32, %a: tensor<64xf32>):
+      %j = arith.addi %i, %one : i32
+      %at = arith.index_cast %i : i32 to index
+      %f = arith.sitofp %i : i32 to f32
+      %b = tensor.insert %f into %a[%at] : tensor<64xf32>
+      scf.yield %j, %b : i32, tensor<64xf32>
+    }
+    scf.yield %s#1 : tensor<64xf32>
+  }
+  return %r : tensor<64xf32>
+}

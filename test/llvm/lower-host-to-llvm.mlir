@@ -39,3 +39,63 @@ func.func @main(%x: memref<64xf32>) {
 func.func @second(%x: memref<64xf32>) {
   return
 }
+
+// -----
+
+// Loops and branches are blocks of the entry, on bytes that kernels have written.
+// CHECK-LABEL: llvm.func @stepwell_main
+// CHECK: ^[[BEFORE:bb[0-9]+]]:
+// CHECK: llvm.call @test_task
+// CHECK-NEXT: %[[BYTE:.*]] = llvm.load %{{.*}} : !llvm.ptr -> i8
+// CHECK: %[[GOES_ON:.*]] = llvm.icmp "ne" %[[BYTE]]
+// CHECK-NEXT: llvm.cond_br %[[GOES_ON]], ^[[BODY:bb[0-9]+]], ^[[END:bb[0-9]+]]
+// CHECK-NEXT: ^[[BODY]]:
+// CHECK: llvm.cond_br %{{.*}}, ^[[THEN:bb[0-9]+]], ^[[ELSE:bb[0-9]+]]
+// CHECK-NEXT: ^[[THEN]]:
+// CHECK: llvm.call @relu_task
+// CHECK: ^[[ELSE]]:
+// CHECK: "llvm.intr.memcpy"
+// CHECK-SAME: i64
+// CHECK: llvm.br ^[[BEFORE]]
+// CHECK: ^[[END]]:
+func.func @main(%x: memref<8xf32>, %y: memref<8xf32>, %arena: memref<64xi8>) attributes {
+    stepwell.arena_bytes = 64 : i64,
+    stepwell.inputs = [{name = "x", dtype = "float32", shape = array<i64: 8>}],
+    stepwell.outputs = [{name = "y", dtype = "float32", shape = array<i64: 8>}]} {
+  %zero = arith.constant 0 : index
+  %c = memref.view %arena[%zero][] : memref<64xi8> to memref<i1>
+  scf.while : () -> () {
+    func.call @test(%y, %c) {kernel.names = []} : (memref<8xf32>, memref<i1>) -> ()
+    %b = memref.load %c[] : memref<i1>
+    scf.condition(%b)
+  } do {
+    %b = memref.load %c[] : memref<i1>
+    scf.if %b {
+      func.call @relu(%x, %y) {kernel.names = []} : (memref<8xf32>, memref<8xf32>) -> ()
+    } else {
+      memref.copy %x, %y {stepwell.carried} : memref<8xf32> to memref<8xf32>
+    }
+    scf.yield
+  }
+  return
+}
+func.func private @test(%x: memref<8xf32>, %c: memref<i1>) attributes {kernel.kind = "elementwise", kernel.results = 1 : i64} {
+  return
+}
+func.func private @relu(%x: memref<8xf32>, %y: memref<8xf32>) attributes {kernel.kind = "elementwise", kernel.results = 1 : i64} {
+  return
+}
+
+// -----
+
+// Rejected: a condition is what a kernel wrote, not computed in the host.
+// expected-error@+1 {{a condition of the host program was not read from a buffer}}
+func.func @main(%x: memref<8xf32>, %y: memref<8xf32>) attributes {
+    stepwell.inputs = [{name = "x", dtype = "float32", shape = array<i64: 8>}],
+    stepwell.outputs = [{name = "y", dtype = "float32", shape = array<i64: 8>}]} {
+  %c = arith.constant true
+  scf.if %c {
+    memref.copy %x, %y : memref<8xf32> to memref<8xf32>
+  }
+  return
+}

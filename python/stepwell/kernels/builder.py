@@ -71,7 +71,8 @@ class NestBuilder:
         self._anchor = marker.operation
 
     @contextmanager
-    def _at_top(self) -> Iterator[None]:
+    def at_top(self) -> Iterator[None]:
+        """Emit before everything else in the kernel."""
         assert self._anchor is not None, "start() comes first"
         with ir.InsertionPoint(self._anchor):
             yield
@@ -196,7 +197,7 @@ class NestBuilder:
             else:
                 flat = ir.MemRefType.get([math.prod(kind.shape)], kind.element_type)
                 axes = [ir.IntegerAttr.get(_i64(), i) for i in range(kind.rank)]
-                with self._at_top():
+                with self.at_top():
                     self._flat[buffer] = memref.CollapseShapeOp(
                         flat, buffer, ir.ArrayAttr.get([ir.ArrayAttr.get(axes)] if axes else [])
                     ).result
@@ -313,7 +314,7 @@ class NestBuilder:
     def scratch(self, shape: Sequence[int], element: ir.Type) -> ir.Value:
         """A buffer on the stack of the running thread, 64-byte aligned."""
         kind = ir.MemRefType.get(list(shape), element)
-        with self._at_top():
+        with self.at_top():
             return memref.AllocaOp(kind, [], [], alignment=64).result
 
     # Arithmetic
@@ -322,7 +323,7 @@ class NestBuilder:
         """A scalar or vector constant, made once at the top of the kernel."""
         key = (str(attribute), str(attribute.type))
         if key not in self._constants:
-            with self._at_top():
+            with self.at_top():
                 self._constants[key] = arith.ConstantOp(attribute.type, attribute).result
         return self._constants[key]
 

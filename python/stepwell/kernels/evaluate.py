@@ -9,12 +9,12 @@ broadcasts and transposes become index arithmetic, arguments become loads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.builder import CONTRACT, Lanes, NestBuilder, arith
-from stepwell.kernels.index import Index, apply_map, delinearize, linearize, same
+from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize, same
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
@@ -42,6 +42,7 @@ class Evaluator:
         self._bound: list[dict[ir.Value, tuple[list[Index], ir.Value]]] = [{}]
         self._cache: list[dict[object, ir.Value]] = [{}]
         self._kept: list[dict[ir.Value, tuple[ir.Value, Index]]] = [{}]
+        self._offsets: dict[ir.Value, ir.Value] = {}
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -105,7 +106,8 @@ class Evaluator:
             flat = linearize(indices, shape_of(value))
             return self.at(source, delinearize(flat, shape_of(source)), lanes)
         if op.name == "tensor.extract_slice":
-            return self.at(op.operands[0], slice_source(op, indices), lanes)
+            offsets = slice_offsets(op, self.offset)
+            return self.at(op.operands[0], slice_source(op, indices, offsets), lanes)
         structured = Structured.of(op)
         if structured is not None and structured.is_elementwise:
             return self._elementwise(structured, indices, lanes)
@@ -132,6 +134,16 @@ class Evaluator:
             operands = [self.at_scalar(v) for v in op.operands]
             return self.elementwise_op(op, operands, Lanes.of(1))
         raise LoweringError(f"{_where(value)}: this scalar is not known inside a fused loop")
+
+    def offset(self, value: ir.Value) -> ir.Value:
+        """A captured index that the whole kernel shares, made at its top so that addresses may be
+        affine in it."""
+        if value not in self._offsets:
+            cache, self._cache = self._cache, [{}]
+            with self.nest.at_top():
+                self._offsets[value] = self.at_scalar(value)
+            self._cache = cache
+        return self._offsets[value]
 
     def _elementwise(self, op: Structured, dims: list[Index], lanes: Lanes) -> ir.Value:
         arguments: dict[ir.Value, Computed] = {}
@@ -316,19 +328,23 @@ def _carried(user: ir.Operation, operand: int) -> ir.Value | None:
     return None
 
 
-def slice_source(op: ir.Operation, indices: Sequence[Index]) -> list[Index]:
-    """Where a static `tensor.extract_slice` reads for the element at `indices`."""
-    offsets, sizes, strides = (
-        list(op.attributes[name]) for name in ("static_offsets", "static_sizes", "static_strides")
-    )
-    if any(value < 0 for value in (*offsets, *strides)):
+def slice_source(
+    op: ir.Operation, indices: Sequence[Index], offsets: Sequence[Index] | None = None
+) -> list[Index]:
+    """Where a `tensor.extract_slice` reads, or a `tensor.insert_slice` writes, for the element of
+    the slice at `indices`. Without `offsets`, those that are known only at run time are variables
+    without a value."""
+    sizes, strides = (list(op.attributes[name]) for name in ("static_sizes", "static_strides"))
+    if any(value < 0 for value in (*sizes, *strides)):
         raise LoweringError(
-            f"{source_name(op)}: a slice has offsets that are known only at run time"
+            f"{source_name(op)}: a slice has sizes or strides that are known only at run time"
         )
-    source_shape = shape_of(op.operands[0])
-    result_shape = shape_of(op.results[0])
+    inserts = op.name == "tensor.insert_slice"
+    whole, part = (op.operands[1], op.operands[0]) if inserts else (op.operands[0], op.results[0])
+    if offsets is None:
+        offsets = slice_offsets(op, lambda value: None)
     kept = iter(indices)
-    remaining = list(result_shape)
+    remaining = list(shape_of(part))
     expanded: list[Index] = []
     for size in sizes:
         dropped = len(remaining) < len(sizes) - len(expanded) and size == 1
@@ -337,8 +353,30 @@ def slice_source(op: ir.Operation, indices: Sequence[Index]) -> list[Index]:
             expanded.append(next(kept))
         else:
             expanded.append(Index())
-    assert len(expanded) == len(source_shape)
+    assert len(expanded) == len(shape_of(whole))
     return [i * s + o for i, s, o in zip(expanded, strides, offsets, strict=True)]
+
+
+def slice_offsets(op: ir.Operation, value_of: Callable[[ir.Value], ir.Value | None]) -> list[Index]:
+    """The offsets of a `tensor.extract_slice` or `tensor.insert_slice`. One that is known only at
+    run time is a variable with the value that `value_of` gives, within the bounds of the slice."""
+    inserts = op.name == "tensor.insert_slice"
+    whole = op.operands[1 if inserts else 0]
+    dynamic = iter(list(op.operands)[2 if inserts else 1 :])
+    offsets = []
+    for offset, extent, size, stride in zip(
+        op.attributes["static_offsets"],
+        shape_of(whole),
+        op.attributes["static_sizes"],
+        op.attributes["static_strides"],
+        strict=True,
+    ):
+        if offset >= 0:
+            offsets.append(Index((), offset))
+            continue
+        last = max(extent - (size - 1) * stride - 1, 0)
+        offsets.append(Index.of(Variable("offset", 0, last, value_of(next(dynamic)))))
+    return offsets
 
 
 def from_storage(value: ir.Value, element: ir.Type) -> ir.Value:
