@@ -367,6 +367,28 @@ def compare(x: Pair, y: Pair, direction: str) -> ir.Value:
     return hlo.and_(real, imaginary) if direction == "EQ" else hlo.or_(real, imaginary)
 
 
+def maximum(x: Pair, y: Pair) -> Pair:
+    """The greater by real parts, of equal ones by imaginary parts; NaN wins."""
+    return choose(hlo.and_(_comes_first(y, x), compare(y, y, "EQ")), x, _or_nan(x, y))
+
+
+def minimum(x: Pair, y: Pair) -> Pair:
+    """The lesser by real parts, of equal ones by imaginary parts; NaN wins."""
+    return choose(hlo.and_(_comes_first(x, y), compare(x, x, "EQ")), x, _or_nan(x, y))
+
+
+def _comes_first(x: Pair, y: Pair) -> ir.Value:
+    """Whether x is less than y in lexicographic order."""
+    return hlo.or_(
+        hlo.compare(x.real, y.real, "LT"),
+        hlo.and_(hlo.compare(x.real, y.real, "EQ"), hlo.compare(x.imaginary, y.imaginary, "LT")),
+    )
+
+
+def _or_nan(x: Pair, y: Pair) -> Pair:
+    return choose(compare(x, x, "NE"), x, y)
+
+
 FUNCTIONS: dict[str, Callable[..., Pair]] = {
     "add": add,
     "subtract": subtract,
@@ -385,6 +407,8 @@ FUNCTIONS: dict[str, Callable[..., Pair]] = {
     "tan": tan,
     "tanh": tanh,
     "logistic": logistic,
+    "maximum": maximum,
+    "minimum": minimum,
     "sign": sign,
     "power": power,
     "atan2": atan2,

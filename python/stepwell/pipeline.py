@@ -55,6 +55,7 @@ STEPS = (
         (
             "legalize-chlo",
             "legalize-collectives",
+            "legalize-collectives",
             "expand-complex",
             "expand-batch-normalization",
             "expand-batch-normalization-training",

@@ -23,6 +23,14 @@ _BYTECODE = b"ML\xefR"
 _PORTABLE = b"StableHLO_v"
 _DYNAMIC = ir.ShapedType.get_dynamic_size()
 
+_SHARDY_MESH = re.compile(r"sdy\.mesh @\w+ = <.*$", re.MULTILINE)
+_SHARDY_CONSTRAINT = re.compile(
+    r"^\s*(%\w+) = sdy\.sharding_constraint (%[\w#]+) .*$", re.MULTILINE
+)
+"""Pretty syntax of a dialect that cannot be parsed: a mesh, and an identity with an annotation."""
+
+_SLICES = frozenset(["stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"])
+_STATIC_OPS = "func.func(stablehlo-canonicalize-dynamism),canonicalize"
 _REFINE = (
     "stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism),"
     "func.func(stablehlo-check-shape-assertions),canonicalize"
@@ -53,7 +61,13 @@ def from_module(module: ir.Module, shapes: Shapes | None = None) -> Imported:
 def _parse(data: bytes, context: ir.Context) -> ir.Module:
     if data.startswith(_BYTECODE) and _PORTABLE in data[:64]:
         return deserialize_portable_artifact(context, data)
-    return ir.Module.parse(data if data.startswith(_BYTECODE) else data.decode())
+    context.allow_unregistered_dialects = b"sdy" in data  # Shardy, which is not in the wheel
+    if data.startswith(_BYTECODE):
+        return ir.Module.parse(data)
+    text = _SHARDY_MESH.sub("", data.decode())
+    for name, value in _SHARDY_CONSTRAINT.findall(text):
+        text = re.sub(rf"{re.escape(name)}(?![\w#])", value, text)
+    return ir.Module.parse(_SHARDY_CONSTRAINT.sub("", text))
 
 
 def from_parsed(
@@ -72,6 +86,7 @@ def from_parsed(
             run_upstream(module.operation, "func.func(stablehlo-legalize-composite-to-call)")
             run_upstream(module.operation, "inline{default-pipeline=},symbol-dce")
             _refine(module, main, shapes or {})
+            _legalize_dynamic_and_quantized(module, main)
             _legalize_chlo(main)
         except ir.MLIRError as error:
             raise ModelError(f"{source} cannot be normalised: {_first_line(error)}") from None
@@ -114,7 +129,7 @@ def _drop_attributes(module: ir.Module, main: ir.Operation) -> None:
     for name in ("arg_attrs", "res_attrs"):
         if name in main.attributes:
             del main.attributes[name]
-    for operation in (module.operation, main):
+    for operation in (module.operation, *_walk(module.operation)):
         for name in list(operation.attributes):  # iteration gives names
             if "." in name:
                 del operation.attributes[name]
@@ -137,6 +152,17 @@ def _refine(module: ir.Module, main: ir.Operation, shapes: Shapes) -> None:
     if types != list(kind.inputs):
         text = ",".join(str(t) for t in types)
         run_upstream(module.operation, f"stablehlo-refine-arguments{{types={text}}},{_REFINE}")
+
+
+def _legalize_dynamic_and_quantized(module: ir.Module, main: ir.Operation) -> None:
+    """Give ops with constant shape operands their static form, and quantized ones integers."""
+    found = {op.name for op in _walk(main)}
+    if any("dynamic_" in name and name not in _SLICES for name in found):
+        run_upstream(module.operation, _STATIC_OPS)
+    if found & {"stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"} or any(
+        "!quant" in str(result.type) for op in _walk(main) for result in op.results
+    ):
+        run_upstream(main, "stablehlo-legalize-quant-to-math,canonicalize")
 
 
 def _refined(kind: ir.Type, name: str, shapes: Shapes) -> ir.Type:
