@@ -8,8 +8,9 @@ pack them like constants; the runtime packs them, once for each new content.
       ->  func.func @main(%w: tensor<784x1024xf32> {stepwell.parameter}, ...)
 
 An argument counts as a weight when all that reads it multiplies by it, as the rhs of a contraction
-without batch dimensions. None is marked when fewer than `least` arguments are such, as in a product
-of two activations, or when a result has the type of one, as in a training step that updates them.
+without batch dimensions. When fewer than `least` arguments are such, as in a product of two
+activations, only those are marked that a loop of the host reads again and again. None is marked
+when a result has the type of one, as in a training step that updates them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.structured import RESHAPES, Structured, is_multiply_add, shape_of
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
-from stepwell.passes.linalg._fusion_graph import contraction_operands
+from stepwell.passes.linalg._fusion_graph import contraction_operands, is_host_block
 from stepwell.passes.linalg.hoist_constants import PARAMETER, weight_arguments
 
 _LEAST_ELEMENTS = 1 << 12
@@ -30,7 +31,7 @@ _LEAST_ELEMENTS = 1 << 12
 
 @dataclass(frozen=True)
 class MarkParameters(Pass):
-    """Mark the weight arguments of a function, if there are `least` of them.
+    """Mark the weight arguments of a function, if there are `least` of them or a loop reads them.
 
     None is marked when the compilation's option `pack_parameters` is off.
     """
@@ -50,7 +51,9 @@ class MarkParameters(Pass):
             if argument.arg_number not in constants and _is_parameter(argument)
         ]
         returned = [value.type for value in list(entry.operations)[-1].operation.operands]
-        if len(found) < self.least or any(entry.arguments[n].type in returned for n in found):
+        if len(found) < self.least:
+            found = [number for number in found if _is_read_in_loop(entry.arguments[number])]
+        if not found or any(entry.arguments[n].type in returned for n in found):
             return
         known = list(op.attributes["arg_attrs"]) if "arg_attrs" in op.attributes else []
         known += [ir.DictAttr.get({})] * (len(entry.arguments) - len(known))
@@ -66,6 +69,18 @@ def _is_parameter(argument: ir.BlockArgument) -> bool:
     kind = ir.RankedTensorType(argument.type)
     large = kind.rank >= 2 and math.prod(shape_of(argument)) >= _LEAST_ELEMENTS
     return large and str(kind.element_type) == "f32" and _is_only_rhs(argument)
+
+
+def _is_read_in_loop(value: ir.Value) -> bool:
+    for use in value.uses:
+        owner = use.owner.operation
+        if owner.name in RESHAPES and _is_read_in_loop(owner.results[0]):
+            return True
+        while is_host_block(owner.block) and owner.parent.operation.name != "func.func":
+            owner = owner.parent.operation
+            if owner.name == "scf.while":
+                return True
+    return False
 
 
 def _is_only_rhs(value: ir.Value) -> bool:

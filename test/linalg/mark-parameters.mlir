@@ -50,3 +50,20 @@ func.func @added(%x: tensor<64x64xf32>, %a: tensor<64x64xf32>, %b: tensor<64x64x
   %5 = stablehlo.reshape %4 : (tensor<1x1xf32>) -> tensor<1xf32>
   return %5 : tensor<1xf32>
 }
+
+// -----
+
+// A weight that a loop of the host reads pays for being packed alone.
+// CHECK-LABEL: func.func @loop
+// CHECK-SAME: %arg1: tensor<64x64xf32> {stepwell.parameter}
+func.func @loop(%x: tensor<8x64xf32>, %w: tensor<64x64xf32>, %n: tensor<i1>) -> tensor<8x64xf32> {
+  %r = scf.while (%y = %x) : (tensor<8x64xf32>) -> tensor<8x64xf32> {
+    %c = tensor.extract %n[] : tensor<i1>
+    scf.condition(%c) %y : tensor<8x64xf32>
+  } do {
+  ^bb0(%y: tensor<8x64xf32>):
+    %z = stablehlo.dot %y, %w : (tensor<8x64xf32>, tensor<64x64xf32>) -> tensor<8x64xf32>
+    scf.yield %z : tensor<8x64xf32>
+  }
+  return %r : tensor<8x64xf32>
+}
