@@ -32,6 +32,7 @@ from stepwell.errors import LoweringError
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
+from stepwell.passes.stablehlo import _complex_linear_algebra as linear_algebra
 from stepwell.passes.stablehlo import _complex_math as complex_math
 from stepwell.passes.stablehlo._complex_math import Pair
 
@@ -414,6 +415,30 @@ def _bitcast(expander: _Expander, op: ir.Operation) -> Expanded:
     )
 
 
+def _flag(op: ir.Operation, name: str) -> bool:
+    return name in op.attributes and ir.BoolAttr(op.attributes[name]).value
+
+
+def _cholesky(expander: _Expander, op: ir.Operation) -> Expanded:
+    return linear_algebra.cholesky(expander.pair(op.operands[0]), _flag(op, "lower"))
+
+
+def _triangular_solve(expander: _Expander, op: ir.Operation) -> Expanded:
+    """From the right, the transposed system is solved: x a = b is a' x' = b'."""
+    matrix, right = (expander.pair(value) for value in op.operands)
+    lower, left = _flag(op, "lower"), _flag(op, "left_side")
+    kind = str(op.attributes["transpose_a"])
+    if "NO_TRANSPOSE" not in kind:
+        adjoint = "ADJOINT" in kind
+        matrix = (linear_algebra.adjoint if adjoint else linear_algebra.transposed)(matrix)
+        lower = not lower
+    if left:
+        return linear_algebra.triangular_solve(matrix, right, lower, _flag(op, "unit_diagonal"))
+    turned = linear_algebra.transposed(matrix), linear_algebra.transposed(right)
+    solved = linear_algebra.triangular_solve(*turned, not lower, _flag(op, "unit_diagonal"))
+    return linear_algebra.transposed(solved)
+
+
 def _fft(expander: _Expander, op: ir.Operation) -> Expanded:
     """Transforms of the innermost dimensions, one after another; the one between real and complex
     numbers is that of the last dimension."""
@@ -455,6 +480,7 @@ _SEPARABLE = frozenset(["all_reduce", "reduce", "reduce_scatter", "reduce_window
 _SPECIAL: dict[str, Callable[[_Expander, ir.Operation], Expanded]] = {
     "abs": _absolute,
     "bitcast_convert": _bitcast,
+    "cholesky": _cholesky,
     "compare": _compare,
     "complex": _complex,
     "constant": _constant,
@@ -463,4 +489,5 @@ _SPECIAL: dict[str, Callable[[_Expander, ir.Operation], Expanded]] = {
     "imag": _imaginary,
     "iota": _iota,
     "real": _real,
+    "triangular_solve": _triangular_solve,
 }

@@ -68,6 +68,17 @@ func.func @transform(%x: tensor<3x8xf32>) -> tensor<3x5xcomplex<f32>> {
 
 // -----
 
+// Factors are loops over columns.
+// CHECK-LABEL: func.func @factor
+// CHECK: stablehlo.while
+// CHECK: stablehlo.sqrt %{{.*}} : tensor<1x1xf32>
+func.func @factor(%x: tensor<3x3xcomplex<f32>>) -> tensor<3x3xcomplex<f32>> {
+  %0 = stablehlo.cholesky %x, lower = true : tensor<3x3xcomplex<f32>>
+  return %0 : tensor<3x3xcomplex<f32>>
+}
+
+// -----
+
 // Real programs stay as they are.
 // CHECK-LABEL: func.func @real(%arg0: tensor<4xf32>) -> tensor<4xf32>
 // CHECK-NEXT: stablehlo.add %arg0, %arg0

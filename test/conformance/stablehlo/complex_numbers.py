@@ -75,3 +75,20 @@ case("rfft_of_planes", jnp.fft.rfft2, numbers(2, 9, 16))
 case("irfft_of_odd_length", lambda x: jnp.fft.irfft(x, 9), complex_numbers(3, 5))
 case("irfft_of_planes", jnp.fft.irfft2, complex_numbers(2, 6, 5))
 case("fft_of_1500", jnp.fft.fft, complex_numbers(2, 1500))
+
+_SQUARE = complex_numbers(2, 5, 5) + 4 * np.eye(5, dtype=np.complex64)
+_HERMITIAN = (_SQUARE @ _SQUARE.conj().transpose(0, 2, 1)).astype(np.complex64)
+case("cholesky_complex64", lambda x: jnp.tril(lax.linalg.cholesky(x)), _HERMITIAN)
+for _left in (True, False):
+    for _lower in (True, False):
+        for _transpose, _conjugate in ((False, False), (True, False), (True, True)):
+            case(
+                f"triangular_solve_complex64_{_left}_{_lower}_{_transpose}_{_conjugate}",
+                lambda a, b, left=_left, lower=_lower, t=_transpose, c=_conjugate: (
+                    lax.linalg.triangular_solve(
+                        a, b, left_side=left, lower=lower, transpose_a=t, conjugate_a=c
+                    )
+                ),
+                _SQUARE,
+                complex_numbers(2, 5, 3) if _left else complex_numbers(2, 3, 5),
+            )
