@@ -81,10 +81,6 @@ _CASES_BY_REASON: dict[str, list[str]] = {
         "test_resize_downsample_scales_cubic_align_corners",
         "test_resize_downsample_scales_linear_align_corners",
     ],
-    "the operator Gradient of domain ai.onnx.preview.training is not supported": [
-        "test_gradient_of_add",
-        "test_gradient_of_add_and_mul",
-    ],
     "the operator ImageDecoder is not supported": [
         "test_image_decoder_decode_bmp_rgb",
         "test_image_decoder_decode_jpeg2k_rgb",

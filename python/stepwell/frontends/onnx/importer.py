@@ -22,6 +22,7 @@ from stepwell.frontends import Imported, Shapes, TensorSpec
 from stepwell.frontends.onnx import folding, reader, registry, signature
 from stepwell.frontends.onnx.checking import check_model
 from stepwell.frontends.onnx.functions import ONNX_DOMAINS, has_function, schema_function
+from stepwell.frontends.onnx.gradient import expand_gradients, has_gradient
 from stepwell.frontends.onnx.node import (
     Absent,
     NeededError,
@@ -62,6 +63,8 @@ def import_model(
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     check_model(model)
+    if has_gradient(model.graph):
+        model = expand_gradients(model)
     context = new_context()
     weights = WeightTable()
     with context, ir.Location.unknown():

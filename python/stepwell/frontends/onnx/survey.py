@@ -18,6 +18,7 @@ import onnx.shape_inference
 from stepwell.errors import Unsupported
 from stepwell.frontends.onnx import registry
 from stepwell.frontends.onnx.functions import ONNX_DOMAINS
+from stepwell.frontends.onnx.gradient import is_gradient
 from stepwell.frontends.onnx.importer import _is_known, _opsets, _version
 from stepwell.frontends.onnx.node import node_name
 
@@ -36,7 +37,7 @@ def survey(model: onnx.ModelProto, imported: tuple[Unsupported, ...] = ()) -> li
         reason = reasons.pop((node_name(proto), proto.op_type), "")
         if _touches_strings(proto, types):
             reason = "it works on strings; only tensors of numbers and booleans are supported"
-        elif not _is_known(proto, version):
+        elif not _is_known(proto, version) and not is_gradient(proto):
             reason = "the operator is not supported"
         if reason:
             described = tuple(f"{name}: {types.get(name, '?')}" for name in proto.input if name)
