@@ -12,6 +12,7 @@ four times the channels, whose result is spread out over the pixels:
 
 - A grouped convolution that is not depthwise becomes one convolution a group.
 - A dot_general with several contracting dimensions gets one; its batch dimensions come first.
+- Normal random numbers are made of uniform ones.
 - A sum of booleans is their disjunction, as the specification says (arith.addi would be xor).
 
 Convolutions taken apart are first put into NHWC, as choose-layout does. fold-constants comes next.
@@ -24,6 +25,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+import numpy as np
+
+from stepwell import dtypes
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
@@ -201,6 +205,48 @@ def _channels(value: ir.Value, group: int, groups: int) -> ir.Value:
     *outer, last = hlo.shape(value)
     count, zeros = last // groups, [0] * len(outer)
     return hlo.slice(value, [*zeros, group * count], [*outer, (group + 1) * count])
+
+
+# --- Random numbers ------------------------------------------------------------------------------
+
+
+@RULES.on("rng")
+def normal_numbers(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Normal numbers from two uniform ones each (Box and Muller, "A note on the generation of
+    random normal deviates", 1958), which are the upper bits of Threefry's."""
+    if "NORMAL" not in str(op.attributes["rng_distribution"]):
+        return None
+    mean, deviation, _ = op.operands
+    shape, kind = hlo.shape(op.results[0]), hlo.dtype(op.results[0])
+    wide = np.dtype(np.float64 if kind == np.float64 else np.float32)
+    first, second = _uniform_numbers(shape, wide, weights)
+    positive = hlo.subtract(hlo.full_like(first, 1), first)
+    radius = hlo.sqrt(hlo.multiply(hlo.log(positive), hlo.full_like(first, -2)))
+    angle = hlo.cosine(hlo.multiply(second, hlo.full_like(second, 2 * np.pi)))
+    normal = hlo.convert(hlo.multiply(radius, angle), kind)
+    scaled = hlo.multiply(normal, hlo.broadcast_in_dim(deviation, shape, []))
+    return hlo.add(scaled, hlo.broadcast_in_dim(mean, shape, []))
+
+
+def _uniform_numbers(
+    shape: Sequence[int], kind: np.dtype, weights: WeightTable
+) -> tuple[ir.Value, ir.Value]:
+    """Two tensors of numbers in [0, 1), the same for a shape each time."""
+    digits, word = (24, np.dtype(np.uint32)) if kind == np.float32 else (53, np.dtype(np.uint64))
+    state = hlo.constant(np.array([0x9E3779B97F4A7C15, 0], np.uint64), weights)
+    generator = ir.Operation.create(
+        "stablehlo.rng_bit_generator",
+        [state.type, dtypes.tensor_type([2, *shape], word)],
+        [state],
+        {"rng_algorithm": ir.Attribute.parse("#stablehlo<rng_algorithm THREE_FRY>")},
+    )
+    bits = generator.results[1]
+    upper = hlo.shift_right_logical(bits, hlo.full_like(bits, 8 * word.itemsize - digits))
+    uniform = hlo.multiply(hlo.convert(upper, kind), hlo.full(2.0**-digits, [2, *shape], kind))
+    zeros = [0] * len(shape)
+    first = hlo.slice(uniform, [0, *zeros], [1, *shape])
+    second = hlo.slice(uniform, [1, *zeros], [2, *shape])
+    return hlo.reshape(first, shape), hlo.reshape(second, shape)
 
 
 # --- Products ------------------------------------------------------------------------------------

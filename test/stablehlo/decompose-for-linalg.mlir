@@ -67,3 +67,16 @@ func.func @rejected(%x: tensor<1x4x6xf32>, %w: tensor<1x1x6xf32>)
        : (tensor<1x4x6xf32>, tensor<1x4x6xf32>) -> tensor<1x4x4xf32>
   return %y, %z : tensor<1x4x6xf32>, tensor<1x4x4xf32>
 }
+
+// -----
+
+// Normal random numbers are made of two uniform ones each.
+// CHECK-LABEL: func.func @normal
+// CHECK: stablehlo.rng_bit_generator %{{.*}}, algorithm = THREE_FRY : {{.*}}tensor<2x5xui32>
+// CHECK: stablehlo.log
+// CHECK: stablehlo.cosine
+func.func @normal(%mean: tensor<f32>, %deviation: tensor<f32>) -> tensor<5xf32> {
+  %s = stablehlo.constant dense<5> : tensor<1xi64>
+  %0 = stablehlo.rng %mean, %deviation, %s, distribution = NORMAL : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<5xf32>
+  return %0 : tensor<5xf32>
+}

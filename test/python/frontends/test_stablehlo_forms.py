@@ -72,3 +72,17 @@ def test_maximum_of_complex_numbers_is_lexicographic() -> None:
     x = np.array([1 + 2j, 3, 3 + 1j, 1 + 3j], np.complex64)
     want = np.array([1 + 3j, 3 + 1j, 3 + 1j, 1 + 3j], np.complex64)
     np.testing.assert_array_equal(run(body, kind, kind, x), want)
+
+
+def test_normal_numbers_have_mean_and_deviation() -> None:
+    body = """
+      %d = stablehlo.constant dense<2.0> : tensor<f32>
+      %s = stablehlo.constant dense<[100, 100]> : tensor<2xi64>
+      %0 = stablehlo.rng %x, %d, %s, distribution = NORMAL
+        : (tensor<f32>, tensor<f32>, tensor<2xi64>) -> tensor<100x100xf32>
+      return %0 : tensor<100x100xf32>"""
+    numbers = run(body, "tensor<f32>", "tensor<100x100xf32>", np.array(3, np.float32))
+    assert abs(numbers.mean() - 3) < 0.1  # five standard errors
+    assert abs(numbers.std() - 2) < 0.1
+    share = np.mean(np.abs(numbers - 3) < 2)
+    assert abs(share - 0.683) < 0.025
