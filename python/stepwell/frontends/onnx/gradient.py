@@ -26,7 +26,8 @@ class _Tape:
 
     def op(self, operator: str, *inputs: str, **attributes: object) -> str:
         result = f"{self._prefix}{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [result], result, **attributes))
+        node = helper.make_node(operator, inputs, [result], result, **attributes)  # pyright: ignore[reportArgumentType]
+        self.nodes.append(node)
         return result
 
     def ratio(self, a: str, b: str) -> str:
