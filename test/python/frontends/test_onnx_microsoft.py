@@ -6,6 +6,8 @@ two; quantized ones by at most one unit, since onnxruntime rounds in fixed point
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -34,9 +36,11 @@ def _check(
     units: int = 0,
     tolerance: float = ATOL,
     compared: int | None = None,
+    wanted: list[np.ndarray] | None = None,
 ) -> None:
     """`constants` are inputs that become initializers; `units` is how far integers may differ; only
-    the first `compared` outputs are looked at."""
+    the first `compared` outputs are looked at. `wanted` are the outputs of an operator that
+    onnxruntime has no kernel of for the CPU."""
     names = [f"x{i}" if array is not None else "" for i, array in enumerate(inputs)]
     produced = [f"y{i}" for i in range(outputs)]
     node = helper.make_node(name, names, produced, domain=domain, **(attributes or {}))
@@ -54,8 +58,8 @@ def _check(
     )
     domains = [helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("", 17)]
     model = helper.make_model(graph, opset_imports=domains, ir_version=10)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
-    wanted = session.run(None, arrays)
+    if wanted is None:
+        wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(None, arrays)
     results = stepwell.compile(model, threads=1, options={"progress": False}).run(arrays)
     for output, value in list(zip(produced, wanted, strict=True))[:compared]:
         result = results[output]
@@ -90,6 +94,72 @@ def test_fused_convolution(activation: str) -> None:
     if activation in parameters:
         attributes["activation_params"] = parameters[activation]
     _check("FusedConv", [_normal(1, 3, 6, 6), _normal(4, 3, 3, 3), _normal(4)], attributes)
+
+
+def _convolved(x: np.ndarray, w: np.ndarray, b: np.ndarray, **attributes: object) -> np.ndarray:
+    """Conv by onnxruntime."""
+    names = ["x", "w", "b"]
+    node = helper.make_node("Conv", names, ["y"], **attributes)
+    inputs = [
+        helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, a.shape)
+        for n, a in zip(names, (x, w, b), strict=True)
+    ]
+    graph = helper.make_graph([node], "conv", inputs, [onnx.ValueInfoProto(name="y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return session.run(None, dict(zip(names, (x, w, b), strict=True)))[0]
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("constants", [(), (1, 2)])
+@pytest.mark.parametrize("filters", ["last", "first"])
+def test_channels_last_convolution(group: int, constants: tuple[int, ...], filters: str) -> None:
+    """Filters [M, H, W, C] as onnxruntime's kernels have them, or [M, C, H, W] as in Conv."""
+    x, w, b = _normal(2, 8, 9, 7), _normal(6, 8 // group, 3, 2), _normal(6)
+    attributes = {"group": group, "pads": [1, 0, 0, 1], "strides": [2, 1]}
+    wanted = _convolved(x, w, b, **attributes).transpose(0, 2, 3, 1)
+    given = w.transpose(0, 2, 3, 1) if filters == "last" else w
+    inputs = [np.ascontiguousarray(a) for a in (x.transpose(0, 2, 3, 1), given, b)]
+    _check("NhwcConv", [*inputs], attributes, constants=constants, wanted=[wanted])
+
+
+def test_channels_last_convolution_takes_square_filters_as_channels_last() -> None:
+    x, w = _normal(1, 3, 8, 8), _normal(4, 3, 3, 3)
+    wanted = _convolved(x, w, np.zeros(4, np.float32)).transpose(0, 2, 3, 1)
+    inputs = [np.ascontiguousarray(a.transpose(0, 2, 3, 1)) for a in (x, w)]
+    _check("NhwcConv", [*inputs], wanted=[wanted])
+
+
+def test_channels_last_fused_convolution() -> None:
+    x, w, b, z = _normal(2, 8, 9, 7), _normal(6, 8, 3, 3), _normal(6), _normal(2, 9, 7, 6)
+    wanted = np.tanh(_convolved(x, w, b, pads=[1] * 4).transpose(0, 2, 3, 1) + z)
+    attributes = {"activation": "Tanh", "pads": [1] * 4}
+    inputs = [np.ascontiguousarray(x.transpose(0, 2, 3, 1)), w, b, z]
+    _check("NhwcFusedConv", [*inputs], attributes, wanted=[wanted])
+
+
+@pytest.mark.parametrize("activation", [0, 1])
+@pytest.mark.parametrize("last", [0, 1])
+def test_group_norm(activation: int, last: int) -> None:
+    x, gamma, beta = _normal(2, 8, 5, 3), _normal(8), _normal(8, seed=1)
+    groups = x.astype(np.float64).reshape(2, 4, -1)
+    groups = groups - groups.mean(2, keepdims=True)
+    groups /= np.sqrt((groups**2).mean(2, keepdims=True) + 1e-3)
+    wanted = groups.reshape(x.shape) * gamma[:, None, None] + beta[:, None, None]
+    if activation:
+        wanted = wanted / (1 + np.exp(-wanted))
+    if last:
+        x, wanted = x.transpose(0, 2, 3, 1), wanted.transpose(0, 2, 3, 1)
+    attributes = {"groups": 4, "epsilon": 1e-3, "activation": activation, "channels_last": last}
+    inputs = [np.ascontiguousarray(x), gamma, beta]
+    _check("GroupNorm", [*inputs], attributes, wanted=[wanted.astype(np.float32)])
+
+
+def test_split_gelu() -> None:
+    x, bias = _normal(2, 3, 16), _normal(16)
+    first, second = np.split((x + bias).astype(np.float64), 2, -1)
+    wanted = first * second / 2 * (1 + np.vectorize(math.erf)(second / np.sqrt(2)))
+    _check("BiasSplitGelu", [x, bias], wanted=[wanted.astype(np.float32)])
 
 
 def test_skip_normalizations() -> None:

@@ -172,6 +172,60 @@ def test_svm_regressor(kernel: str, one_class: int) -> None:
     _check(node, rng.standard_normal((9, 4)).astype(np.float32), [FLOAT])
 
 
+def _svm(classes: int, kernel: str = "RBF", probabilities: bool = False, **more: object) -> dict:
+    rng = np.random.default_rng(classes)
+    counts = [2, 3, 1, 4][:classes]
+    pairs = classes * (classes - 1) // 2
+    attributes = {
+        "kernel_type": kernel,
+        "kernel_params": [0.3, 0.1, 3.0],
+        "classlabels_ints": [7, 3, 5, 1][:classes],
+        "vectors_per_class": counts,
+        "support_vectors": rng.standard_normal(4 * sum(counts)).tolist(),
+        "coefficients": rng.standard_normal((classes - 1) * sum(counts)).tolist(),
+        "rho": rng.standard_normal(pairs).tolist(),
+    }
+    if probabilities:
+        attributes["prob_a"] = rng.uniform(-3, -1, pairs).tolist()
+        attributes["prob_b"] = rng.uniform(-1, 1, pairs).tolist()
+    return {**attributes, **more}
+
+
+@pytest.mark.parametrize("kernel", ["LINEAR", "RBF", "POLY", "SIGMOID"])
+@pytest.mark.parametrize("probabilities", [False, True])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_svm_classifier(kernel: str, probabilities: bool, classes: int) -> None:
+    node = _node("SVMClassifier", 2, **_svm(classes, kernel, probabilities))
+    x = np.random.default_rng(0).standard_normal((19, 4)).astype(np.float32)
+    _check(node, x, [INT64, FLOAT])
+
+
+@pytest.mark.parametrize("transform", ["LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT"])
+@pytest.mark.parametrize(("classes", "probabilities"), [(2, True), (3, True), (2, False)])
+def test_svm_classifier_transforms(transform: str, classes: int, probabilities: bool) -> None:
+    attributes = _svm(classes, probabilities=probabilities, post_transform=transform)
+    if transform == "PROBIT" and not probabilities:
+        pytest.skip("leaves a score open, and is refused")
+    x = np.random.default_rng(0).standard_normal((19, 4)).astype(np.float32)
+    _check(_node("SVMClassifier", 2, **attributes), x, [INT64, FLOAT])
+
+
+@pytest.mark.parametrize("low", [-1, 0])
+@pytest.mark.parametrize("classes", [1, 2, 3])
+@pytest.mark.parametrize("kind", [np.float32, np.int64])
+def test_linear_svm_classifier(low: int, classes: int, kind: type) -> None:
+    rng = np.random.default_rng(classes)
+    node = _node(
+        "SVMClassifier",
+        2,
+        kernel_params=[0.0, 0.0, 0.0],
+        classlabels_ints=[7, 3, 5][:classes],
+        coefficients=rng.uniform(low, 1, 4 * classes).tolist(),
+        rho=[0.25],
+    )
+    _check(node, rng.uniform(-3, 3, (9, 4)).astype(kind), [INT64, FLOAT])
+
+
 @pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
 def test_normalizer(norm: str) -> None:
     x = np.random.default_rng(2).standard_normal((5, 6)).astype(np.float32)

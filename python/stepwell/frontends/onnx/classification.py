@@ -5,12 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
-from stepwell.frontends.onnx.node import Node, NotSupportedError
+from stepwell.frontends.onnx.node import Node, NotSupportedError, Tensor
 from stepwell.frontends.onnx.shaping import reduce
 from stepwell.mlir import ir
 
 _TINY = 1e-7
 """Scores this close to zero are zeros for SOFTMAX_ZERO."""
+
+
+def rows_of(x: Tensor) -> ir.Value:
+    """x as a matrix [N, C] of float32; a vector is one row."""
+    value = hlo.convert(x.value, np.float32)
+    return hlo.reshape(value, [1, *x.shape]) if x.rank == 1 else value
 
 
 def post_transform(scores: ir.Value, transform: str) -> ir.Value:

@@ -1,14 +1,11 @@
-"""Activations of domain com.microsoft, and convolutions with one after them."""
+"""Activations of domain com.microsoft."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.onnx.node import Node, Tensor
-from stepwell.frontends.onnx.operators.convolution import conv
 from stepwell.frontends.onnx.registry import operator
 from stepwell.frontends.onnx.shaping import broadcast
 from stepwell.mlir import ir
@@ -52,35 +49,13 @@ def quick_gelu(node: Node, x: Tensor) -> ir.Value:
     return hlo.multiply(x.value, hlo.logistic(_times(x.value, node.number("alpha", 1.702))))
 
 
-_ACTIVATIONS: dict[str, Callable[[ir.Value, list[float]], ir.Value]] = {
-    "Relu": lambda x, _: hlo.maximum(x, hlo.full_like(x, 0)),
-    "Tanh": lambda x, _: hlo.tanh(x),
-    "Sigmoid": lambda x, _: hlo.logistic(x),
-    "LeakyRelu": lambda x, p: hlo.select(
-        hlo.compare(x, hlo.full_like(x, 0), "LT"), _times(x, (p or [0.01])[0]), x
-    ),
-    "Clip": lambda x, p: hlo.clamp(
-        hlo.full(p[0], [], hlo.dtype(x)), x, hlo.full(p[1], [], hlo.dtype(x))
-    ),
-    "HardSigmoid": lambda x, p: hlo.clamp(
-        hlo.full(0, [], hlo.dtype(x)),
-        hlo.add(_times(x, p[0]), hlo.full_like(x, p[1])),
-        hlo.full(1, [], hlo.dtype(x)),
-    ),
-}
-"""By name: of a value and the parameters."""
-
-
-@operator("FusedConv", domain=_DOMAIN)
-def fused_conv(
-    node: Node, x: Tensor, w: Tensor, b: Tensor | None = None, z: Tensor | None = None
-) -> ir.Value:
-    """Conv, plus z, through `activation`."""
-    result = conv(node, x, w, b)
-    if z is not None:
-        result = hlo.add(result, z.value)
-    name = node.text("activation", "")
-    if name and name not in _ACTIVATIONS:
-        node.unsupported(f'the activation "{name}" is not supported')
-    parameters = node.numbers("activation_params", [])
-    return _ACTIVATIONS[name](result, parameters) if name else result
+@operator("BiasSplitGelu", domain=_DOMAIN)
+def bias_split_gelu(node: Node, x: Tensor, bias: Tensor) -> ir.Value:
+    """The first half of `x + bias`, along the last dimension, times Gelu of the second half."""
+    *outer, size = x.shape
+    if size % 2:
+        node.unsupported(f"the last dimension of {list(x.shape)} has no halves")
+    value = hlo.add(x.value, broadcast(bias, x.shape))
+    first = hlo.slice(value, [0] * x.rank, [*outer, size // 2])
+    second = hlo.slice(value, [*[0] * len(outer), size // 2], x.shape)
+    return hlo.multiply(first, _exact_gelu(second))

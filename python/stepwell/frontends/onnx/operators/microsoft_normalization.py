@@ -1,4 +1,4 @@
-"""Normalizations of domain com.microsoft: of a sum with a skipped connection, of embeddings."""
+"""Normalizations of domain com.microsoft: of skipped connections, embeddings, and groups."""
 
 from __future__ import annotations
 
@@ -80,6 +80,34 @@ def simplified_layer_normalization(node: Node, x: Tensor, scale: Tensor) -> list
         node.unsupported("only the last axis is supported")
     result, _, inverse = _normalize(node, x.value, scale, None, centre=False, epsilon=1e-5)
     return [result, inverse][: max(node.used_outputs(), 1)]
+
+
+@operator("GroupNorm", domain=_DOMAIN)
+def group_norm(node: Node, x: Tensor, gamma: Tensor, beta: Tensor) -> ir.Value:
+    """x [N, H, W, C], or [N, C, H, W] unless `channels_last`, normalized in groups of channels,
+    scaled and shifted by channel; `activation` 1 is `y * sigmoid(y)`. Computed in float32."""
+    groups = node.integer("groups", 0)
+    axis = x.rank - 1 if node.integer("channels_last", 1) else 1
+    if x.rank < 3 or groups < 1 or x.shape[axis] % groups:
+        node.unsupported(f"{groups} groups do not fit the channels of {list(x.shape)}")
+    activation = node.integer("activation", 0)
+    if activation not in (0, 1):
+        node.unsupported(f"activation {activation} is not known; 0 and 1 are")
+    split = [*x.shape[:axis], groups, x.shape[axis] // groups, *x.shape[axis + 1 :]]
+    value = hlo.reshape(hlo.convert(x.value, np.float32), split)
+    axes = [d for d in range(len(split)) if d not in (0, axis)]
+    centred = hlo.subtract(value, broadcast(mean(value, axes), split))
+    square = mean(hlo.multiply(centred, centred), axes)
+    epsilon = hlo.full_like(square, node.number("epsilon", 1e-5))
+    scaled = hlo.multiply(centred, broadcast(hlo.rsqrt(hlo.add(square, epsilon)), split))
+    weight, shift = (
+        hlo.broadcast_in_dim(hlo.convert(t.value, np.float32), x.shape, [axis])
+        for t in (gamma, beta)
+    )
+    result = hlo.add(hlo.multiply(hlo.reshape(scaled, x.shape), weight), shift)
+    if activation:
+        result = hlo.multiply(result, hlo.logistic(result))
+    return hlo.convert(result, x.dtype)
 
 
 @operator("EmbedLayerNormalization", domain=_DOMAIN)
