@@ -7,21 +7,18 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from stepwell import artifact, cache, targets
+from stepwell import artifact, cache, pytorch, targets
 from stepwell.artifact import Artifact
 from stepwell.errors import ArtifactError, OpenModelError, UsageError
 from stepwell.options import CompileOptions, make_options
 from stepwell.progress import progress_lines
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.threads import default_threads
-from stepwell.sources import Model, Source, as_source
+from stepwell.sources import Model, Shapes, Source, as_source
 from stepwell.specialization import Specialization
 from stepwell.specializing import OverridableExecutable, SpecializingExecutable
 from stepwell.supervisor import run_worker
 from stepwell.worker import ENTRY, Request, error_from_dict, error_to_dict
-
-Shapes = Mapping[str, Sequence[int]]
-"""Concrete shapes by input name."""
 
 _BASE_MEMORY_MB = 16 << 10
 _MEMORY_PER_MODEL = 4
@@ -29,23 +26,33 @@ _MEMORY_PER_MODEL = 4
 
 def compile(
     model: Model,
-    target: str = "cpu",
+    target: str | Sequence[object] = "cpu",
     threads: int | None = None,
     shapes: Shapes | None = None,
     options: CompileOptions | Mapping[str, object] | None = None,
+    *,
+    example_inputs: object = None,
 ) -> Executable | SpecializingExecutable:
     """Compile `model` and load the result. A model that leaves open what only a call can tell
     (dimensions, shape operands, lengths of sequences) is compiled when it is called.
 
     `model` is a path, an onnx.ModelProto, a jax.export.Exported, StableHLO as text, bytecode or
-    portable artifact, or an MLIR module. `target` names the machine ("cpu": this one), `threads`
-    the threads of a run (default: the physical cores), `shapes` gives dynamic inputs their sizes.
+    portable artifact, an MLIR module, a torch.export.ExportedProgram, or a torch.nn.Module: then
+    `example_inputs` (which may also stand second) are a tensor, a tuple of positional or a dict of
+    keyword arguments of it, and their shapes those of the compiled code. `target` names the machine
+    ("cpu": this one), `threads` the threads of a run (default: the physical cores), `shapes` gives
+    dynamic inputs their sizes.
 
     Raises ModelError, UnsupportedError, LoweringError, UsageError, CompilerCrash.
     """
 
+    if not isinstance(target, str):
+        target, example_inputs = "cpu", target
+    model = pytorch.exported(model, example_inputs)
+    machine = target
+
     def build_for(sizes: Shapes | None, specialization: Specialization | None) -> Artifact:
-        return build(model, target, threads, sizes, options, specialization)
+        return build(model, machine, threads, sizes, options, specialization)
 
     try:
         return OverridableExecutable(build_for(shapes, None), threads, build_for)
@@ -76,7 +83,7 @@ def build(
     sizes = _checked_shapes(shapes)
     machine = targets.get(target)
     with cache.work_folder() as folder:
-        source = as_source(model, folder)
+        source = as_source(model, folder, sizes)
         special = specialization.to_json() if specialization else ""
         key = cache.digest(
             cache.compiler_digest(),

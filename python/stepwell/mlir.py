@@ -11,22 +11,31 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+from collections.abc import Callable
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from torch_mlir import ir, rewrite
 from torch_mlir._mlir_libs import _stablehlo
 from torch_mlir.passmanager import PassManager
 
+if TYPE_CHECKING:
+    import torch.fx
+
 __all__ = [
     "PassManager",
     "deserialize_portable_artifact",
     "dialect",
+    "import_torch_graph",
     "ir",
     "new_context",
+    "register_torch",
     "rewrite",
+    "rewrite_as_strided",
     "run_upstream",
     "serialize_portable_artifact",
     "stablehlo",
+    "torch_decompositions",
     "translate_to_llvm_ir",
 ]
 
@@ -91,3 +100,40 @@ def serialize_portable_artifact(module: ir.Module, version: str) -> bytes:
 def deserialize_portable_artifact(context: ir.Context, data: bytes) -> ir.Module:
     """Module of a StableHLO portable artifact."""
     return _stablehlo.deserialize_portable_artifact(context, data)
+
+
+def register_torch(context: ir.Context) -> None:
+    """Load the dialect of PyTorch into `context`, and its passes into the process."""
+    importlib.import_module("torch_mlir.dialects.torch").register_dialect(context)
+
+
+def import_torch_graph(
+    module: torch.fx.GraphModule, name_of: Callable[[torch.fx.Node], str]
+) -> str:
+    """The graph of `module` as text in the dialect of PyTorch, one argument a placeholder, its
+    operations named by `name_of`. Needs PyTorch."""
+    fx_importer = importlib.import_module("torch_mlir.extras.fx_importer")
+
+    class NamingCache(fx_importer.ContextCache):
+        def get_node_location(self, node: torch.fx.Node) -> ir.Location:
+            return ir.Location.name(name_of(node), context=self._c)
+
+    context = ir.Context()
+    context.enable_multithreading(False)
+    register_torch(context)
+    importer = fx_importer.FxImporter(context=context)
+    importer._cc = NamingCache(context, py_attr_tracker=importer._py_attr_tracker)
+    importer._import_all_child_modules(module, "main")
+    importer.import_stateless_graph(module.graph)
+    return importer.module.operation.get_asm(enable_debug_info=True)
+
+
+def rewrite_as_strided(graph: torch.fx.Graph) -> None:
+    """Make reads by index of the `as_strided` in a graph. Needs PyTorch; raises ValueError."""
+    importlib.import_module("torch_mlir.extras.fx_as_strided").rewrite_as_strided(graph)
+
+
+def torch_decompositions() -> dict:
+    """The decompositions of PyTorch's operators that the importer counts on."""
+    module = importlib.import_module("torch_mlir.extras.fx_decomp_util")
+    return dict(module.get_decomposition_table())

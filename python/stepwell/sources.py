@@ -5,16 +5,21 @@ from __future__ import annotations
 import mmap
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from stepwell import cache
+from stepwell import cache, pytorch
 from stepwell.errors import ModelError, UsageError
 
 Model = object
 """A path; an onnx.ModelProto; a jax.export.Exported; StableHLO text, bytecode or portable artifact;
-an MLIR module."""
+an MLIR module; a torch.export.ExportedProgram, or a pair of a torch.nn.Module and example inputs.
+"""
+
+Shapes = Mapping[str, Sequence[int]]
+"""Concrete shapes by input name."""
 
 _MLIR_MAGIC = b"ML\xefR"
 _JAX_EXPORT = _MLIR_MAGIC + b"\x0dStableHLO_v"
@@ -42,11 +47,16 @@ class _Bytecode(Protocol):
     def write_bytecode(self, file: object) -> None: ...
 
 
-def as_source(model: Model, folder: Path) -> Source:
-    """The file of `model`, written into `folder` unless it is one already.
+def as_source(model: Model, folder: Path, shapes: Shapes | None = None) -> Source:
+    """The file of `model`, written into `folder` unless it is one already. A program of PyTorch is
+    written for its inputs' `shapes`; it raises OpenModelError when they leave dimensions open.
 
     Raises ModelError when the file cannot be read and UsageError for a type that is no model.
     """
+    if pytorch.is_model(model):
+        path = folder / f"model{pytorch.SUFFIX}"
+        pytorch.write(model, path, shapes)
+        return _file_source(path)
     if isinstance(model, os.PathLike) or (isinstance(model, str) and not _is_text(model)):
         return _file_source(Path(model).absolute())
     data, suffix = _serialized(model)
@@ -112,7 +122,8 @@ def _serialized(model: Model) -> tuple[bytes, str]:
         return _bytecode(getattr(model, "operation")), ".mlirbc"  # noqa: B009
     raise UsageError(
         f"a {type(model).__module__}.{type(model).__name__} is not a model; give a path, an "
-        "onnx.ModelProto, a jax.export.Exported, StableHLO text or bytes, or an MLIR module"
+        "onnx.ModelProto, a jax.export.Exported, a torch.export.ExportedProgram, a torch.nn.Module "
+        "with example_inputs=, StableHLO text or bytes, or an MLIR module"
     )
 
 

@@ -1,4 +1,4 @@
-"""Frontends: ONNX, JAX and StableHLO files all end in StableHLO.
+"""Frontends: ONNX, JAX, PyTorch and StableHLO files all end in StableHLO.
 
 `load` takes any model and returns an `Imported`: one module with one public `func.func @main` of
 static shapes, in StableHLO (and `chlo.erf`), its large constants in a side table by name.
@@ -14,6 +14,7 @@ from typing import cast
 
 import numpy as np
 
+from stepwell import pytorch
 from stepwell.artifact import Cut, Layout
 from stepwell.errors import ModelError
 from stepwell.mlir import ir
@@ -56,11 +57,14 @@ def load(
     """Import `model` into StableHLO.
 
     `model` is a path (.onnx, .mlir, .mlirbc, .bc, or told by its content), an `onnx.ModelProto`,
-    bytes of any of these files, StableHLO text, a `jax.export.Exported`, or an `ir.Module`.
+    bytes of any of these files, StableHLO text, a `jax.export.Exported`, an `ir.Module`, a
+    `torch.export.ExportedProgram` or its file (.pt2), or a pair of an `nn.Module` and its inputs.
     `shapes` gives concrete shapes, by input name, where the model leaves dimensions open, and
     `specialization` what else an ONNX model leaves open.
     Raises ModelError (UnsupportedError among them) with one sentence on what is wrong.
     """
+    if pytorch.is_model(model):
+        return pytorch.load(model, shapes)
     if isinstance(model, ir.Module):
         from stepwell.frontends import stablehlo
 
@@ -99,6 +103,8 @@ def _load_file(
         raise ModelError(f"there is no model file {path}")
     if path.stat().st_size == 0:
         raise ModelError(f"{path} is empty")
+    if path.suffix in (pytorch.SUFFIX, pytorch.EXPORTED_SUFFIX):
+        return pytorch.load(path, shapes)
     with path.open("rb") as file:
         head = file.read(4096)
     if path.suffix == ".onnx" or not (_is_mlir(head) or path.suffix == ".jax_export"):

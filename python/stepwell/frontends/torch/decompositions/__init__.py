@@ -1,0 +1,60 @@
+"""Which operators of PyTorch are broken down into which others before they are imported.
+
+The importer counts on a table of its own; the files here have the operators for which it lacks
+something: a lowering, or a right one. Each function stands for its operator, with its arguments.
+"""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch._decomp import get_decompositions
+
+from stepwell.frontends.torch.decompositions import (
+    arithmetic,
+    embedding,
+    indexing,
+    ordering,
+    pooling,
+    resampling,
+    scanning,
+    views,
+)
+from stepwell.frontends.torch.decompositions.registry import MENDS, Decomposition
+from stepwell.mlir import torch_decompositions
+
+aten = torch.ops.aten
+
+_FURTHER = (
+    aten.upsample_linear1d,
+    aten.upsample_bilinear2d,
+    aten.upsample_trilinear3d,
+    aten.upsample_bicubic2d,
+    aten.native_dropout,
+    aten.huber_loss,
+    aten.im2col,
+    aten.col2im,
+)
+"""Operators that PyTorch itself knows how to break down, and the importer's table has not."""
+
+
+@functools.cache
+def decompositions() -> dict[torch._ops.OperatorBase, Decomposition]:
+    """The table."""
+    further = get_decompositions(_FURTHER)
+    return {**torch_decompositions(), **further, **MENDS}
+
+
+__all__ = [
+    "arithmetic",
+    "decompositions",
+    "embedding",
+    "indexing",
+    "ordering",
+    "pooling",
+    "resampling",
+    "scanning",
+    "views",
+]

@@ -1,0 +1,77 @@
+"""Remainders, shifts and distances."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import torch
+
+from stepwell.frontends.torch.decompositions.registry import mend
+
+aten = torch.ops.aten
+
+Number = int | float
+
+
+def _like(number: Number, x: torch.Tensor) -> torch.Tensor:
+    """A tensor of one number, of the type that the operator promotes to."""
+    return torch.full((), number, dtype=torch.result_type(x, number))
+
+
+@mend(aten.fmod.Scalar)
+def _fmod(x: torch.Tensor, divisor: Number) -> torch.Tensor:
+    number = _like(divisor, x)
+    return aten.fmod.Tensor(x.to(number.dtype), number)
+
+
+@mend(aten.remainder.Scalar)
+def _remainder_of_number(x: torch.Tensor, divisor: Number) -> torch.Tensor:
+    """The sign is known here; a comparison of two constants is folded wrong by the importer."""
+    number = _like(divisor, x)
+    rest = aten.fmod.Tensor(x.to(number.dtype), number)
+    if not number.dtype.is_signed:
+        return rest
+    return torch.where(rest > 0 if divisor < 0 else rest < 0, rest + number, rest)
+
+
+@mend(aten.remainder.Scalar_Tensor)
+def _remainder_by_tensor(x: Number, divisor: torch.Tensor) -> torch.Tensor:
+    return _remainder(_like(x, divisor), divisor)  # pyright: ignore[reportReturnType]
+
+
+@mend(aten.remainder.Tensor)
+def _remainder(x: torch.Tensor, divisor: torch.Tensor) -> torch.Tensor:
+    """With the sign of the divisor, where fmod has that of the dividend."""
+    dtype = torch.result_type(x, divisor)
+    x, divisor = x.to(dtype), divisor.to(dtype)
+    rest = aten.fmod.Tensor(x, divisor)
+    if not dtype.is_signed:
+        return rest
+    other_sign = (rest != 0) & ((rest < 0) != (divisor < 0))
+    return torch.where(other_sign, rest + divisor, rest)
+
+
+@mend(aten.__lshift__.Scalar, aten.bitwise_left_shift.Tensor_Scalar)
+def _left_shift(x: torch.Tensor, count: Number) -> torch.Tensor:
+    return torch.bitwise_left_shift(x, torch.full_like(x, int(count)))
+
+
+@mend(aten.__rshift__.Scalar, aten.bitwise_right_shift.Tensor_Scalar)
+def _right_shift(x: torch.Tensor, count: Number) -> torch.Tensor:
+    return torch.bitwise_right_shift(x, torch.full_like(x, int(count)))
+
+
+@mend(aten.hypot.default)
+def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Scaled by the larger, so that no square overflows."""
+    a, b = x.abs(), y.abs()
+    high, low = torch.maximum(a, b), torch.minimum(a, b)
+    ratio = torch.where(high == 0, torch.zeros_like(high), low / high)
+    length = high * (1 + ratio * ratio).sqrt()
+    return torch.where(high.isinf(), high, length)
+
+
+@mend(aten._cdist_forward.default)
+def _cdist(
+    x: torch.Tensor, y: torch.Tensor, p: float, compute_mode: int | None = None
+) -> torch.Tensor:
+    return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)

@@ -1,0 +1,45 @@
+"""Bags of embeddings: sums, means and maxima over runs of rows."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import torch
+
+from stepwell.frontends.torch.decompositions.registry import mend
+
+aten = torch.ops.aten
+
+_SUM, _MEAN, _MAX = range(3)
+
+
+@mend(aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
+def _embedding_bag(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = _SUM,
+    sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    if include_last_offset:
+        offsets = offsets[:-1]
+    bags, count = offsets.shape[0], indices.shape[0]
+    bag = (torch.arange(count).unsqueeze(1) >= offsets).sum(1) - 1
+    counted = indices != padding_idx
+    rows = weight.index_select(0, indices)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(1)
+    inside = (torch.arange(bags).unsqueeze(1) == bag) & counted
+    sizes = inside.sum(1)
+    if mode == _MAX:
+        lowest = float("-inf")
+        masked = torch.where(inside.unsqueeze(2), rows.unsqueeze(0), lowest)
+        result = torch.where(sizes.unsqueeze(1) > 0, masked.amax(1), 0.0).to(rows.dtype)
+    else:
+        result = inside.to(rows.dtype) @ rows
+        if mode == _MEAN:
+            result = result / sizes.clamp(min=1).unsqueeze(1).to(rows.dtype)
+    return result, bag, sizes, sizes

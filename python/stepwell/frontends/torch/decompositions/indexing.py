@@ -1,0 +1,71 @@
+"""Reading and writing by index."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from stepwell.frontends.torch.decompositions.registry import itself, mend
+
+aten = torch.ops.aten
+
+Indices = Sequence[torch.Tensor | None]
+
+
+@mend(aten.index.Tensor, aten._unsafe_index.Tensor)
+def _index(x: torch.Tensor, indices: Indices) -> object:
+    """The importer takes indices to be positive."""
+    if _has_mask(indices):
+        return NotImplemented
+    return itself(aten.index.Tensor, x, _from_the_beginning(x, indices))
+
+
+@mend(aten.index_put.default, aten._unsafe_index_put.default)
+def _index_put(
+    x: torch.Tensor, indices: Indices, values: torch.Tensor, accumulate: bool = False
+) -> object:
+    """The importer takes indices to be positive, and has no masks."""
+    if not _has_mask(indices):
+        positive = _from_the_beginning(x, indices)
+        return itself(aten.index_put.default, x, positive, values, accumulate)
+    if len(indices) != 1 or values.numel() != 1:
+        return NotImplemented
+    mask = indices[0]
+    assert mask is not None
+    mask = mask.view([*mask.shape, *[1] * (x.dim() - mask.dim())])
+    value = values.reshape(()).to(x.dtype)
+    return torch.where(mask.to(torch.bool), x + value if accumulate else value, x)
+
+
+def _has_mask(indices: Indices) -> bool:
+    return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices)
+
+
+def _from_the_beginning(x: torch.Tensor, indices: Indices) -> list[torch.Tensor | None]:
+    """The indices, with those that count from the end made to count from the beginning."""
+    sizes = x.shape
+    return [
+        None if index is None else torch.where(index < 0, index + sizes[dim], index)
+        for dim, index in enumerate(indices)
+    ]
+
+
+@mend(aten.searchsorted.Tensor)
+def _searchsorted(
+    boundaries: torch.Tensor,
+    values: torch.Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """As many boundaries as lie before a value."""
+    if sorter is not None:
+        boundaries = torch.gather(boundaries, -1, sorter)
+    lined = boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
+    found = values.unsqueeze(-1)
+    before = lined <= found if right or side == "right" else lined < found
+    return before.sum(-1).to(torch.int32 if out_int32 else torch.int64)

@@ -1,0 +1,42 @@
+"""Operators that come down to sorting."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import torch
+
+from stepwell.frontends.torch.decompositions.registry import mend
+
+aten = torch.ops.aten
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+@mend(aten.kthvalue.default)
+def _kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
+    if x.dim() == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64)
+    values, indices = torch.sort(x, dim=dim)
+    found = values.narrow(dim, k - 1, 1), indices.narrow(dim, k - 1, 1)
+    return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
+
+
+@mend(aten.median.dim)
+def _median_along(x: torch.Tensor, dim: int, keepdim: bool = False) -> Pair:
+    """The lower of the two in the middle; NaN, which sorts last, wins over all."""
+    if x.dim() == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64)
+    values, indices = torch.sort(x, dim=dim)
+    size = x.shape[dim]
+    middle, last = (size - 1) // 2, size - 1
+    found = [part.narrow(dim, middle, 1) for part in (values, indices)]
+    if x.dtype.is_floating_point:
+        lost = values.narrow(dim, last, 1).isnan()
+        ends = [part.narrow(dim, last, 1) for part in (values, indices)]
+        found = [torch.where(lost, end, part) for end, part in zip(ends, found, strict=True)]
+    return (found[0], found[1]) if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
+
+
+@mend(aten.median.default)
+def _median(x: torch.Tensor) -> torch.Tensor:
+    return _median_along(x.reshape(-1), 0)[0]  # pyright: ignore[reportIndexIssue]

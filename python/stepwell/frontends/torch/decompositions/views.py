@@ -1,0 +1,123 @@
+"""Views, slices and what is put into them."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from stepwell.frontends.torch.decompositions.registry import mend
+
+aten = torch.ops.aten
+
+
+@mend(aten.view.default)
+def _view(x: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    """Views in an exported graph were right for the strides of an operator (attention) that has
+    other ones once it is broken down."""
+    if x.is_contiguous():
+        return NotImplemented
+    return aten._unsafe_view(x.clone(memory_format=torch.contiguous_format), size)
+
+
+@mend(aten.slice.Tensor)
+def _slice(
+    x: torch.Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> torch.Tensor:
+    """A slice without elements has no form for the importer."""
+    begin, stop = _bounds(x.shape[dim], start, end)
+    if x.numel() == 0 or begin < stop:
+        return NotImplemented
+    shape = list(x.shape)
+    shape[dim] = 0
+    return x.new_zeros(shape)
+
+
+@mend(aten.slice_scatter.default)
+def _slice_scatter(
+    x: torch.Tensor,
+    source: torch.Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> torch.Tensor:
+    size = x.shape[dim]
+    begin, stop = _bounds(size, start, end)
+    if begin >= stop:
+        return x.clone()
+    if step == 1:
+        parts = [x.narrow(dim, 0, begin), source, x.narrow(dim, stop, size - stop)]
+        return torch.cat([part for part in parts if part.shape[dim]], dim)
+    position = torch.arange(size) - begin
+    inside = (position >= 0) & (position < stop - begin) & (position % step == 0)
+    number = torch.div(position, step, rounding_mode="trunc").clamp(0, source.shape[dim] - 1)
+    along = [1] * x.dim()
+    along[dim] = size
+    return torch.where(inside.view(along), source.index_select(dim, number), x)
+
+
+@mend(aten.diagonal.default)
+def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
+    """One element of each row that the diagonal meets."""
+    moved = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = moved.shape[-2:]
+    first = max(-offset, 0)
+    length = max(min(rows - first, columns - max(offset, 0)), 0)
+    row = torch.arange(length) + first
+    met = torch.arange(columns) == (row + offset).unsqueeze(1)
+    picked = moved.narrow(-2, first, length) if length else moved.narrow(-2, 0, 0)
+    zero = torch.zeros((), dtype=x.dtype)
+    kept = torch.where(met, picked, zero)
+    return kept.any(-1) if x.dtype == torch.bool else kept.sum(-1).to(x.dtype)
+
+
+@mend(aten.diagonal_scatter.default)
+def _diagonal_scatter(
+    x: torch.Tensor, source: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> torch.Tensor:
+    moved = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = moved.shape[-2:]
+    row, column = torch.arange(rows).unsqueeze(1), torch.arange(columns)
+    number = (torch.arange(rows) + min(offset, 0)).clamp(0, source.shape[-1] - 1)
+    spread = source.index_select(-1, number).unsqueeze(-1)
+    return torch.where(column - row == offset, spread, moved).movedim((-2, -1), (dim1, dim2))
+
+
+@mend(aten.unfold.default)
+def _unfold(x: torch.Tensor, dim: int, size: int, step: int) -> torch.Tensor:
+    if x.dim() == 0:
+        return NotImplemented
+    dim %= x.dim()
+    count = (x.shape[dim] - size) // step + 1
+    number = torch.arange(count).unsqueeze(1) * step + torch.arange(size)
+    shape = [*x.shape[:dim], count, size, *x.shape[dim + 1 :]]
+    return x.index_select(dim, number.reshape(-1)).reshape(shape).movedim(dim + 1, -1)
+
+
+@mend(aten.empty.memory_format)
+def _empty(
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    """Any content does."""
+    return torch.zeros(size, dtype=dtype)
+
+
+def _bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
+    begin = 0 if start is None else start
+    stop = size if end is None else end
+    begin = begin + size if begin < 0 else begin
+    stop = stop + size if stop < 0 else stop
+    begin = min(max(begin, 0), size)
+    return begin, max(min(stop, size), begin)

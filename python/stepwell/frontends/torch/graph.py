@@ -1,0 +1,160 @@
+"""Graphs of PyTorch, of ATen operators and static shapes, into program files."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+import torch
+import torch.fx
+
+from stepwell.errors import ModelError, Unsupported, UnsupportedError
+from stepwell.frontends.torch.program_file import Program, Value
+from stepwell.mlir import import_torch_graph, rewrite_as_strided
+
+Argument = str | torch.Tensor
+"""What stands for a placeholder: an input by its name, or a tensor that becomes a weight."""
+
+_BY_BITS = {
+    torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
+    torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
+    torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
+}
+"""dtypes that PyTorch does not hand to numpy, with one of their width that it does."""
+
+
+def to_program(
+    module: torch.fx.GraphModule, arguments: Sequence[Argument], outputs: Sequence[str]
+) -> Program:
+    """The program of a functional graph. `arguments` stand for its placeholders in their order,
+    `outputs` are names for its tensor results; other results are left out. Changes `module`.
+
+    Raises UnsupportedError for operators that cannot be imported.
+    """
+    _check_random(module)
+    _drop_assertions(module.graph)
+    rewrite_as_strided(module.graph)
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    bound = list(arguments)
+    for node, argument in list(zip(placeholders, bound, strict=True)):
+        if not isinstance(node.meta.get("val"), torch.Tensor):  # a number that the graph has inside
+            module.graph.erase_node(node)
+            placeholders.remove(node)
+            bound.remove(argument)
+    bound += _lift_constants(module)
+    results = _keep_tensors(module)
+    module.graph.lint()
+    try:
+        text = import_torch_graph(module, _node_name)
+    except (NotImplementedError, TypeError, KeyError, AssertionError, ValueError) as error:
+        raise ModelError(f"the graph cannot be imported: {error}") from error
+    weights, names = _named_weights([a for a in bound if isinstance(a, torch.Tensor)])
+    weight_names = iter(names)
+    values = iter(node for node in module.graph.nodes if node.op == "placeholder")
+    signature = tuple(
+        _value(argument, node.meta["val"]) if isinstance(argument, str) else next(weight_names)
+        for argument, node in zip(bound, values, strict=True)
+    )
+    described = tuple(_value(n, r.meta["val"]) for n, r in zip(outputs, results, strict=True))
+    return Program(text, signature, described, weights)
+
+
+def to_array(tensor: torch.Tensor) -> np.ndarray:
+    """The data of a tensor for numpy, without a copy where it is dense and on the CPU."""
+    dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    if dense.dtype in _BY_BITS:
+        integer, dtype = _BY_BITS[dense.dtype]
+        return dense.view(integer).numpy().view(dtype)
+    return dense.numpy()
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """numpy's name of a dtype."""
+    return str(dtype).removeprefix("torch.")
+
+
+def _value(name: str, tensor: torch.Tensor) -> Value:
+    return Value(name, dtype_name(tensor.dtype), tuple(int(size) for size in tensor.shape))
+
+
+def _node_name(node: torch.fx.Node) -> str:
+    """The module that a node comes from, and the node: `encoder.layers.0.linear1/addmm_1`."""
+    stack = node.meta.get("nn_module_stack")
+    path = str(list(stack.values())[-1][0]) if stack else ""
+    return f"{path}/{node.name}" if path else node.name
+
+
+def _check_random(module: torch.fx.GraphModule) -> None:
+    found = [
+        Unsupported(_node_name(node), str(node.target), "random numbers are not supported")
+        for node in module.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload)
+        and torch.Tag.nondeterministic_seeded in node.target.tags
+    ]
+    if found:
+        raise UnsupportedError(found)
+
+
+def _drop_assertions(graph: torch.fx.Graph) -> None:
+    """Remove checks of shapes and metadata, which hold in a graph of static shapes."""
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_function" and "assert" in str(node.target) and not node.users:
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
+
+
+def _lift_constants(module: torch.fx.GraphModule) -> list[torch.Tensor]:
+    """Make placeholders of the tensors that the graph has as attributes; returns these tensors.
+
+    The importer would write their data into the text, element by element."""
+    graph = module.graph
+    last = [node for node in graph.nodes if node.op == "placeholder"][-1:]
+    tensors: list[torch.Tensor] = []
+    for node in list(graph.nodes):
+        if node.op != "get_attr":
+            continue
+        value = module
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        if not isinstance(value, torch.Tensor) or value.numel() == 1:
+            continue
+        with graph.inserting_after(last[0]) if last else graph.inserting_before():
+            placeholder = graph.placeholder(f"constant_{len(tensors)}")
+        placeholder.meta = {"val": node.meta.get("val", value)}
+        if not isinstance(placeholder.meta["val"], torch._subclasses.FakeTensor):
+            mode = torch._subclasses.FakeTensorMode()
+            placeholder.meta["val"] = mode.from_tensor(value)
+        node.replace_all_uses_with(placeholder)
+        graph.erase_node(node)
+        last = [placeholder]
+        tensors.append(value)
+    return tensors
+
+
+def _keep_tensors(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """Return tensors alone from the graph; returns their nodes."""
+    (output,) = (node for node in module.graph.nodes if node.op == "output")
+    results = output.args[0] if isinstance(output.args[0], (list, tuple)) else [output.args[0]]
+    kept = [
+        node
+        for node in results
+        if isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
+    ]
+    output.args = (tuple(kept),)
+    return kept
+
+
+def _named_weights(tensors: Sequence[torch.Tensor]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Arrays by name, and the name for each tensor: tensors of the same memory have one array."""
+    arrays: dict[str, np.ndarray] = {}
+    names: list[str] = []
+    known: dict[tuple[object, ...], str] = {}
+    for tensor in tensors:
+        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+        if not tensor.numel() or key not in known:
+            known[key] = f"weight{len(arrays)}"
+            arrays[known[key]] = to_array(tensor)
+        names.append(known[key])
+    return arrays, names

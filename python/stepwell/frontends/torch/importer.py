@@ -1,0 +1,133 @@
+"""Program files of PyTorch into StableHLO, by the passes of torch-mlir. PyTorch is not imported."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from stepwell.errors import ModelError, Unsupported, UnsupportedError
+from stepwell.frontends import Imported, TensorSpec, stablehlo
+from stepwell.frontends.torch import program_file
+from stepwell.frontends.torch.program_file import Program, Value
+from stepwell.mlir import ir, new_context, register_torch, run_upstream
+from stepwell.runtime.inputs import numpy_dtype
+
+_PIPELINES = (
+    "torchdynamo-export-to-torch-backend-pipeline{extra-library=}",
+    "torch-backend-to-stablehlo-backend-pipeline{allow-non-finites=true}",
+)
+
+
+def from_file(path: Path) -> Imported:
+    """Import the program in a file of `program_file`.
+
+    Raises UnsupportedError with all operators that have no lowering, and ModelError.
+    """
+    return from_program(program_file.read(path), str(path))
+
+
+def from_program(program: Program, source: str) -> Imported:
+    """Import a program; `source` is what errors call it."""
+    context = new_context()
+    register_torch(context)
+    with context, ir.Location.unknown():
+        module = ir.Module.parse(program.module)
+        for pipeline in _PIPELINES:
+            _run(module, pipeline, source)
+        _spell_constants(module)
+        imported = stablehlo.from_parsed(module, source)
+        _bind_weights(imported, program)
+        module.operation.verify()
+    inputs = [value for value in program.arguments if isinstance(value, Value)]
+    imported.inputs = tuple(map(_spec, inputs))
+    imported.outputs = tuple(map(_spec, program.outputs))
+    return imported
+
+
+def _spec(value: Value) -> TensorSpec:
+    return TensorSpec(value.name, numpy_dtype(value.dtype), value.shape)
+
+
+def _run(module: ir.Module, pipeline: str, source: str) -> None:
+    try:
+        run_upstream(module.operation, pipeline)
+    except ir.MLIRError as error:
+        findings = _leftovers(module, str(error))
+        if findings:
+            raise UnsupportedError(findings) from None
+        raise ModelError(f"{source} has no form in StableHLO: {error}") from None
+
+
+def _leftovers(module: ir.Module, message: str) -> list[Unsupported]:
+    """The operators of PyTorch that stand in a module which a pass gave up, and that are no part of
+    what is left around them (constants and lists of arguments)."""
+    named = set(re.findall(r"'(torch\.[\w.]+)'", message)) | set(
+        re.findall(r"op:? \"?(torch\.aten[\w.]+)", message)
+    )
+    found: list[Unsupported] = []
+    seen: Counter[str] = Counter()
+
+    def look(op: ir.Operation) -> ir.WalkResult:
+        name = op.name
+        if name == "torch.operator":
+            name = ir.StringAttr(op.attributes["name"]).value
+        elif not name.startswith(("torch.aten.", "torch.prims.", "torch.torchvision.")) or (
+            named and name not in named
+        ):
+            return ir.WalkResult.ADVANCE
+        operator = name.removeprefix("torch.")
+        seen[operator] += 1
+        if seen[operator] == 1:
+            kinds = tuple(str(operand.type) for operand in op.operands)
+            reason = "it has no lowering to StableHLO for these inputs"
+            node = _name(op)
+            found.append(Unsupported(node, operator, reason, inputs=kinds))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    return found
+
+
+def _name(op: ir.Operation) -> str:
+    match = re.match(r'loc\("([^"]+)"', str(op.location)[:400])
+    return match.group(1) if match else op.name
+
+
+def _spell_constants(module: ir.Module) -> None:
+    """`arith.constant` of a tensor is `stablehlo.constant` from here on."""
+
+    def look(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
+            stablehlo.replace_operation(op, "stablehlo.constant", {"value": op.attributes["value"]})
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+
+
+def _bind_weights(imported: Imported, program: Program) -> None:
+    """Put constants in the place of the arguments of `@main` that are weights."""
+    main = imported.module.body.operations[0].operation
+    entry = main.regions[0].blocks[0]
+    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    kept = [i for i, value in enumerate(program.arguments) if isinstance(value, Value)]
+    constants: dict[str, ir.Value] = {}
+    for argument, name in zip(list(entry.arguments), program.arguments, strict=True):
+        if isinstance(name, Value) or not list(argument.uses):
+            continue
+        if name not in constants:
+            with ir.InsertionPoint.at_block_begin(entry), ir.Location.name(name):
+                attribute = imported.weights.attribute(program.weights[name], name)
+                constant = ir.Operation.create(
+                    "stablehlo.constant", [argument.type], [], {"value": attribute}
+                )
+            constants[name] = constant.results[0]
+        argument.replace_all_uses_with(constants[name])
+    for number in reversed(range(len(program.arguments))):
+        if number not in kept:
+            entry.erase_argument(number)
+    inputs = [kind.inputs[number] for number in kept]
+    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, kind.results))
+
+
+__all__ = ["from_file", "from_program"]

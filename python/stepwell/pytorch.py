@@ -1,0 +1,84 @@
+"""What the rest of Stepwell asks the PyTorch frontend. PyTorch is imported for its models alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepwell.errors import UsageError
+
+if TYPE_CHECKING:
+    from stepwell.frontends import Imported
+
+Shapes = Mapping[str, Sequence[int]]
+
+SUFFIX = ".torch_program"
+"""Of a file of `frontends.torch.program_file`."""
+
+EXPORTED_SUFFIX = ".pt2"
+"""Of a file that `torch.export.save` wrote."""
+
+
+def is_model(model: object) -> bool:
+    """Whether `model` is of PyTorch: an ExportedProgram or its file, an nn.Module, or a pair of a
+    module and its example inputs."""
+    if isinstance(model, (str, os.PathLike)):
+        return os.fspath(model).endswith(EXPORTED_SUFFIX)
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    if isinstance(model, tuple) and len(model) == 2:
+        return isinstance(model[0], torch.nn.Module)
+    return isinstance(model, (torch.nn.Module, torch.export.ExportedProgram))
+
+
+def exported(model: object, example_inputs: object = None) -> object:
+    """`model` as an ExportedProgram if it is of PyTorch, else as it is.
+
+    Raises UsageError when the example inputs of a module are missing, or given for another model,
+    and ModelError when it cannot be exported.
+    """
+    if not is_model(model):
+        if example_inputs is not None:
+            raise UsageError(
+                f"example_inputs= is for a torch.nn.Module; this is a {type(model).__name__}"
+            )
+        return model
+    if isinstance(model, tuple):
+        model, example_inputs = model
+    from stepwell.frontends.torch import exported as exports
+
+    if isinstance(model, (str, os.PathLike)):
+        return exports.load(Path(os.fspath(model)))
+    if isinstance(model, exports.ExportedProgram):
+        return model
+    if example_inputs is None:
+        raise UsageError(
+            f"the module {type(model).__name__} needs example inputs: "
+            "stepwell.compile(module, example_inputs=(x,))"
+        )
+    return exports.export(model, example_inputs)  # pyright: ignore[reportArgumentType]
+
+
+def write(model: object, path: Path, shapes: Shapes | None) -> None:
+    """Write the program file of `model` at `shapes`. Raises what `exports.program_of` does."""
+    from stepwell.frontends.torch import exported as exports
+    from stepwell.frontends.torch import program_file
+
+    program = exports.program_of(exported(model), shapes)  # pyright: ignore[reportArgumentType]
+    program_file.write(path, program)
+
+
+def load(model: object, shapes: Shapes | None) -> Imported:
+    """Import a model, or a program file, in this process."""
+    from stepwell.frontends.torch import importer
+
+    if isinstance(model, Path) and model.suffix == SUFFIX:
+        return importer.from_file(model)
+    from stepwell.frontends.torch import exported as exports
+
+    program = exports.program_of(exported(model), shapes)  # pyright: ignore[reportArgumentType]
+    return importer.from_program(program, "the PyTorch program")

@@ -1,0 +1,186 @@
+"""PyTorch as an entrance: what may be given, names, shapes, weights, errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import stepwell  # noqa: E402
+from stepwell.frontends.torch import exported, program_file  # noqa: E402
+
+nn = torch.nn
+
+
+def _mlp():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4)).eval()
+
+
+def _check(executable, module, x):
+    (output,) = executable(x)
+    np.testing.assert_allclose(output, module(x).detach().numpy(), atol=1e-5)
+
+
+def test_module_and_example_inputs():
+    module, x = _mlp(), torch.randn(4, 16)
+    for executable in (
+        stepwell.compile(module, (x,)),
+        stepwell.compile(module, example_inputs=x),
+        stepwell.compile((module, (x,))),
+        stepwell.compile(torch.export.export(module, (x,))),
+    ):
+        _check(executable, module, x)
+        assert [spec.name for spec in executable.inputs] == ["input"]
+        assert [spec.name for spec in executable.outputs] == ["linear_1"]
+
+
+def test_keyword_arguments():
+    class Scaled(nn.Module):
+        def forward(self, x, *, scale, shift=None):
+            return x * scale if shift is None else x * scale + shift
+
+    x, scale = torch.randn(3), torch.randn(3)
+    executable = stepwell.compile(Scaled(), {"x": x, "scale": scale})
+    output = executable.run({"x": x, "scale": scale})
+    np.testing.assert_allclose(output["mul"], (x * scale).numpy())
+
+
+def test_an_output_that_comes_twice_has_two_names():
+    class Twice(nn.Module):
+        def forward(self, x):
+            y = x + 1
+            return y, y, x
+
+    executable = stepwell.compile(Twice(), torch.zeros(2))
+    names = [spec.name for spec in executable.outputs]
+    assert names == ["add", "add_1", "x"]
+    assert [output.tolist() for output in executable(torch.zeros(2))] == [[1, 1], [1, 1], [0, 0]]
+
+
+def test_open_dimensions_are_compiled_when_called():
+    module = _mlp()
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(module, (torch.randn(4, 16),), dynamic_shapes=({0: batch},))
+    executable = stepwell.compile(program)
+    assert executable.inputs[0].is_open
+    for size in (1, 3):
+        _check(executable, module, torch.randn(size, 16))
+    fixed = stepwell.compile(program, shapes={"input": (7, 16)})
+    assert fixed.inputs[0].shape == (7, 16)
+    with pytest.raises(stepwell.ModelError, match="16"):
+        stepwell.compile(program, shapes={"input": (7, 15)})
+
+
+def test_saved_program(tmp_path):
+    module, x = _mlp(), torch.randn(4, 16)
+    path = tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(module, (x,)), path)
+    _check(stepwell.compile(path), module, x)
+
+
+def test_tied_weights_and_buffers():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(50, 64)
+            self.head = nn.Linear(64, 50, bias=False)
+            self.head.weight = self.embedding.weight
+            self.register_buffer("scale", torch.randn(64))
+            self.register_buffer("offset", torch.randn(64), persistent=False)
+
+        def forward(self, ids):
+            return self.head(self.embedding(ids) * self.scale + self.offset)
+
+    module, ids = Tied().eval(), torch.randint(0, 50, (2, 5))
+    program = exported.program_of(exported.export(module, ids))
+    assert sum(array.nbytes for array in program.weights.values()) == 4 * (50 * 64 + 64 + 64)
+    _check(stepwell.compile(module, ids), module, ids)
+
+
+def test_weights_are_part_of_what_the_cache_knows():
+    x = torch.randn(2, 16)
+    for seed in range(2):
+        module = nn.Linear(16, 8)
+        nn.init.normal_(module.weight, generator=torch.Generator().manual_seed(seed))
+        _check(stepwell.compile(module.eval(), x), module, x)
+
+
+def test_program_file(tmp_path):
+    arrays = {
+        "odd": np.arange(3, dtype=np.uint8),
+        "wide": np.linspace(0, 1, 5),
+        "none": np.zeros((0, 4), np.float32),
+    }
+    value = program_file.Value("x", "float32", (2,))
+    path = tmp_path / "a.torch_program"
+    program_file.write(path, program_file.Program("text", ("odd", value), (value,), arrays))
+    read = program_file.read(path)
+    assert (read.module, read.arguments, read.outputs) == ("text", ("odd", value), (value,))
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(read.weights[name], array)
+        assert read.weights[name].flags.aligned
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(stepwell.ModelError, match="no PyTorch program"):
+        program_file.read(path)
+
+
+def test_unsupported_operators_are_named_at_once():
+    class Special(nn.Module):
+        def forward(self, x):
+            return torch.special.bessel_j0(x) + torch.special.bessel_j1(x)
+
+    report = stepwell.check((Special(), torch.randn(3)))
+    assert {finding.operator for finding in report.findings} == {
+        "aten.special_bessel_j0",
+        "aten.special_bessel_j1",
+    }
+
+
+class _Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        return x + self.count
+
+
+class _Random(nn.Module):
+    def forward(self, x):
+        return x + torch.rand(3)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "message"),
+    [
+        (lambda: nn.Linear(3, 3), stepwell.UsageError, "needs example inputs"),
+        (lambda: (nn.Dropout(0.5).train(), torch.randn(3)), stepwell.UsageError, "eval"),
+        (lambda: (nn.Linear(4, 3).eval(), torch.randn(3)), stepwell.ModelError, "torch.export"),
+        (lambda: (_Counting(), torch.randn(3)), stepwell.ModelError, "changes count in place"),
+        (lambda: (_Random(), torch.randn(3)), stepwell.UnsupportedError, "random"),
+    ],
+)
+def test_refused(model, kind, message):
+    with pytest.raises(kind, match=message):
+        stepwell.compile(model())
+
+
+def test_example_inputs_are_for_modules():
+    with pytest.raises(stepwell.UsageError, match="example_inputs"):
+        stepwell.compile("model.onnx", example_inputs=(1,))
+
+
+def test_pytorch_is_imported_for_its_models_alone():
+    code = (
+        "import sys, numpy, stepwell; x = numpy.ones(2, numpy.float32);"
+        "f = stepwell.compile('func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {"
+        " %0 = stablehlo.add %a, %a : tensor<2xf32>\\n return %0 : tensor<2xf32> }');"
+        "f(x); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,256 @@
+"""Modules of PyTorch, compiled, against PyTorch itself, within 1e-4 in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import stepwell  # noqa: E402
+from stepwell.frontends.torch.graph import to_array  # noqa: E402
+
+nn, functional = torch.nn, torch.nn.functional
+_TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+class _Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *arguments):
+        return self.function(*arguments)
+
+
+def compare(module, *arguments, **keywords):
+    """Compile and compare all outputs; returns the executable."""
+    if not isinstance(module, nn.Module):
+        module = _Function(module)
+    module.eval()
+    example = keywords or arguments
+    executable = stepwell.compile(module, example)
+    with torch.no_grad():
+        expected = module(*arguments, **keywords)
+    leaves = torch.utils._pytree.tree_leaves(expected)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    given = torch.utils._pytree.tree_leaves((arguments, keywords))
+    outputs = executable(*(to_array(value) for value in given if isinstance(value, torch.Tensor)))
+    assert len(outputs) == len(tensors)
+    for output, tensor in zip(outputs, tensors, strict=True):
+        array = to_array(tensor)
+        assert output.dtype == array.dtype
+        assert output.shape == array.shape
+        # Modules of half precision round after each operator, and compiled code less often.
+        tolerance = _TOLERANCE.get(tensor.dtype, 1e-4)
+        np.testing.assert_allclose(
+            output.astype(np.float64), array.astype(np.float64), rtol=tolerance, atol=tolerance
+        )
+    return executable
+
+
+def _bag(mode, **more):
+    return nn.EmbeddingBag(10, 4, mode=mode, **more)
+
+
+def _set_items(x):
+    y = x.clone()
+    y[1, :2] = 7.0
+    y[x > 1] = 0
+    return y
+
+
+def _each_way(x):
+    return (
+        x.unfold(1, 2, 1),
+        x.flip(1),
+        x.roll(1, 0),
+        torch.diagonal(x, 1),
+        x.tril(),
+        x.repeat_interleave(2, 0),
+        x[:0],
+    )
+
+
+def _scatters(x, y):
+    return (
+        x.slice_scatter(y, 1, 0, 2),
+        x.slice_scatter(y, 1, 0, 4, 2),
+        x.select_scatter(y[:, 0], 1, 2),
+        x.diagonal_scatter(y[:, 0]),
+    )
+
+
+def _remainders(x):
+    real = x.float()
+    return (
+        x // 3,
+        x % 3,
+        torch.div(x, 4, rounding_mode="trunc"),
+        torch.remainder(real, 2.5),
+        torch.remainder(real, -2.5),
+        torch.fmod(real, 2.5),
+        x << 1,
+        x >> 1,
+    )
+
+
+R = torch.randn
+CASES = {
+    "mlp": lambda: (nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4)), R(4, 16)),
+    "cnn-batch-norm": lambda: (
+        nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.MaxPool2d(3, 2, ceil_mode=True),
+            nn.Conv2d(8, 8, 3, groups=8),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(8, 4),
+        ),
+        R(2, 3, 16, 16),
+    ),
+    "lstm": lambda: (nn.LSTM(8, 16, 2, batch_first=True, bidirectional=True), R(2, 5, 8)),
+    "gru": lambda: (nn.GRU(8, 16, batch_first=True), R(2, 5, 8)),
+    "transformer-encoder": lambda: (
+        nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 2, enable_nested_tensor=False
+        ),
+        R(2, 6, 32),
+    ),
+    "attention": lambda: (
+        lambda q, k, mask: (
+            functional.scaled_dot_product_attention(q, q, q, is_causal=True),
+            functional.scaled_dot_product_attention(q, q, q, attn_mask=mask),
+            functional.scaled_dot_product_attention(q, k, k, enable_gqa=True),
+        ),
+        R(2, 4, 6, 8),
+        R(2, 2, 6, 8),
+        torch.tril(torch.ones(6, 6)) > 0,
+    ),
+    "embedding-bag-mean": lambda: (_bag("mean"), torch.randint(0, 10, (3, 5))),
+    "embedding-bag-sum-offsets": lambda: (
+        _bag("sum", padding_idx=2),
+        torch.tensor([1, 2, 2, 4, 5, 4, 3, 2, 9]),
+        torch.tensor([0, 3, 3, 5]),
+    ),
+    "embedding-bag-max": lambda: (
+        _bag("max", padding_idx=2),
+        torch.tensor([1, 2, 2, 4, 5, 4]),
+        torch.tensor([0, 3, 3]),
+    ),
+    "index": lambda: (
+        lambda x, i: (x[i], x[:, i], torch.index_select(x, 1, i.abs()), x[i, i]),
+        R(5, 4),
+        torch.tensor([3, 1, -1]),
+    ),
+    "index-put": lambda: (
+        lambda x, i, v: (
+            torch.index_put(x, (i,), v),
+            torch.index_put(x, (i,), v, accumulate=True),
+            x.index_add(0, i.abs(), v),
+        ),
+        R(5, 3),
+        torch.tensor([3, -1]),
+        R(2, 3),
+    ),
+    "gather-scatter": lambda: (
+        lambda x, i, v: (torch.gather(x, 1, i), x.scatter(1, i, v), x.scatter_add(1, i, v)),
+        R(5, 4),
+        torch.tensor([[0, 1], [2, 3], [3, 1], [1, 2], [0, 3]]),
+        R(5, 2),
+    ),
+    "set-items": lambda: (_set_items, R(3, 4)),
+    "scatters": lambda: (_scatters, R(3, 4), R(3, 2)),
+    "order": lambda: (
+        lambda x: (
+            torch.topk(x, 3),
+            torch.sort(x, descending=True),
+            torch.argsort(x, dim=0),
+            torch.kthvalue(x, 2, 1),
+            x.median(1),
+            x.median(),
+        ),
+        R(4, 7),
+    ),
+    "masks": lambda: (
+        lambda x: (x.masked_fill(x > 0, -1e9), torch.where(x > 0, x, torch.zeros(()))),
+        R(4, 7),
+    ),
+    "cumulative": lambda: (
+        lambda x: (
+            torch.cumsum(x, 1),
+            torch.cumprod(x, 0),
+            torch.cummax(x, 1),
+            torch.cummin(x, 1),
+            torch.logcumsumexp(x, 1),
+        ),
+        R(4, 7),
+    ),
+    "einsum": lambda: (
+        lambda a, b: torch.einsum("bij,bkj->bik", a, b),
+        R(2, 3, 4),
+        R(2, 5, 4),
+    ),
+    "interpolate": lambda: (
+        lambda x: (
+            functional.interpolate(x, scale_factor=2),
+            functional.interpolate(x, size=(7, 9)),
+            functional.interpolate(x, size=(7, 9), mode="bilinear"),
+            functional.interpolate(x, size=(7, 9), mode="bilinear", align_corners=True),
+            functional.interpolate(x, size=(7, 9), mode="bicubic"),
+        ),
+        R(1, 2, 4, 4),
+    ),
+    "pads": lambda: (
+        lambda x: tuple(
+            functional.pad(x, (1, 2, 0, 1), mode=mode)
+            for mode in ("constant", "reflect", "replicate", "circular")
+        ),
+        R(1, 2, 4, 4),
+    ),
+    "norms": lambda: (
+        nn.Sequential(nn.GroupNorm(2, 4), nn.InstanceNorm2d(4, affine=True), nn.LayerNorm(5)),
+        R(2, 4, 5, 5),
+    ),
+    "convolution-transposed": lambda: (
+        nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1),
+        R(1, 4, 5, 5),
+    ),
+    "pools": lambda: (
+        lambda x: (
+            functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+            functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+            functional.avg_pool2d(x, 3, 2, 1),
+            functional.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True),
+            functional.adaptive_avg_pool2d(x, (3, 5)),
+        ),
+        R(1, 2, 8, 8),
+    ),
+    "bfloat16": lambda: (
+        nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8)).bfloat16(),
+        R(2, 8).bfloat16(),
+    ),
+    "float16": lambda: (nn.Sequential(nn.Linear(8, 8), nn.ReLU()).half(), R(2, 8).half()),
+    "integers": lambda: (
+        lambda x: (x.argmax(-1), (x > 0).sum(), x.to(torch.int32), x > 0),
+        R(3, 5),
+    ),
+    "bytes": lambda: (lambda x: (x // 3 + x, x.float() / 255), torch.arange(9, dtype=torch.uint8)),
+    "remainders": lambda: (_remainders, torch.arange(-9, 10)),
+    "views": lambda: (_each_way, R(3, 4)),
+    "tree": lambda: (
+        lambda x, y: {"a": x + y["k"], "b": (x, [y["k"] * 2, None, 3])},
+        R(3),
+        {"k": R(3)},
+    ),
+    "not-contiguous": lambda: (lambda x: x.t() @ x, R(3, 4).t()),
+    "scalar": lambda: (lambda x: x + 1, torch.tensor(3.0)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_matches_pytorch(name):
+    torch.manual_seed(0)
+    compare(*CASES[name]())

@@ -1,0 +1,79 @@
+"""Small models of `transformers` with random weights, compiled, against PyTorch within 1e-4."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from test_torch_operators import compare  # noqa: E402
+
+_IDS = {"input_ids": torch.arange(20).reshape(2, 10), "attention_mask": torch.ones(2, 10).long()}
+_IDS["attention_mask"][1, 7:] = 0
+_SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
+
+
+def _bert(kind):
+    config = transformers.BertConfig(**_SMALL, vocab_size=100, attn_implementation=kind)
+    return transformers.BertModel(config), _IDS
+
+
+def _gpt2(kind):
+    config = transformers.GPT2Config(
+        n_embd=32, n_layer=2, n_head=4, vocab_size=100, n_positions=64, attn_implementation=kind
+    )
+    return transformers.GPT2LMHeadModel(config), {**_IDS, "use_cache": False}
+
+
+def _llama(kind):
+    config = transformers.LlamaConfig(
+        **_SMALL, num_key_value_heads=2, vocab_size=100, attn_implementation=kind
+    )
+    return transformers.LlamaForCausalLM(config), {**_IDS, "use_cache": False}
+
+
+def _vit(kind):
+    config = transformers.ViTConfig(**_SMALL, image_size=32, patch_size=8, attn_implementation=kind)
+    return transformers.ViTModel(config), {"pixel_values": torch.randn(1, 3, 32, 32)}
+
+
+def _whisper(kind):
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+    config = transformers.WhisperConfig(
+        d_model=32,
+        encoder_layers=2,
+        encoder_attention_heads=4,
+        encoder_ffn_dim=64,
+        num_mel_bins=8,
+        max_source_positions=20,
+        attn_implementation=kind,
+    )
+    return WhisperEncoder(config), {"input_features": torch.randn(1, 8, 40)}
+
+
+def _resnet(kind):
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"
+    )
+    return transformers.ResNetModel(config), {"pixel_values": torch.randn(1, 3, 32, 32)}
+
+
+@pytest.mark.parametrize("kind", ["eager", "sdpa"])
+@pytest.mark.parametrize("model", [_bert, _gpt2, _llama, _vit, _whisper])
+def test_transformer(model, kind):
+    torch.manual_seed(0)
+    module, inputs = model(kind)
+    compare(module, **inputs)
+
+
+def test_resnet():
+    torch.manual_seed(0)
+    module, inputs = _resnet("")
+    compare(module, **inputs)
