@@ -336,7 +336,7 @@ def _erase_unused(block: ir.Block) -> None:
 
 
 def _canonical_text(kernel: ir.Operation, symbol: str) -> str:
-    text = kernel.get_asm(enable_debug_info=False, large_elements_limit=16)
+    text = kernel.get_asm(enable_debug_info=False, large_elements_limit=16, use_local_scope=True)
     return re.sub(rf"@{symbol}\b", "@kernel", text)
 
 
