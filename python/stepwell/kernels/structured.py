@@ -7,10 +7,12 @@ generalised before (`linalg-generalize-named-ops`).
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from stepwell.mlir import ir
 
+_CALL_SITE = re.compile(r'loc\(callsite\("([^"]+)".*? at "([^"]+)"')
 RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 
 
@@ -38,7 +40,8 @@ def source_name(op: ir.Operation) -> str:
 
 
 def location_names(location: ir.Location) -> list[str]:
-    """All names in a location, fused ones flattened, each once."""
+    """All names in a location, fused ones flattened, each once. What was inlined is named after the
+    call and itself: `jit(f)/while/body/dot_general`."""
     found: dict[str, None] = {}
     stack = [location.attr]
     while stack:
@@ -50,6 +53,8 @@ def location_names(location: ir.Location) -> list[str]:
             inner = text[text.index("[") + 1 : text.rindex("]")]
             for part in inner.split('"')[1::2]:
                 found[part] = None
+        elif (call := _CALL_SITE.match(text)) is not None:
+            found[f"{call[2]}/{call[1]}"] = None
     return list(found)
 
 

@@ -23,6 +23,9 @@ from stepwell.runtime.loading import load_code
 from stepwell.runtime.results import arranged
 from stepwell.runtime.threads import default_threads
 
+_TRACE_EVENTS = 1 << 16
+"""A trace has room for as many calls at least: kernels in loops run many times."""
+
 
 class Executable:
     """A compiled model in memory.
@@ -49,7 +52,7 @@ class Executable:
         )
         self._arena = allocate_arena(manifest.arena_bytes)
         self._context = library.library().stepwell_context_create(
-            library.pool(self.threads), 8 * (len(self.kernels) + 1)
+            library.pool(self.threads), max(8 * (len(self.kernels) + 1), _TRACE_EVENTS)
         )
         weakref.finalize(self, library.library().stepwell_context_destroy, self._context)
 

@@ -68,6 +68,16 @@ def test_reverse_scan():
     check(lambda xs, h: lax.scan(lambda h, x: (h + x, h * x), h, xs, reverse=True), XS, X)
 
 
+def test_profile_names_the_kernels_of_the_body():
+    def function(xs, w, h):
+        return lax.scan(lambda h, x: (jnp.tanh(x + h @ w), h), h, xs)
+
+    executable = stepwell.compile(_exported(function, [XS, W, X]))
+    executable(XS, W, X)
+    names = [name for info, _ in executable.profile(XS, W, X) for name in info.sources]
+    assert any("while/body" in name and name.endswith("dot_general") for name in names)
+
+
 def test_scan_over_stacked_weights():
     def function(ws, h):
         return lax.scan(lambda h, w: (jnp.tanh(h @ w), None), h, ws)[0]
@@ -252,7 +262,7 @@ def test_loop_inside_branch():
 
 def test_gradient_through_scan():
     def loss(w, xs, h):
-        h, ys = lax.scan(lambda h, x: (jnp.tanh(x + h @ w),) * 2, h, xs)
+        h, ys = lax.scan(lambda h, x: (jnp.tanh(x + h @ w), h), h, xs)
         return jnp.sum(ys**2) + jnp.sum(h)
 
     check(jax.grad(loss, argnums=(0, 1, 2)), W, XS, X)
@@ -322,7 +332,7 @@ def test_bfloat16_is_carried():
 
 def test_threads_share_the_kernels_of_a_loop():
     def function(xs, w, h):
-        return lax.scan(lambda h, x: (jnp.tanh(x + h @ w),) * 2, h, xs)
+        return lax.scan(lambda h, x: (jnp.tanh(x + h @ w), h), h, xs)
 
     arguments = (_array(12, 4, 128, COLUMNS), W, _array(13, 128, COLUMNS))
     executable = stepwell.compile(_exported(function, arguments), threads=2)
