@@ -5,6 +5,4 @@ A case named here must fail; when it passes, pytest says so and its entry goes.
 
 from __future__ import annotations
 
-EXPECTED_FAILURES: dict[str, str] = {
-    "sign-bfloat16": "LLVM turns the select of signs back to bf16 and calls compiler-rt for it",
-}
+EXPECTED_FAILURES: dict[str, str] = {}
