@@ -102,6 +102,20 @@ def test_tied_weights_and_buffers():
     _check(stepwell.compile(module, ids), module, ids)
 
 
+def test_constants_of_the_same_name_in_two_submodules():
+    class Shifted(nn.Module):
+        def __init__(self, shift):
+            super().__init__()
+            self.shift = shift
+
+        def forward(self, x):
+            return x + self.shift
+
+    module = nn.Sequential(Shifted(torch.randn(4)), nn.ReLU(), Shifted(torch.randn(4))).eval()
+    x = torch.randn(2, 4)
+    _check(stepwell.compile(module, x), module, x)
+
+
 def test_weights_are_part_of_what_the_cache_knows():
     x = torch.randn(2, 16)
     for seed in range(2):

@@ -35,7 +35,7 @@ def _llama(kind):
     config = transformers.LlamaConfig(
         **_SMALL, num_key_value_heads=2, vocab_size=100, attn_implementation=kind
     )
-    return transformers.LlamaForCausalLM(config), {**_IDS, "use_cache": False}
+    return transformers.LlamaForCausalLM(config), _IDS  # returns its key-value cache, too
 
 
 def _vit(kind):

@@ -194,6 +194,9 @@ def _at_shapes(exported: ExportedProgram, shapes: Mapping[str, Sequence[int]]) -
 def _static_program(
     exported: ExportedProgram, names: Sequence[str], outputs: Sequence[str]
 ) -> Program:
+    # PyTorch looks for the constants of submodules without the module's path when it decomposes.
+    for target, value in list(exported.constants.items()):
+        exported.constants.setdefault(target.rsplit(".", 1)[-1], value)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         core = exported.run_decompositions(decompositions())
@@ -205,6 +208,7 @@ def _static_program(
             "compiled code keeps no state; return the new value, or call .eval() first if it is "
             "a running statistic"
         )
+    targets = {spec.arg.name: spec.target for spec in exported.graph_signature.input_specs}
     remaining = iter(names)
     arguments: list[Argument] = []
     for spec in signature.input_specs:
@@ -212,7 +216,8 @@ def _static_program(
             is_tensor = isinstance(spec.arg, TensorArgument)
             arguments.append(next(remaining) if is_tensor else "")
         elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-            arguments.append(_tensor_of(core, str(spec.target)))
+            target = targets.get(spec.arg.name) or spec.target
+            arguments.append(_tensor_of(core, str(target)))
         elif spec.kind == InputKind.TOKEN:
             raise UnsupportedError(_effects(core))
         else:
