@@ -55,7 +55,6 @@ STEPS = (
         (
             "legalize-chlo",
             "legalize-collectives",
-            "legalize-collectives",
             "expand-complex",
             "expand-batch-normalization",
             "expand-batch-normalization-training",
@@ -71,6 +70,7 @@ STEPS = (
         "legalize-control-flow",
         "linalg",
         (
+            "place-control-flow",
             "legalize-sort",
             "legalize-scatter",
             "legalize-linear-algebra",
