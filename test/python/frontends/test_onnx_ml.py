@@ -20,10 +20,9 @@ RTOL = 2e-5
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 
-def _check(
-    node: onnx.NodeProto, x: np.ndarray, outputs: list[int], version: int = 3, **more: np.ndarray
-) -> None:
-    feed = {"x": x, **more}
+def _model(
+    node: onnx.NodeProto, feed: dict[str, np.ndarray], outputs: list[int], version: int = 3
+) -> onnx.ModelProto:
     graph = helper.make_graph(
         [node],
         "ml",
@@ -34,7 +33,14 @@ def _check(
         [helper.make_tensor_value_info(f"y{i}", code, None) for i, code in enumerate(outputs)],
     )
     domains = [helper.make_opsetid("ai.onnx.ml", version), helper.make_opsetid("", 17)]
-    model = helper.make_model(graph, opset_imports=domains, ir_version=10)
+    return helper.make_model(graph, opset_imports=domains, ir_version=10)
+
+
+def _check(
+    node: onnx.NodeProto, x: np.ndarray, outputs: list[int], version: int = 3, **more: np.ndarray
+) -> None:
+    feed = {"x": x, **more}
+    model = _model(node, feed, outputs, version)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     wanted = session.run(None, feed)
     results = stepwell.compile(model, threads=1, options={"progress": False}).run(feed)
@@ -208,6 +214,21 @@ def test_svm_classifier_transforms(transform: str, classes: int, probabilities: 
         pytest.skip("leaves a score open, and is refused")
     x = np.random.default_rng(0).standard_normal((19, 4)).astype(np.float32)
     _check(_node("SVMClassifier", 2, **attributes), x, [INT64, FLOAT])
+
+
+@pytest.mark.parametrize("probabilities", [False, True])
+def test_svm_classifier_of_no_rows(probabilities: bool) -> None:
+    node = _node("SVMClassifier", 2, **_svm(3, probabilities=probabilities))
+    _check(node, np.zeros((0, 4), np.float32), [INT64, FLOAT])
+
+
+def test_svm_classifier_refuses_what_does_not_fit() -> None:
+    node = _node("SVMClassifier", 2, **_svm(3))
+    x = np.zeros((2, 4, 4), np.float32)
+    with pytest.raises(UnsupportedError, match="neither a row nor a matrix of rows"):
+        stepwell.compile(_model(node, {"x": x}, [INT64, FLOAT]))
+    with pytest.raises(UnsupportedError, match="do not fit 6 vectors of 5 and 3 classes"):
+        stepwell.compile(_model(node, {"x": x[:, 0, :1].repeat(5, 1)}, [INT64, FLOAT]))
 
 
 @pytest.mark.parametrize("low", [-1, 0])

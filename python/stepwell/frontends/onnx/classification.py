@@ -15,6 +15,8 @@ _TINY = 1e-7
 
 def rows_of(x: Tensor) -> ir.Value:
     """x as a matrix [N, C] of float32; a vector is one row."""
+    if x.rank not in (1, 2):
+        raise NotSupportedError(f"the input {list(x.shape)} is neither a row nor a matrix of rows")
     value = hlo.convert(x.value, np.float32)
     return hlo.reshape(value, [1, *x.shape]) if x.rank == 1 else value
 

@@ -17,7 +17,7 @@ def _affine(node: Node, x: Tensor, targets: int) -> ir.Value:
     """`x @ coefficients' + intercepts`: [N, targets]."""
     value = rows_of(x)
     weights = np.array(node.numbers("coefficients", []), np.float32)
-    if x.rank > 2 or weights.size != targets * hlo.shape(value)[1]:
+    if weights.size != targets * hlo.shape(value)[1]:
         node.unsupported(
             f"{weights.size} coefficients do not fit {list(x.shape)} and {targets} targets"
         )

@@ -60,7 +60,7 @@ def _classify_linearly(node: Node, x: Tensor, labels: list[int]) -> list[ir.Valu
     """The highest of the scores [N, classes] wins; of two classes, the second when it is enough."""
     value, classes = rows_of(x), len(labels)
     weights = np.array(node.numbers("coefficients", []), np.float32)
-    if x.rank > 2 or weights.size != classes * hlo.shape(value)[1]:
+    if weights.size != classes * hlo.shape(value)[1]:
         node.unsupported(
             f"{weights.size} coefficients do not fit {list(x.shape)} and {classes} classes"
         )
@@ -182,6 +182,8 @@ def _coupled(against: ir.Value) -> ir.Value:
     """
     rows, classes, _ = hlo.shape(against)
     square, vector = [rows, classes, classes], [rows, classes]
+    if not rows:
+        return hlo.full(0, vector, np.float32)
 
     def spread(column: ir.Value) -> ir.Value:
         return hlo.broadcast_in_dim(column, vector, [0])
