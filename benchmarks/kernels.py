@@ -74,6 +74,7 @@ def measure(case: Case, rounds: int, cpu: int) -> Row:
         executable = stepwell.compile(case.own, threads=1, options={"progress": False})
     except stepwell.Error as error:
         return row | {"error": str(error)}
+    assert isinstance(executable, stepwell.Executable)
     calls: dict[str, Callable[[], object]] = {
         "stepwell": lambda: executable(case.own_input),
         "onnxruntime": _onnxruntime_call(case),

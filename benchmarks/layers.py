@@ -60,6 +60,7 @@ def measure(name: str, cpu: int) -> list[dict[str, object]]:
     files = catalog.files(name)
     shapes = convolution_shapes(files.path)
     executable = stepwell.compile(files.path, threads=1, options={"progress": False})
+    assert isinstance(executable, stepwell.Executable)
     data = np.load(files.data)
     arrays = [data[f"in:{spec.name}"] for spec in executable.inputs]
     everywhere = os.sched_getaffinity(0)
