@@ -28,9 +28,6 @@ _CASES_BY_REASON: dict[str, list[str]] = {
         "test_causal_conv_with_state_silu_fp16",
         "test_causal_conv_with_state_silu_fp16_expanded",
     ],
-    "generated code calls __truncsfbf2 of a compiler's run-time library": [
-        "test_onehot_with_bfloat16_values",
-    ],
     "sums in another order differ near zero by more than the tolerance": [
         "test_dft_inverse",
         "test_dft_inverse_opset19",
