@@ -585,9 +585,6 @@ def while_loop(
     return list(operation.results)
 
 
-# --- Control flow --------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def detached_block(*types: ir.Type) -> Iterator[ir.Block]:
     """A block to fill before the op is made that takes it: its results tell that op's types.

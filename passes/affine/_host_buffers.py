@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from stepwell.kernels.structured import RESHAPES, defining_op, location_names
 from stepwell.mlir import ir
+from stepwell.passes.affine._loop_buffers import drop_arguments
 from stepwell.passes.buffers.bufferize_host import CARRIED, reinterpreted
 from stepwell.passes.linalg._fusion_graph import is_control
 
@@ -142,7 +143,7 @@ class _Host:
         self.block(after, self._carried_targets(after, buffers, readers))
         with ir.InsertionPoint(end):
             _assign(list(end.operands), buffers)
-        _drop_arguments(op, condition, end)
+        drop_arguments(op, condition, end)
         taken: list[ir.Value] = []
         for result, place, value in zip(op.results, places, passed, strict=True):
             if not any(True for _ in result.uses):
@@ -325,21 +326,6 @@ def _is_inside(value: ir.Value, op: ir.Operation) -> bool:
             return True
         owner = owner.operation.parent
     return False
-
-
-def _drop_arguments(op: ir.Operation, condition: ir.Operation, end: ir.Operation) -> None:
-    """Make the loop anew, carrying nothing, at the insertion point."""
-    loop = ir.Operation.create("scf.while", operands=[], results=[], regions=2)
-    with ir.InsertionPoint(condition):
-        ir.Operation.create("scf.condition", operands=[condition.operands[0]])
-    with ir.InsertionPoint(end):
-        ir.Operation.create("scf.yield", operands=[])
-    condition.erase()
-    end.erase()
-    for source, target in zip(op.regions, loop.regions, strict=True):
-        source.blocks[0].append_to(target)
-        while len(target.blocks[0].arguments):
-            target.blocks[0].erase_argument(len(target.blocks[0].arguments) - 1)
 
 
 def _last(block: ir.Block) -> ir.Operation:

@@ -68,7 +68,8 @@ def _rewrite(op: ir.Operation) -> None:
     _forward(op, condition, after, forwarded, buffers)
     with ir.InsertionPoint(end):
         _carry(after, end, buffers)
-    _drop_arguments(op, condition, end)
+    drop_arguments(op, condition, end)
+    op.erase()
 
 
 def _forward(
@@ -147,7 +148,8 @@ def _origins(value: ir.Value) -> set[ir.Value]:
     return found
 
 
-def _drop_arguments(op: ir.Operation, condition: ir.Operation, end: ir.Operation) -> None:
+def drop_arguments(op: ir.Operation, condition: ir.Operation, end: ir.Operation) -> None:
+    """Make the loop anew, carrying nothing, at the insertion point; `op` is left without bodies."""
     loop = ir.Operation.create("scf.while", operands=[], results=[], regions=2)
     with ir.InsertionPoint(condition):
         ir.Operation.create("scf.condition", operands=[condition.operands[0]])
@@ -156,11 +158,9 @@ def _drop_arguments(op: ir.Operation, condition: ir.Operation, end: ir.Operation
     condition.erase()
     end.erase()
     for source, target in zip(op.regions, loop.regions, strict=True):
-        block = source.blocks[0]
-        block.append_to(target)
+        source.blocks[0].append_to(target)
         while len(target.blocks[0].arguments):
             target.blocks[0].erase_argument(len(target.blocks[0].arguments) - 1)
-    op.erase()
 
 
 def _last(block: ir.Block) -> ir.Operation:

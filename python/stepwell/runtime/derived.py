@@ -33,12 +33,20 @@ class DerivedWeights:
             value, array = given[number], arrays[number]
             if self._unchanging.get(number) is value:
                 continue
+            self._unchanging.pop(number, None)
             digest = library.library().stepwell_digest(address(array), array.nbytes)
             if self._digests.get(number) != digest:
+                self._digests.pop(number, None)  # until all of it is packed, it is neither content
                 for weight in weights:
                     packed = weight.packing.apply(array)
                     end = weight.offset + weight.bytes
                     self.section[weight.offset : end] = packed.reshape(-1).view(np.uint8)
                 self._digests[number] = digest
-            if type(value).__module__.startswith("jax"):
+            if _is_immutable(value):
                 self._unchanging[number] = value
+
+
+def _is_immutable(value: object) -> bool:
+    """Whether `value` is a `jax.Array`; other objects of JAX (references) may change."""
+    kind = type(value)
+    return kind.__name__ == "ArrayImpl" and kind.__module__.startswith("jax")

@@ -52,6 +52,23 @@ def test_at_another_point() -> None:
 
 
 @pytest.mark.parametrize(
+    ("attributes", "inputs", "sentence"),
+    [
+        ('y = "y"', "a", 'lacks the attribute "xs"'),
+        ('xs = ["a", "b"], y = "y"', "a", "1 inputs and 1 outputs"),
+        ('xs = ["a"], y = "nothing"', "a", "is not computed from its inputs"),
+    ],
+)
+def test_wrong_attributes_are_named(attributes: str, inputs: str, sentence: str) -> None:
+    text = f"""g (float[6] a) => (float[6] da) {{
+        y = Exp (a)
+        da = ai.onnx.preview.training.Gradient <{attributes}> ({inputs})
+    }}"""
+    with pytest.raises(stepwell.ModelError, match=sentence):
+        run(text, a=np.ones(6, np.float32))
+
+
+@pytest.mark.parametrize(
     ("node", "sentence"),
     [
         ("y = Floor (a)", "the gradient of Floor"),

@@ -75,6 +75,33 @@ def test_an_immutable_array_is_known_by_itself() -> None:
         assert np.linalg.norm(result - wanted) <= TOLERANCE * np.linalg.norm(wanted)
 
 
+def test_an_immutable_array_comes_back_after_another() -> None:
+    jax = pytest.importorskip("jax")
+    exe = stepwell.compile(MODEL)
+    fixed = [jax.numpy.asarray(array) for array in arguments()]
+    between = [2 * array for array in arguments()]
+    for given in (fixed, between, fixed):
+        (result,) = exe(*given)
+        wanted = expected(*(np.asarray(array) for array in given))
+        assert np.linalg.norm(result - wanted) <= TOLERANCE * np.linalg.norm(wanted)
+
+
+def test_a_packing_that_fails_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    exe = stepwell.compile(MODEL)
+    given, other = arguments(), [2 * array for array in arguments()]
+    check(exe, given)
+
+    def fail(self: PanelPacking, array: np.ndarray) -> np.ndarray:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PanelPacking, "apply", fail)
+        with pytest.raises(MemoryError):
+            exe(*other)
+    check(exe, given)
+    check(exe, other)
+
+
 def test_a_saved_model_packs_its_parameters(tmp_path: Path) -> None:
     path = tmp_path / "model.stepwell"
     stepwell.compile(MODEL).save(path)

@@ -107,10 +107,16 @@ def is_gradient(node: onnx.NodeProto) -> bool:
 def _expanded(
     node: onnx.NodeProto, graph: onnx.GraphProto, kinds: dict[str, onnx.TypeProto.Tensor]
 ) -> list[onnx.NodeProto]:
+    place = f'node "{node.name or node.output[0]}" (Gradient)'
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     xs = [name.decode() for name in attributes["xs"]]
     zs = [name.decode() for name in attributes.get("zs", [])]
     target = attributes["y"].decode()
+    if len(node.input) != len(xs) + len(zs) or len(node.output) != len(xs):
+        raise ModelError(
+            f"{place}: xs and zs name {len(xs)} and {len(zs)} tensors, but it has "
+            f"{len(node.input)} inputs and {len(node.output)} outputs"
+        )
     tape = _Tape(f"{node.name or node.output[0]}.")
     names = dict(zip([*xs, *zs], node.input, strict=True))
     path = _path(graph, set(names), target)
@@ -121,12 +127,14 @@ def _expanded(
         for number, output in enumerate(forward.output):
             names[output] = copy.output[number] = f"{node.name or node.output[0]}.{output}"
         tape.nodes.append(copy)
+    if target not in names:
+        raise ModelError(f'{place}: y, "{target}", is not computed from its inputs')
     gradients = {target: _full(tape, names[target], kinds.get(target), 1)}
     for forward in reversed(path):
         result = forward.output[0]
         if result not in gradients:
             continue
-        _check(node, forward, kinds)
+        _check(place, forward, kinds)
         operands = [names.get(name, name) for name in forward.input]
         parts = _RULES[forward.op_type](tape, operands, names[result], gradients[result])
         for name, part in zip(forward.input, parts, strict=True):
@@ -154,10 +162,7 @@ def _path(graph: onnx.GraphProto, sources: set[str], target: str) -> list[onnx.N
     return path[::-1]
 
 
-def _check(
-    node: onnx.NodeProto, forward: onnx.NodeProto, kinds: dict[str, onnx.TypeProto.Tensor]
-) -> None:
-    place = f'node "{node.name or node.output[0]}" (Gradient)'
+def _check(place: str, forward: onnx.NodeProto, kinds: dict[str, onnx.TypeProto.Tensor]) -> None:
     if forward.op_type not in _RULES or forward.domain not in ("", "ai.onnx"):
         known = ", ".join(sorted(_RULES))
         raise ModelError(

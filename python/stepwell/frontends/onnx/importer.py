@@ -136,27 +136,27 @@ def _check_names(shapes: Shapes, inputs: list[str]) -> None:
 
 def check_operators(model: onnx.ModelProto) -> None:
     """Raise UnsupportedError for operators that are not supported whatever the shapes are."""
-    opsets = _opsets(model)
+    opsets = opset_versions(model)
     findings = [
-        Unsupported(node_name(proto), proto.op_type, _refusal(proto, _version(proto, opsets)))
+        Unsupported(node_name(proto), proto.op_type, _refusal(proto, version_of(proto, opsets)))
         for proto in model.graph.node
-        if not _is_known(proto, _version(proto, opsets))
+        if not is_known(proto, version_of(proto, opsets))
     ]
     if findings:
         raise UnsupportedError(findings)
 
 
-def _opsets(model: onnx.ModelProto) -> dict[str, int]:
+def opset_versions(model: onnx.ModelProto) -> dict[str, int]:
     """Versions by domain; that of the standard's own is under its empty name."""
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     return opsets | {"": next((opsets[d] for d in ONNX_DOMAINS if d in opsets), 1)}
 
 
-def _version(proto: onnx.NodeProto, opsets: dict[str, int]) -> int:
+def version_of(proto: onnx.NodeProto, opsets: dict[str, int]) -> int:
     return opsets[""] if proto.domain in ONNX_DOMAINS else opsets.get(proto.domain, 1)
 
 
-def _is_known(proto: onnx.NodeProto, opset: int) -> bool:
+def is_known(proto: onnx.NodeProto, opset: int) -> bool:
     known = registry.find(proto.op_type, opset, proto.domain) is not None
     return known or (proto.domain in ONNX_DOMAINS and has_function(proto))
 
@@ -214,7 +214,7 @@ class _Walk:
         self.stuck: list[str] = []
         self.depth = 0
         self.inputs = set(scope.named)
-        self.opsets = _opsets(model)
+        self.opsets = opset_versions(model)
 
     # --- Values ----------------------------------------------------------------------------------
 
@@ -325,7 +325,7 @@ class _Walk:
         """Import one node: enters its outputs into `values`, or a finding into `findings`."""
         first = next((output for output in proto.output if output), proto.name)
         subgraphs = _Subgraphs(self, values, f"{prefix}{first}/")
-        node = Node(proto, _version(proto, self.opsets), self.scope, subgraphs)
+        node = Node(proto, version_of(proto, self.opsets), self.scope, subgraphs)
         names = [f"{prefix}{name}" if name else "" for name in proto.output]
         results = self._specialized(names)
         if results is None:
@@ -357,7 +357,7 @@ class _Walk:
         try:
             if not broken:
                 return self._import(node, inputs, names)
-            if not _is_known(node.proto, node.opset):
+            if not is_known(node.proto, node.opset):
                 node.unsupported(_refusal(node.proto, node.opset))
         except NeededError as error:
             self._need(node, error)

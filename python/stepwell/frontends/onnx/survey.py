@@ -19,7 +19,7 @@ from stepwell.errors import Unsupported
 from stepwell.frontends.onnx import registry
 from stepwell.frontends.onnx.functions import ONNX_DOMAINS
 from stepwell.frontends.onnx.gradient import is_gradient
-from stepwell.frontends.onnx.importer import _is_known, _opsets, _version
+from stepwell.frontends.onnx.importer import is_known, opset_versions, version_of
 from stepwell.frontends.onnx.node import node_name
 
 
@@ -28,16 +28,16 @@ def survey(model: onnx.ModelProto, imported: tuple[Unsupported, ...] = ()) -> li
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     model = _inferred(model)
-    opsets = _opsets(model)
+    opsets = opset_versions(model)
     types = dict(_types(model.graph))
     reasons = {(f.node, f.operator): f.reason for f in imported}
     findings: list[Unsupported] = []
     for proto in _nodes(model.graph):
-        version = _version(proto, opsets)
+        version = version_of(proto, opsets)
         reason = reasons.pop((node_name(proto), proto.op_type), "")
         if _touches_strings(proto, types):
             reason = "it works on strings; only tensors of numbers and booleans are supported"
-        elif not _is_known(proto, version) and not is_gradient(proto):
+        elif not is_known(proto, version) and not is_gradient(proto):
             reason = "the operator is not supported"
         if reason:
             described = tuple(f"{name}: {types.get(name, '?')}" for name in proto.input if name)
