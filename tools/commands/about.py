@@ -9,6 +9,8 @@ import platform
 import click
 
 import stepwell
+from stepwell.targets import Target
+from stepwell.targets.nvidia import NvidiaTarget
 
 
 @click.command("targets")
@@ -29,7 +31,14 @@ def targets_command(as_json: bool) -> None:
         return
     for target in known.values():
         mark = "*" if target.name == host else " "
-        print(f"{mark} {target.name:<24}{target.triple:<28}{target.vector_bits}-bit vectors")
+        print(f"{mark} {target.name:<24}{target.triple:<28}{_summary(target)}")
+
+
+def _summary(target: Target) -> str:
+    if not isinstance(target, NvidiaTarget):
+        return f"{target.vector_bits}-bit vectors"
+    matrix = ", ".join(name for name, _ in target.matrix_instructions)
+    return f"{target.block_shared_bytes >> 10} KB shared memory a block, {matrix}"
 
 
 @click.command("version")

@@ -1,4 +1,4 @@
-"""Targets: machines as data. `get("x86_64-v4")`, `host()`."""
+"""Targets: machines as data. `get("x86_64-v4")`, `get("cuda:sm_90a")`, `host()`."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ class Target:
 
 def available() -> dict[str, Target]:
     """All named targets but `host`."""
-    from stepwell.targets import aarch64, x86_64
+    from stepwell.targets import aarch64, nvidia, x86_64
 
-    return {target.name: target for target in (*x86_64.TARGETS, *aarch64.TARGETS)}
+    machines = (*x86_64.TARGETS, *aarch64.TARGETS, *nvidia.TARGETS)
+    return {target.name: target for target in machines}
 
 
 @functools.cache
@@ -48,6 +49,10 @@ def get(name: str) -> Target:
     """The target called `name`; "cpu" and "host" are this machine. Raises UsageError."""
     if name in ("cpu", "host"):
         return host()
+    if name.startswith("cuda:"):
+        from stepwell.targets import nvidia
+
+        return nvidia.get(name)
     known = available()
     if name not in known:
         raise UsageError(f"there is no target {name}; there are: host, {', '.join(sorted(known))}")

@@ -1,0 +1,182 @@
+"""NVIDIA GPUs by compute capability: `cuda:sm_90a`.
+
+Sources: CUDA C++ Programming Guide, "Compute Capabilities" (limits of a multiprocessor); PTX ISA,
+"Release Notes" (which PTX version knows which target, and which CUDA release which PTX version).
+
+What LLVM is told is checked against these tables first: given a processor and a PTX version that do
+not go together, LLVM ends the process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+
+from stepwell.errors import UsageError
+from stepwell.targets import Target
+
+PREFIX = "cuda:"
+TRIPLE = "nvptx64-nvidia-cuda"
+WARP = 32
+MAX_BLOCK_THREADS = 1024
+REGISTERS_PER_THREAD = 255
+STATIC_SHARED_BYTES = 48 << 10
+"""Shared memory that a kernel may declare by itself; more is asked for at its launch."""
+
+FIRST_PTX = {
+    "sm_80": 70,
+    "sm_86": 71,
+    "sm_89": 78,
+    "sm_90a": 80,
+    "sm_100a": 86,
+    "sm_120": 87,
+}
+"""The first PTX version (major and minor digit) that has each target."""
+
+TOOLKIT_OF_PTX = {
+    70: (11, 0),
+    71: (11, 1),
+    72: (11, 2),
+    73: (11, 3),
+    74: (11, 4),
+    75: (11, 5),
+    76: (11, 6),
+    77: (11, 7),
+    78: (11, 8),
+    80: (12, 0),
+    81: (12, 1),
+    82: (12, 2),
+    83: (12, 3),
+    84: (12, 4),
+    85: (12, 5),
+    86: (12, 7),
+    87: (12, 8),
+    88: (12, 9),
+    90: (13, 0),
+}
+"""The first CUDA release, of ptxas and of drivers, that takes each PTX version; the last is the
+newest that LLVM 22 writes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NvidiaTarget(Target):
+    """A GPU architecture. Sizes are bytes; `block_shared_bytes` is what one block may ask for at
+    its launch, `sm_*` what a multiprocessor has; `async_copies` and `matrix_instructions` are PTX
+    names, the latter with the operand types they take; `ptx` is the PTX version written."""
+
+    ptx: int
+    sm_shared_bytes: int
+    block_shared_bytes: int
+    sm_threads: int
+    sm_blocks: int
+    async_copies: tuple[str, ...]
+    matrix_instructions: tuple[tuple[str, tuple[str, ...]], ...]
+    sm_registers: int = 64 << 10
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        """Major and minor number: (9, 0) of sm_90a."""
+        digits = re.sub(r"\D", "", self.cpu)
+        return int(digits[:-1]), int(digits[-1])
+
+    @property
+    def runs_on_one_capability(self) -> bool:
+        """Whether code for it runs on no later architecture (the names that end in a letter)."""
+        return self.cpu[-1].isalpha()
+
+    @property
+    def toolkit(self) -> tuple[int, int]:
+        """The oldest CUDA release whose ptxas or driver takes this target's PTX."""
+        return TOOLKIT_OF_PTX[self.ptx]
+
+    def with_ptx(self, version: int) -> NvidiaTarget:
+        """The target with another PTX version; raises UsageError for one that cannot be."""
+        if version not in TOOLKIT_OF_PTX:
+            raise UsageError(
+                f"PTX {_dotted(version)} cannot be written; there are "
+                f"{', '.join(map(_dotted, TOOLKIT_OF_PTX))}"
+            )
+        first = FIRST_PTX[self.cpu]
+        if version < first:
+            raise UsageError(
+                f"PTX {_dotted(version)} does not know {self.cpu}; {_dotted(first)} is the first "
+                "version that does"
+            )
+        name = f"{PREFIX}{self.cpu}+ptx{version}"
+        return dataclasses.replace(self, name=name, ptx=version, features=(f"ptx{version}",))
+
+
+def _dotted(version: int) -> str:
+    return f"{version // 10}.{version % 10}"
+
+
+_MMA_80 = ("f16", "bf16", "tf32", "f64", "s8", "u8", "s4", "u4", "b1")
+_MMA_89 = (*_MMA_80, "e4m3", "e5m2")
+_WGMMA = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8")
+_TCGEN05 = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "s8", "u8")
+_BULK = ("cp.async", "cp.async.bulk", "cp.async.bulk.tensor")
+
+
+def _target(
+    cpu: str,
+    ptx: int,
+    *,
+    sm_shared: int,
+    threads: int,
+    blocks: int,
+    copies: tuple[str, ...],
+    matrix: tuple[tuple[str, tuple[str, ...]], ...],
+) -> NvidiaTarget:
+    reserved = 1 << 10
+    """Of a block's shared memory, 1 KB is the system's."""
+    return NvidiaTarget(
+        name=PREFIX + cpu,
+        triple=TRIPLE,
+        cpu=cpu,
+        features=(f"ptx{ptx}",),
+        vector_bits=128,
+        vector_registers=REGISTERS_PER_THREAD,
+        ptx=ptx,
+        sm_shared_bytes=sm_shared,
+        block_shared_bytes=sm_shared - reserved,
+        sm_threads=threads,
+        sm_blocks=blocks,
+        async_copies=copies,
+        matrix_instructions=matrix,
+    )
+
+
+TARGETS = (
+    _target("sm_80", 80, sm_shared=164 << 10, threads=2048, blocks=32, copies=("cp.async",),
+            matrix=(("mma.sync", _MMA_80),)),
+    _target("sm_86", 80, sm_shared=100 << 10, threads=1536, blocks=16, copies=("cp.async",),
+            matrix=(("mma.sync", _MMA_80),)),
+    _target("sm_89", 80, sm_shared=100 << 10, threads=1536, blocks=24, copies=("cp.async",),
+            matrix=(("mma.sync", _MMA_89),)),
+    _target("sm_90a", 80, sm_shared=228 << 10, threads=2048, blocks=32, copies=_BULK,
+            matrix=(("mma.sync", _MMA_89), ("wgmma", _WGMMA))),
+    _target("sm_100a", 86, sm_shared=228 << 10, threads=2048, blocks=32, copies=_BULK,
+            matrix=(("mma.sync", _MMA_89), ("tcgen05.mma", _TCGEN05))),
+    _target("sm_120", 87, sm_shared=100 << 10, threads=1536, blocks=24, copies=_BULK,
+            matrix=(("mma.sync", _MMA_89),)),
+)  # fmt: skip
+
+
+def get(name: str) -> NvidiaTarget:
+    """The target called `cuda:ARCHITECTURE` or `cuda:ARCHITECTURE+ptxVERSION`. Raises UsageError
+    for what there is not."""
+    cpu, plus, version = name.removeprefix(PREFIX).partition("+")
+    known = {target.cpu: target for target in TARGETS}
+    if cpu not in known:
+        near = f" ({cpu}a is there)" if f"{cpu}a" in known else ""
+        raise UsageError(
+            f"there is no target {PREFIX}{cpu}{near}; of NVIDIA's architectures there are: "
+            f"{', '.join(known)}"
+        )
+    if not plus:
+        return known[cpu]
+    match = re.fullmatch(r"ptx(\d\d)", version)
+    if match is None:
+        raise UsageError(f"+{version} is no PTX version; write it as in {PREFIX}{cpu}+ptx86")
+    return known[cpu].with_ptx(int(match[1]))
