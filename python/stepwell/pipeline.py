@@ -73,6 +73,7 @@ STEPS = (
             "place-control-flow",
             "legalize-sort",
             "legalize-scatter",
+            "legalize-scan",
             "legalize-linear-algebra",
             "legalize-control-flow",
         ),
