@@ -15,13 +15,16 @@ from onnx import defs
 
 from stepwell.frontends.onnx import registry
 from stepwell.frontends.onnx.functions import has_function
+from stepwell.frontends.onnx.gradient import expand_gradients
+from stepwell.frontends.onnx.host_operators import ON_HOST
 
 _HEAD = """# ONNX operators
 
 This page is made by `python -m stepwell.tools.onnx_support > docs/onnx-support.md`.
 
 *Versions* are those of the operator in its domain that an imported model may use. *Element types*
-are what the standard allows of what Stepwell has: every type but strings and complex numbers.
+are what the standard allows of what Stepwell compiles: every type but strings and complex numbers.
+Nodes on strings run on the host, in onnx's reference implementation.
 *Function* operators are compiled from their body in the standard. `stepwell check model.onnx` says
 what of a model cannot be compiled, node by node.
 """
@@ -36,6 +39,9 @@ _GROUPS = {
     "int2": ("int2", "uint2"),
 }  # fmt: skip
 """Names for groups of types, used where an operator takes the whole group."""
+
+_EXPANDED = {"Gradient": expand_gradients}
+"""Operators that are replaced by others before the import."""
 
 _DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft")
 
@@ -52,18 +58,24 @@ def _domain(domain: str) -> Iterator[str]:
             builds[entry.name].append(entry)
     schemas = _schemas(domain)
     functions = [name for name in schemas if name not in builds and _has_body(name, domain)]
+    expanded = [name for name in schemas if name in _EXPANDED]
     yield f"## {domain or 'ai.onnx'}"
     yield ""
     yield "| operator | versions | element types | notes |"
     yield "| --- | --- | --- | --- |"
-    for name in sorted({*builds, *functions}):
+    for name in sorted({*builds, *functions, *expanded}):
         entries, versions = builds.get(name, []), schemas.get(name, [])
-        note = _note(entries[-1].build) if entries else "function"
+        build = entries[-1].build if entries else _EXPANDED.get(name)
+        note = _note(build) if build else "function"
         yield f"| {name} | {_versions(entries, versions)} | {_types(versions)} | {note} |"
-    missing = sorted(set(schemas) - set(builds) - set(functions))
-    if missing:
-        yield ""
-        yield f"Not supported: {', '.join(missing)}."
+    missing = sorted(set(schemas) - set(builds) - set(functions) - set(expanded))
+    for words, names in (
+        ("On the host", [name for name in missing if name in ON_HOST]),
+        ("Not supported", [name for name in missing if name not in ON_HOST]),
+    ):
+        if names:
+            yield ""
+            yield f"{words}: {', '.join(names)}."
     yield ""
 
 

@@ -6,11 +6,13 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from stepwell import artifact, cache, pytorch, targets
 from stepwell.artifact import Artifact
-from stepwell.errors import ArtifactError, OpenModelError, UsageError
+from stepwell.errors import ArtifactError, ModelError, OpenModelError, UsageError
 from stepwell.options import CompileOptions, make_options
+from stepwell.partitioned import PartitionedExecutable, partitioned
 from stepwell.progress import progress_lines
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.threads import default_threads
@@ -19,6 +21,12 @@ from stepwell.specialization import Specialization
 from stepwell.specializing import OverridableExecutable, SpecializingExecutable
 from stepwell.supervisor import run_worker
 from stepwell.worker import ENTRY, Request, error_from_dict, error_to_dict
+
+if TYPE_CHECKING:
+    import onnx
+
+Compiled: TypeAlias = Executable | SpecializingExecutable | PartitionedExecutable
+"""What runs a model: compiled, compiled when it is called, or in parts."""
 
 _BASE_MEMORY_MB = 16 << 10
 _MEMORY_PER_MODEL = 4
@@ -32,9 +40,10 @@ def compile(
     options: CompileOptions | Mapping[str, object] | None = None,
     *,
     example_inputs: object = None,
-) -> Executable | SpecializingExecutable:
+) -> Compiled:
     """Compile `model` and load the result. A model that leaves open what only a call can tell
-    (dimensions, shape operands, lengths of sequences) is compiled when it is called.
+    (dimensions, shape operands, lengths of sequences) is compiled when it is called. Of an ONNX
+    model, nodes on strings and maps run on the host.
 
     `model` is a path, an onnx.ModelProto, a jax.export.Exported, StableHLO as text, bytecode or
     portable artifact, an MLIR module, a torch.export.ExportedProgram, or a torch.nn.Module: then
@@ -54,10 +63,18 @@ def compile(
     def build_for(sizes: Shapes | None, specialization: Specialization | None) -> Artifact:
         return build(model, machine, threads, sizes, options, specialization)
 
+    def compile_part(part: onnx.ModelProto, sizes: Shapes) -> Compiled:
+        return compile(part, machine, threads, sizes, options)
+
     try:
         return OverridableExecutable(build_for(shapes, None), threads, build_for)
     except OpenModelError as error:
         return SpecializingExecutable(build_for, error, threads, shapes or {})
+    except ModelError:
+        parts = partitioned(model, shapes or {}, compile_part)
+        if parts is None:
+            raise
+        return parts
 
 
 def build(

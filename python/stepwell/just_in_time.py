@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from stepwell.compiler import compile
+from stepwell.compiler import Compiled, compile
 from stepwell.options import CompileOptions
-from stepwell.runtime.executable import Executable
-from stepwell.specializing import SpecializingExecutable
 
 if TYPE_CHECKING:
     import jax.export
@@ -46,7 +44,7 @@ def jit(
         return functools.partial(jit, target=target, threads=threads, options=options)  # pyright: ignore[reportReturnType]
     import jax
 
-    compiled: dict[object, tuple[Executable | SpecializingExecutable, jax.export.Exported]] = {}
+    compiled: dict[object, tuple[Compiled, jax.export.Exported]] = {}
 
     @functools.wraps(function)
     def call(*args: object, **kwargs: object) -> object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -138,3 +138,31 @@ def _flatten(name: str, kind: str, value: object) -> tuple[Structure, dict[str, 
     if value is None:
         raise InputError(f"input {name!r} is None; the model takes a tensor")
     return TENSOR, {name: value}
+
+
+def check_names(
+    specs: Sequence[OpenSpec], feed: Mapping[str, object], more: Container[str] = ()
+) -> None:
+    """Raise InputError when `feed` lacks an input that is not optional, or has one that is neither
+    of `specs` nor in `more`."""
+    names = [spec.name for spec in specs]
+    unknown = [name for name in feed if name not in names and name not in more]
+    if unknown:
+        raise InputError(
+            f"the model has no input {unknown[0]!r}; its inputs are: {', '.join(names) or 'none'}"
+        )
+    for spec in specs:
+        if spec.name not in feed and not spec.kind.startswith("optional("):
+            raise InputError(f"the input {spec.name!r} was not given; it is {spec}")
+
+
+def check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int | str, ...]) -> None:
+    """Raise InputError when `shape` is not `wanted`, in which names stand for any size."""
+    text = f"({', '.join(map(str, wanted))}{',' if len(wanted) == 1 else ''})"
+    if len(shape) != len(wanted):
+        raise InputError(
+            f"input {name!r} has rank {len(shape)} (shape {shape}) and the model "
+            f"takes rank {len(wanted)} (shape {text})"
+        )
+    if any(isinstance(w, int) and w != n for w, n in zip(wanted, shape, strict=True)):
+        raise InputError(f"input {name!r} has shape {shape} and the model takes {text}")

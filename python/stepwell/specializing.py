@@ -18,6 +18,8 @@ from stepwell.specialization import (
     OpenSpec,
     Specialization,
     Structure,
+    check_names,
+    check_shape,
     flatten,
 )
 
@@ -86,16 +88,8 @@ class SpecializingExecutable:
         """Run on values by input name; returns results by output name. Raises as a call does.
 
         An input that has a value in the model may be given another, of any shape."""
+        check_names(self.inputs, feed, self._defaults)
         names = [spec.name for spec in self.inputs]
-        unknown = [name for name in feed if name not in names and name not in self._defaults]
-        if unknown:
-            raise InputError(
-                f"the model has no input {unknown[0]!r}; its inputs are: "
-                f"{', '.join(names) or 'none'}"
-            )
-        for spec in self.inputs:
-            if spec.name not in feed and not spec.kind.startswith("optional("):
-                raise InputError(f"the input {spec.name!r} was not given; it is {spec}")
         overridden = {
             name: input_array(name, feed[name], spec.dtype)
             for name, spec in self._defaults.items()
@@ -189,20 +183,9 @@ class SpecializingExecutable:
         for spec in self.inputs:
             if spec.kind != "tensor":
                 continue
-            shape = tensors[spec.name].shape
             wanted = self._fixed.get(spec.name, spec.shape)
-            if wanted is None:
-                continue
-            text = f"({', '.join(map(str, wanted))}{',' if len(wanted) == 1 else ''})"
-            if len(shape) != len(wanted):
-                raise InputError(
-                    f"input {spec.name!r} has rank {len(shape)} (shape {shape}) and the model "
-                    f"takes rank {len(wanted)} (shape {text})"
-                )
-            if any(isinstance(w, int) and w != n for w, n in zip(wanted, shape, strict=True)):
-                raise InputError(
-                    f"input {spec.name!r} has shape {shape} and the model takes {text}"
-                )
+            if wanted is not None:
+                check_shape(spec.name, tensors[spec.name].shape, wanted)
 
     def _compiled(
         self,

@@ -18,6 +18,7 @@ from stepwell.artifact import KernelInfo
 from stepwell.errors import UsageError
 from stepwell.inspection.roofline import measured
 from stepwell.options import CompileOptions
+from stepwell.partitioned import PartitionedExecutable
 from stepwell.runtime.executable import Executable
 from stepwell.tools import peers
 from stepwell.tools.commands import common
@@ -72,6 +73,8 @@ def bench(
     options = CompileOptions(opt_level=opt_level, use_cache=not no_cache)
     exe = common.load_or_compile(model, target, threads, shapes, options)
     if not isinstance(exe, Executable):
+        if isinstance(exe, PartitionedExecutable):
+            raise UsageError(f"what is timed is compiled whole, and this model is not: {exe!r}")
         open_inputs = ", ".join(str(spec) for spec in exe.inputs)
         raise UsageError(f"what is timed needs known shapes; give --shape for these: {open_inputs}")
     feed = random_inputs(exe.inputs, 0)

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from stepwell import artifact
-from stepwell.compiler import compile
+from stepwell.compiler import Compiled, compile
 from stepwell.errors import ArtifactError, UsageError
 from stepwell.options import CompileOptions
-from stepwell.runtime.executable import Executable, load
-from stepwell.specializing import SpecializingExecutable
+from stepwell.runtime.executable import load
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +61,7 @@ def load_or_compile(
     threads: int | None,
     shapes: Sequence[str],
     options: CompileOptions,
-) -> Executable | SpecializingExecutable:
+) -> Compiled:
     """An executable of an artifact's path or of a model."""
     if model != "-" and artifact.is_artifact(model):
         if shapes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -79,7 +79,7 @@ def run(
     if seed is not None:
         missing = [spec for spec in exe.inputs if spec.name not in feed]
         feed = {**random_inputs(missing, seed), **feed}
-    results = exe.run(feed)
+    results = dict(_flat(exe.run(feed).items()))
     _write_outputs(outputs, results)
     if as_json:
         print(json.dumps([_summary(name, array) for name, array in results.items()], indent=2))
@@ -99,6 +99,8 @@ def random_inputs(specs: Sequence[TensorSpec | OpenSpec], seed: int) -> Arrays:
     generator = np.random.default_rng(seed)
     arrays: Arrays = {}
     for spec in specs:
+        if spec.dtype == "string":
+            raise UsageError(f"{spec} has no random values; give --input {spec.name}=...")
         if isinstance(spec, OpenSpec) and spec.is_open:
             raise UsageError(f"the shape of {spec} is open; give --shape {spec.name}=... for it")
         dtype, shape = numpy_dtype(spec.dtype), [int(size) for size in spec.shape or ()]
@@ -158,6 +160,18 @@ def _read_inputs(
     return feed
 
 
+def _flat(results: Iterable[tuple[str, object]]) -> Iterator[tuple[str, np.ndarray]]:
+    """Results as arrays: sequences as `name[0]`, `name[1]`, ..., maps as JSON."""
+    for name, value in results:
+        if isinstance(value, list):
+            yield from _flat((f"{name}[{i}]", part) for i, part in enumerate(value))
+        elif isinstance(value, dict):
+            yield name, np.array(json.dumps(value))
+        elif value is not None:
+            array = np.asarray(value)
+            yield name, array.astype(str) if array.dtype == object else array
+
+
 def _write_outputs(items: tuple[str, ...], results: Arrays) -> None:
     import io
 
@@ -187,6 +201,10 @@ def _compare(item: str, results: Arrays, rtol: float, atol: float) -> list[str]:
         if got.shape != wanted.shape:
             sentences.append(f"output {name} has shape {got.shape}, expected {wanted.shape}")
             continue
+        if got.dtype.kind == "U":
+            if not np.array_equal(got, wanted):
+                sentences.append(f"output {name}: the strings are not those expected")
+            continue
         a, b = got.astype(np.float64), wanted.astype(np.float64)
         wrong = ~np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)
         if wrong.any():
@@ -205,7 +223,7 @@ def _summary(name: str, array: np.ndarray) -> dict[str, object]:
         "dtype": str(array.dtype),
         "shape": list(array.shape),
     }
-    if array.size:
+    if array.size and array.dtype.kind != "U":
         values = array.astype(np.float64)
         data |= {
             "min": float(values.min()),
@@ -218,5 +236,8 @@ def _summary(name: str, array: np.ndarray) -> dict[str, object]:
 def _line(name: str, array: np.ndarray) -> str:
     head = f"{name}: {array.dtype}[{', '.join(map(str, array.shape))}]"
     flat = array.reshape(-1)
-    shown = " ".join(f"{value:.6g}" for value in flat[:6].astype(np.float64))
+    words = (
+        flat[:6] if flat.dtype.kind == "U" else [f"{v:.6g}" for v in flat[:6].astype(np.float64)]
+    )
+    shown = " ".join(words)
     return f"{head}  {shown}{' ...' if flat.size > 6 else ''}"

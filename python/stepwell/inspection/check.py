@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stepwell import frontends
 from stepwell.errors import ModelError, OpenModelError, Unsupported, UnsupportedError
 from stepwell.frontends import Shapes
-
-if TYPE_CHECKING:
-    import onnx
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,9 @@ def check(model: object, shapes: Shapes | None = None) -> Report:
         found = tuple(error.findings)
     except ModelError as error:
         problem = error
-    proto = _onnx_model(model)
+    from stepwell.frontends.onnx.reader import find_model
+
+    proto = find_model(model)
     if proto is None:
         if problem is not None:
             raise problem
@@ -62,20 +58,3 @@ def check(model: object, shapes: Shapes | None = None) -> Report:
 def _is_open(problem: ModelError) -> bool:
     """Whether all that is missing are shapes and values, which a call tells."""
     return isinstance(problem, OpenModelError)
-
-
-def _onnx_model(model: object) -> onnx.ModelProto | None:
-    """The ONNX model behind `model`; None when it is of another kind, or none."""
-    from stepwell.frontends.onnx import reader
-
-    if hasattr(model, "graph") and hasattr(model, "opset_import"):
-        return model  # pyright: ignore[reportReturnType]
-    try:
-        if isinstance(model, (bytes, bytearray, memoryview)):
-            return reader.parse(bytes(model), "the given bytes")
-        if isinstance(model, (str, os.PathLike)) and "\n" not in str(model):
-            path = Path(os.fspath(model))
-            return reader.read_file(path) if path.is_file() else None
-    except (ModelError, ValueError):
-        return None
-    return None

@@ -288,17 +288,3 @@ def test_feature_vectorizer() -> None:
     x, z = (rng.standard_normal((4, n)).astype(np.float32) for n in (2, 3))
     node = _node("FeatureVectorizer", inputs=("x", "z"), inputdimensions=[2, 3])
     _check(node, x, [FLOAT], z=z)
-
-
-def test_string_labels_are_refused() -> None:
-    node = _node("LabelEncoder", keys_int64s=[1], values_strings=["one"])
-    graph = helper.make_graph(
-        [node],
-        "ml",
-        [helper.make_tensor_value_info("x", INT64, [2])],
-        [helper.make_tensor_value_info("y0", TensorProto.STRING, [2])],
-    )
-    domains = [helper.make_opsetid("ai.onnx.ml", 3), helper.make_opsetid("", 17)]
-    model = helper.make_model(graph, opset_imports=domains)
-    with pytest.raises(UnsupportedError, match="its values are strings"):
-        stepwell.compile(model)

@@ -75,7 +75,7 @@ def has_gradient(graph: onnx.GraphProto) -> bool:
 
 
 def expand_gradients(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` with its Gradient nodes replaced.
+    """Reverse-mode differentiation: nodes that compute it stand in the place of Gradient nodes.
 
     Raises ModelError, naming the node, for an operator without a rule, for operands that are
     broadcast, and for shapes that are not known.

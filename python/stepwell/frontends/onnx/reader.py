@@ -8,13 +8,14 @@ it is, and the tensor in the parsed model refers to it as external data of the m
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import numpy_helper
+from onnx import external_data_helper, numpy_helper
 
 from stepwell.errors import ModelError
 
@@ -49,6 +50,36 @@ def parse(data: bytes, source: str) -> onnx.ModelProto:
     if not model.HasField("graph") or not model.opset_import:
         raise ModelError(f"{source} is not an ONNX model: it has no graph or names no opset")
     return model
+
+
+def find_model(model: object) -> onnx.ModelProto | None:
+    """The ONNX model behind `model` (a path, bytes, a ModelProto); None when it is of another kind,
+    or none. Large initializers of a file are left in it."""
+    if isinstance(model, onnx.ModelProto):
+        return model
+    try:
+        if isinstance(model, (bytes, bytearray, memoryview)):
+            return parse(bytes(model), "the given bytes")
+        if isinstance(model, (str, os.PathLike)) and "\n" not in str(model):
+            path = Path(os.fspath(model))
+            return read_file(path) if path.is_file() else None
+    except (ModelError, ValueError):
+        return None
+    return None
+
+
+def load_whole(model: object) -> onnx.ModelProto | None:
+    """As `find_model`, with the weights of a file in memory. Raises ModelError when some lack."""
+    found = find_model(model)
+    if found is not None and isinstance(model, (str, os.PathLike)):
+        folder = Path(os.fspath(model)).parent
+        try:
+            external_data_helper.load_external_data_for_model(found, str(folder))
+        except (OSError, ValueError, onnx.checker.ValidationError) as error:
+            raise ModelError(
+                f"{model}: error: its external data cannot be read: {error}"
+            ) from error
+    return found
 
 
 def tensor_array(tensor: onnx.TensorProto, folder: Path) -> np.ndarray:

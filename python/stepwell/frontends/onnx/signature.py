@@ -50,7 +50,7 @@ def open_spec(info: onnx.ValueInfoProto, place: str) -> OpenSpec:
     """A declaration. Raises ModelError, for an input at `place`, when its type is not supported;
     outputs (no place) may lack a type."""
     kind, tensor = _kind(info.type)
-    if kind is None:
+    if kind is None or "map(" in kind:
         if place:
             raise ModelError(f"{place} is not a tensor; only tensors are supported")
         return OpenSpec(info.name, "?", None)
@@ -65,6 +65,16 @@ def open_spec(info: onnx.ValueInfoProto, place: str) -> OpenSpec:
     return OpenSpec(info.name, dtype, _sizes(tensor), kind)
 
 
+def host_spec(info: onnx.ValueInfoProto) -> OpenSpec:
+    """A declaration in a model that the host has a part in: its strings and maps stand as well."""
+    kind, tensor = _kind(info.type)
+    if kind is None or not tensor.elem_type:
+        return OpenSpec(info.name, "?", None, kind or TENSOR)
+    strings = tensor.elem_type == onnx.TensorProto.STRING
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    return OpenSpec(info.name, "string" if strings else dtype.name, _sizes(tensor), kind)
+
+
 def _kind(kind: onnx.TypeProto) -> tuple[str | None, onnx.TypeProto.Tensor]:
     """The structure of a type, and the type of its tensors."""
     if kind.HasField("tensor_type"):
@@ -76,6 +86,10 @@ def _kind(kind: onnx.TypeProto) -> tuple[str | None, onnx.TypeProto.Tensor]:
         if kind.HasField(field):
             text, tensor = _kind(inner)
             return (None if text is None else f"{name}({text})"), tensor
+    if kind.HasField("map_type"):
+        key = onnx.TensorProto.DataType.Name(kind.map_type.key_type).lower()
+        text, tensor = _kind(kind.map_type.value_type)
+        return f"map({key}, {text})", tensor
     return None, kind.tensor_type
 
 

@@ -19,6 +19,7 @@ from stepwell.errors import Unsupported
 from stepwell.frontends.onnx import registry
 from stepwell.frontends.onnx.functions import ONNX_DOMAINS
 from stepwell.frontends.onnx.gradient import is_gradient
+from stepwell.frontends.onnx.host_operators import ALWAYS_ON_HOST
 from stepwell.frontends.onnx.importer import is_known, opset_versions, version_of
 from stepwell.frontends.onnx.node import node_name
 
@@ -35,8 +36,11 @@ def survey(model: onnx.ModelProto, imported: tuple[Unsupported, ...] = ()) -> li
     for proto in _nodes(model.graph):
         version = version_of(proto, opsets)
         reason = reasons.pop((node_name(proto), proto.op_type), "")
-        if _touches_strings(proto, types):
-            reason = "it works on strings; only tensors of numbers and booleans are supported"
+        if proto.op_type in ALWAYS_ON_HOST or _on_host(proto, types):
+            reason = (
+                "it works on strings, maps or image files: stepwell.compile runs it on the host, "
+                "and no artifact can hold it"
+            )
         elif not is_known(proto, version) and not is_gradient(proto):
             reason = "the operator is not supported"
         if reason:
@@ -49,7 +53,7 @@ def survey(model: onnx.ModelProto, imported: tuple[Unsupported, ...] = ()) -> li
                     "" if proto.domain in ONNX_DOMAINS else proto.domain,
                     version,
                     described,
-                    "" if "strings" in reason else _nearest(proto, version),
+                    "" if "on the host" in reason else _nearest(proto, version),
                 )
             )
     rest = [Unsupported(*place, reason) for place, reason in reasons.items()]
@@ -94,7 +98,7 @@ def _described(kind: onnx.TypeProto) -> str:
         return f"sequence of {_described(kind.sequence_type.elem_type)}"
     if kind.HasField("optional_type"):
         return f"optional {_described(kind.optional_type.elem_type)}"
-    return "?"
+    return "map" if kind.HasField("map_type") else "?"
 
 
 def _tensor(kind: int, dims: list[onnx.TensorShapeProto.Dimension] | None) -> str:
@@ -105,9 +109,9 @@ def _tensor(kind: int, dims: list[onnx.TensorShapeProto.Dimension] | None) -> st
     return f"{name}[{', '.join(sizes)}]"
 
 
-def _touches_strings(proto: onnx.NodeProto, types: dict[str, str]) -> bool:
-    names = (*proto.input, *proto.output)
-    return any("string" in types.get(name, "").partition("[")[0] for name in names if name)
+def _on_host(proto: onnx.NodeProto, types: dict[str, str]) -> bool:
+    kinds = [types.get(name, "").partition("[")[0] for name in (*proto.input, *proto.output)]
+    return any("string" in kind or "map" in kind for kind in kinds)
 
 
 def _nearest(proto: onnx.NodeProto, version: int) -> str:
