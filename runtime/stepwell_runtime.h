@@ -32,7 +32,8 @@ struct stepwell_context {
 };
 
 /* `weights` is the start of the mapped weights section (64-byte aligned), `arena` at least the
- * manifest's arena_bytes (64-byte aligned). Inputs and outputs are dense row-major buffers. */
+ * manifest's arena_bytes (64-byte aligned). Inputs and outputs are dense row-major buffers. The
+ * addresses of the manifest's functions, of LAPACK for instance, follow those of the inputs. */
 typedef void (*stepwell_entry)(stepwell_context *context, void *const *inputs,
                                void *const *outputs, const void *weights, void *arena);
 

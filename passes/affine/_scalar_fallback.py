@@ -102,8 +102,9 @@ def _fill_constants(function: ir.Operation) -> None:
                     results=[kind.element_type],
                     attributes={"value": value.get_splat_value()},
                 ).results[0]
-                filled = ir.Operation.create("tensor.splat", operands=[scalar], results=[kind])
-            reader.operands[use.operand_number] = filled.results[0]
+                fresh = ir.Operation.create("tensor.empty", results=[kind]).results[0]
+                filled = linalg.fill(scalar, outs=[fresh])
+            reader.operands[use.operand_number] = filled
         op.erase()
 
 

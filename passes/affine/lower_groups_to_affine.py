@@ -22,6 +22,7 @@ from stepwell.kernels.cpu import (
     contraction,
     contraction_strategy,
     elementwise,
+    library_call,
     outer_reduction,
     row,
     transpose,
@@ -30,6 +31,7 @@ from stepwell.kernels.cpu import (
 )
 from stepwell.kernels.evaluate import storage_type
 from stepwell.kernels.group import KernelGroup
+from stepwell.kernels.library_call import KIND as LIBRARY_CALL
 from stepwell.kernels.structured import Structured
 from stepwell.mlir import dialect, ir
 from stepwell.passes.affine._host_buffers import give_host_buffers, memref_type
@@ -73,6 +75,8 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRef
     """Emit `kernel` beside the tensor function; returns the types of the scratch buffers that it
     takes after its results."""
     name = kernel.attributes["sym_name"].value
+    if ir.StringAttr(kernel.attributes["kernel.kind"]).value == LIBRARY_CALL:
+        return library_call.emit(kernel, body, name + _NEW)
     try:
         _emit(kernel, body, state.target)
         return []

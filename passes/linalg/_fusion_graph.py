@@ -40,6 +40,7 @@ class Role(Enum):
     CONCATENATE = "concatenate"
     UPDATE = "update"
     CONTROL = "control"
+    CALL = "call"
     OTHER = "other"
 
 
@@ -50,7 +51,10 @@ HOST = "stepwell.host"
 """Marks control flow of StableHLO that the host program runs itself."""
 
 ANCHORED = (Role.CONTRACTION, Role.OUTER_REDUCTION)
-CLOSED = (Role.TRANSPOSE, Role.CONCATENATE, Role.UPDATE, Role.CONTROL, Role.OTHER)
+STANDING = (Role.CONTROL, Role.CALL)
+"""What stays in the host as it is: control flow, and calls of library functions."""
+
+CLOSED = (Role.TRANSPOSE, Role.CONCATENATE, Role.UPDATE, *STANDING, Role.OTHER)
 """Groups of these roles take no consumers; a concatenation may still be padded."""
 
 
@@ -93,6 +97,8 @@ def role_of(op: ir.Operation, structured: Structured | None) -> Role:
         return Role.INLINE
     if is_control(op):
         return Role.CONTROL
+    if op.name == "func.call":
+        return Role.CALL
     if op.name == "tensor.extract_slice":
         return Role.INLINE if _has_known_sizes(op) else Role.OTHER
     if op.name == "tensor.insert_slice":
@@ -312,7 +318,7 @@ class FusionGraph:
             group.padded = True
 
     def _can_join(self, node: Node, group: Group) -> bool:
-        takes_pad = group.kind not in (Role.TRANSPOSE, Role.OTHER, Role.PAD)
+        takes_pad = group.kind not in (Role.TRANSPOSE, Role.OTHER, Role.PAD, *STANDING)
         if group.padded or not takes_pad:
             return False
         if node.role is Role.PAD:

@@ -69,8 +69,9 @@ def _is_within(op: ir.Operation, block: ir.Block) -> bool:
 
 
 def materialize_operands(block: ir.Block) -> None:
-    """Let an operation write what a loop starts from or an update changes, where it is a constant
-    or a view, and the condition of a loop or a branch, where it is a computed scalar."""
+    """Let an operation write what a loop starts from, an update changes or a call takes, where it
+    is a constant or a view, and the condition of a loop or a branch, where it is a computed
+    scalar."""
     for child in list(block.operations):
         op = child.operation
         if op.name == "arith.select" and isinstance(op.results[0].type, ir.RankedTensorType):
@@ -78,7 +79,7 @@ def materialize_operands(block: ir.Block) -> None:
             continue
         if op.name == "scf.condition" or (op.name == "scf.if" and is_control(op)):
             _materialize_condition(op)
-        if op.name == "scf.while" and is_control(op):
+        if op.name == "func.call" or (op.name == "scf.while" and is_control(op)):
             numbers = list(range(len(op.operands)))
         elif role_of(op, None) is Role.UPDATE:
             numbers = [1]
@@ -86,7 +87,8 @@ def materialize_operands(block: ir.Block) -> None:
             continue
         for number in numbers:
             source = defining_op(_base(op.operands[number]))
-            if source is not None and _is_inline(source):
+            destination = source is not None and source.name == "tensor.empty"
+            if source is not None and _is_inline(source) and not destination:
                 with ir.InsertionPoint(op), op.location:
                     op.operands[number] = copy(op.operands[number])
 

@@ -29,6 +29,7 @@ from stepwell.kernels.structured import RESHAPES, Structured, defining_op, locat
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import (
+    STANDING,
     FusionGraph,
     Group,
     Node,
@@ -117,7 +118,7 @@ class _Outliner:
         terminator = graph.nodes[-1].op
         outlined: dict[ir.Value, ir.Value] = {}
         for group in graph.sorted_groups():
-            if group.kind is Role.CONTROL:
+            if group.kind in STANDING:
                 group.nodes[0].op.move_before(terminator)
                 continue
             self._outline(graph, group, terminator, outlined)

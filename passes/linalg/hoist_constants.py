@@ -45,14 +45,14 @@ class HoistConstants(Pass):
             constant.results[0].replace_all_uses_with(by_name[name])
             constant.erase()
         if added:
-            _extend_signature(op, entry, added)
+            _extend_signature(op, entry, [_weight(name) for name in added])
 
 
 def hoist(constant: ir.Operation, function: ir.Operation, state: State) -> ir.Value:
     """A new argument of `function` for the data of `constant`, whatever it is."""
     entry = function.regions[0].blocks[0]
     argument = entry.add_argument(constant.results[0].type, constant.location)
-    _extend_signature(function, entry, [_weight_name(constant, state)])
+    _extend_signature(function, entry, [_weight(_weight_name(constant, state))])
     return argument
 
 
@@ -73,27 +73,47 @@ def _weight_name(constant: ir.Operation, state: State) -> str:
     )
 
 
-def _extend_signature(op: ir.Operation, entry: ir.Block, added: list[str]) -> None:
+def _weight(name: str) -> dict[str, ir.Attribute]:
+    return {WEIGHT: ir.StringAttr.get(name)}
+
+
+def _extend_signature(
+    op: ir.Operation, entry: ir.Block, added: list[dict[str, ir.Attribute]]
+) -> None:
+    """Let the type of a function follow its entry block; `added` are attributes of the last
+    arguments."""
     kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
     inputs = [argument.type for argument in entry.arguments]
     op.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, kind.results))
     known = list(op.attributes["arg_attrs"]) if "arg_attrs" in op.attributes else []
     while len(known) < len(inputs) - len(added):
         known.append(ir.DictAttr.get({}))
-    known += [ir.DictAttr.get({WEIGHT: ir.StringAttr.get(name)}) for name in added]
+    known += [ir.DictAttr.get(entries) for entries in added]
     op.attributes["arg_attrs"] = ir.ArrayAttr.get(known)
+
+
+def add_argument(function: ir.Operation, kind: ir.Type, attribute: str, value: str) -> ir.Value:
+    """A new last argument of `function`, which bears `attribute`."""
+    entry = function.regions[0].blocks[0]
+    argument = entry.add_argument(kind, ir.Location.unknown())
+    _extend_signature(function, entry, [{attribute: ir.StringAttr.get(value)}])
+    return argument
+
+
+def marked_arguments(function: ir.Operation, attribute: str) -> dict[int, str]:
+    """What `attribute`, a string, says of the arguments that bear it, by argument number."""
+    if "arg_attrs" not in function.attributes:
+        return {}
+    return {
+        number: ir.StringAttr(ir.DictAttr(attributes)[attribute]).value
+        for number, attributes in enumerate(function.attributes["arg_attrs"])
+        if attribute in ir.DictAttr(attributes)
+    }
 
 
 def weight_arguments(function: ir.Operation) -> dict[int, str]:
     """Weight name by argument number of a function."""
-    if "arg_attrs" not in function.attributes:
-        return {}
-    found = {}
-    for number, attributes in enumerate(function.attributes["arg_attrs"]):
-        entries = ir.DictAttr(attributes)
-        if WEIGHT in entries:
-            found[number] = ir.StringAttr(entries[WEIGHT]).value
-    return found
+    return marked_arguments(function, WEIGHT)
 
 
 def weight_name(function: ir.Operation, number: int) -> str | None:
@@ -111,10 +131,4 @@ def has_attribute(function: ir.Operation, number: int, name: str) -> bool:
 
 def derived_arguments(function: ir.Operation) -> dict[int, str]:
     """What the packed parameters among a function's arguments are, by argument number."""
-    if "arg_attrs" not in function.attributes:
-        return {}
-    return {
-        number: ir.StringAttr(ir.DictAttr(attributes)[DERIVED]).value
-        for number, attributes in enumerate(function.attributes["arg_attrs"])
-        if DERIVED in ir.DictAttr(attributes)
-    }
+    return marked_arguments(function, DERIVED)

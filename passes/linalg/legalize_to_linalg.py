@@ -89,6 +89,13 @@ def _reduce(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     return op.operands[0] if len(op.results) == 1 and not len(op.attributes["dimensions"]) else None
 
 
+def _target(op: ir.Operation) -> str:
+    """What a custom call calls."""
+    if op.name != "stablehlo.custom_call":
+        return ""
+    return f" @{ir.StringAttr(op.attributes['call_target_name']).value}"
+
+
 _REWRITES: dict[str, Callable[[ir.Operation, WeightTable], ir.Value | None]] = {
     "stablehlo.concatenate": _concatenate,
     "chlo.erf": _erf,
@@ -123,7 +130,7 @@ class LegalizeToLinalg(Pass):
 
         def look(inner: ir.Operation) -> ir.WalkResult:
             if inner.name.startswith(("stablehlo.", "chlo.", "vhlo.")):
-                left.append(f"{source_name(inner)}: {inner.name}")
+                left.append(f"{source_name(inner)}: {inner.name}{_target(inner)}")
             return ir.WalkResult.ADVANCE
 
         op.walk(look)

@@ -27,6 +27,7 @@ from stepwell.passes.linalg.hoist_constants import (
     DERIVED,
     PARAMETER,
     WEIGHT,
+    add_argument,
     has_attribute,
     weight_name,
 )
@@ -303,18 +304,6 @@ def _add_packed(
     """The argument of `host` that is the packed form of a constant or of a parameter."""
     if isinstance(weight, str):
         name = state.weights.add(f"{weight}_packed", packing.apply(state.weights[weight]))
-        return _add_argument(host, kind, WEIGHT, name)
+        return add_argument(host, kind, WEIGHT, name)
     data = {"input": weight, "packing": packing_to_dict(packing)}
-    return _add_argument(host, kind, DERIVED, json.dumps(data))
-
-
-def _add_argument(host: ir.Operation, kind: ir.Type, attribute: str, value: str) -> ir.Value:
-    entry = host.regions[0].blocks[0]
-    argument = entry.add_argument(kind, ir.Location.unknown())
-    old = ir.FunctionType(ir.TypeAttr(host.attributes["function_type"]).value)
-    inputs = [a.type for a in entry.arguments]
-    host.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, old.results))
-    known = list(host.attributes["arg_attrs"])
-    known.append(ir.DictAttr.get({attribute: ir.StringAttr.get(value)}))
-    host.attributes["arg_attrs"] = ir.ArrayAttr.get(known)
-    return argument
+    return add_argument(host, kind, DERIVED, json.dumps(data))

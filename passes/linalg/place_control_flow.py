@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell.kernels.library_call import is_library_call
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import HOST, is_host_block
@@ -31,8 +32,8 @@ _PARTIAL = {
 
 @dataclass(frozen=True)
 class PlaceControlFlow(Pass):
-    """Mark loops and branches whose body touches at least `least_elements` elements, and that stand
-    in no other but marked ones."""
+    """Mark loops and branches whose body touches at least `least_elements` elements or calls a
+    library, and that stand in no other but marked ones."""
 
     name: ClassVar[str] = "place-control-flow"
     anchor: ClassVar[str] = "func.func"
@@ -48,7 +49,7 @@ class PlaceControlFlow(Pass):
             op = child.operation
             if op.name not in _CONTROL or not _is_static(op) or not is_host_block(block):
                 continue
-            if _work(op) >= self.least_elements:
+            if _work(op) >= self.least_elements or _calls_library(op):
                 op.attributes[HOST] = ir.UnitAttr.get()
                 for region in op.regions:
                     self._look(region.blocks[0])
@@ -73,6 +74,16 @@ def _work(op: ir.Operation) -> int:
                 if inner.name in _CONTROL:
                     total += _work(inner)
     return total
+
+
+def _calls_library(op: ir.Operation) -> bool:
+    """Whether a region of `op` calls a library function, which no kernel can."""
+    return is_library_call(op) or any(
+        _calls_library(child.operation)
+        for region in op.regions
+        for block in region.blocks
+        for child in block.operations
+    )
 
 
 def _touched(op: ir.Operation) -> int:

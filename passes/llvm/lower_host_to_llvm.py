@@ -23,12 +23,17 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from stepwell.errors import LoweringError
+from stepwell.kernels.library_call import FUNCTION
 from stepwell.kernels.structured import defining_op
 from stepwell.mlir import ir
 from stepwell.packing import DerivedWeight, derived_from_dict, derived_to_dict
 from stepwell.passes.base import Pass, State
 from stepwell.passes.buffers.plan_arena import ARENA_BYTES, VIEWS, element_bytes
-from stepwell.passes.linalg.hoist_constants import derived_arguments, weight_arguments
+from stepwell.passes.linalg.hoist_constants import (
+    derived_arguments,
+    marked_arguments,
+    weight_arguments,
+)
 
 ENTRY = "stepwell_main"
 TASK_SUFFIX = "_task"
@@ -98,12 +103,13 @@ Statement = KernelCall | Copy | Load | Branch | Loop
 
 @dataclass
 class HostProgram:
-    """The host as data: what the entry point does, and where the weights lie: constants by name,
-    and packed parameters."""
+    """The host as data: what the entry point does, where the weights lie (constants by name, and
+    packed parameters), and the library functions whose addresses follow the inputs."""
 
     body: list[Statement] = field(default_factory=list)
     weights: dict[str, int] = field(default_factory=dict)
     derived: list[DerivedWeight] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
     weights_bytes: int = 0
     arena_bytes: int = 0
 
@@ -206,6 +212,9 @@ class LowerHostToLlvm(Pass):
                 clone.attributes["stepwell.derived"] = ir.StringAttr.get(
                     json.dumps([derived_to_dict(weight) for weight in program.derived])
                 )
+                clone.attributes["stepwell.functions"] = ir.ArrayAttr.get(
+                    [ir.StringAttr.get(name) for name in program.functions]
+                )
 
 
 def _offsets(program: HostProgram) -> ir.Attribute:
@@ -225,10 +234,13 @@ def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostPr
     if "stepwell.inputs" not in host.attributes:
         raise LoweringError("the host function does not say how many inputs it has")
     inputs = len(host.attributes["stepwell.inputs"])
-    placed = {*weights, *derived, arena}
+    functions = marked_arguments(host, FUNCTION)
+    program.functions = list(functions.values())
+    placed = {*weights, *derived, *functions, arena}
     outputs = [n for n in range(inputs, len(entry.arguments)) if n not in placed]
     bases = {number: Place("input", number, 0) for number in range(inputs)}
     bases |= {number: Place("output", i, 0) for i, number in enumerate(outputs)}
+    bases |= {number: Place("input", inputs + i, 0) for i, number in enumerate(functions)}
     if arena is not None:
         bases[arena] = Place("arena", 0, 0)
     for number, text in derived.items():

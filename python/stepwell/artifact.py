@@ -28,7 +28,7 @@ from stepwell.errors import ArtifactError
 from stepwell.packing import DerivedWeight, derived_from_dict, derived_to_dict
 
 MAGIC = b"STEPWELL"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 SECTION_ALIGNMENT = 4096
 
 _PREFIX = struct.Struct("<8sIIQ8x")
@@ -84,7 +84,8 @@ class Manifest:
     `threads` is the number of threads the model was compiled for (0: any). `results` says by name
     what a call returns, where that is not just the outputs; `cuts` shorten outputs. `defaults` are
     inputs of the model that have a value of its own, which is compiled in. `derived` are
-    inputs that kernels read in packed form, behind the weights of the file.
+    inputs that kernels read in packed form, behind the weights of the file. `functions` are those
+    of other libraries that kernels call, `lapack.dgetrf`; their addresses follow the inputs'.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -106,6 +107,7 @@ class Manifest:
     cuts: tuple[Cut, ...] = ()
     defaults: tuple[TensorSpec, ...] = ()
     derived: tuple[DerivedWeight, ...] = ()
+    functions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -369,6 +371,7 @@ def _manifest_from_dict(data: dict) -> Manifest:
     results = data.get("results", {})
     values["results"] = {name: _layout_from_json(layout) for name, layout in results.items()}
     values["cuts"] = tuple(Cut(**cut) for cut in data.get("cuts", ()))
+    values["functions"] = tuple(data.get("functions", ()))
     values["derived"] = tuple(derived_from_dict(item) for item in data.get("derived", ()))
     return Manifest(**values)
 

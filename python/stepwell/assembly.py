@@ -113,6 +113,8 @@ def resumed_program(walk: Walk) -> HostProgram:
         program.weights_bytes = max(program.weights_bytes, -(-(offset + size) // 64) * 64)
     derived = json.loads(ir.StringAttr(entry.attributes["stepwell.derived"]).value)
     program.derived = [derived_from_dict(data) for data in derived]
+    functions = entry.attributes["stepwell.functions"]
+    program.functions = [ir.StringAttr(name).value for name in functions]
     if ARENA_BYTES in entry.attributes:
         program.arena_bytes = ir.IntegerAttr(entry.attributes[ARENA_BYTES]).value
     return program
@@ -270,6 +272,7 @@ def _manifest(
         arena_bytes=program.arena_bytes,
         weights_bytes=program.weights_bytes,
         derived=tuple(program.derived),
+        functions=tuple(program.functions),
         target=target.name,
         triple=target.triple,
         features=target.features,

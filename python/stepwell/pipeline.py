@@ -55,6 +55,7 @@ STEPS = (
         (
             "legalize-chlo",
             "legalize-collectives",
+            "legalize-lapack",
             "expand-complex",
             "expand-batch-normalization",
             "expand-batch-normalization-training",
@@ -75,6 +76,7 @@ STEPS = (
             "legalize-scatter",
             "legalize-scan",
             "legalize-linear-algebra",
+            "legalize-library-calls",
             "legalize-control-flow",
         ),
     ),
@@ -103,7 +105,18 @@ SPECS: dict[str, tuple[str, ...]] = {
         "complex",
         "bufferization",
     ),
-    "affine": ("builtin", "func", "affine", "memref", "arith", "math", "vector", "scf", "complex"),
+    "affine": (
+        "builtin",
+        "func",
+        "affine",
+        "memref",
+        "arith",
+        "math",
+        "vector",
+        "scf",
+        "complex",
+        "llvm",  # calls of library functions
+    ),
     "llvm": ("builtin", "llvm"),
 }
 """The dialects that may stand at the end of each level."""

@@ -15,6 +15,7 @@ from stepwell import dtypes
 from stepwell.dense import has_buffer, read_dense, read_resources
 from stepwell.errors import LoweringError, ModelError, OpenModelError
 from stepwell.frontends import Imported, Shapes, TensorSpec
+from stepwell.frontends.shardy_bytecode import without_shardy
 from stepwell.mlir import deserialize_portable_artifact, ir, new_context, run_upstream
 from stepwell.specialization import OpenSpec
 from stepwell.weights import INLINE_ELEMENTS, WeightTable
@@ -59,15 +60,19 @@ def from_module(module: ir.Module, shapes: Shapes | None = None) -> Imported:
 
 
 def _parse(data: bytes, context: ir.Context) -> ir.Module:
-    if data.startswith(_BYTECODE) and _PORTABLE in data[:64]:
-        return deserialize_portable_artifact(context, data)
     context.allow_unregistered_dialects = b"sdy" in data  # Shardy, which is not in the wheel
+    if data.startswith(_BYTECODE) and _PORTABLE in data[:64]:
+        return deserialize_portable_artifact(context, _readable(data))
     if data.startswith(_BYTECODE):
-        return ir.Module.parse(data)
+        return ir.Module.parse(_readable(data))
     text = _SHARDY_MESH.sub("", data.decode())
     for name, value in _SHARDY_CONSTRAINT.findall(text):
         text = re.sub(rf"{re.escape(name)}(?![\w#])", value, text)
     return ir.Module.parse(_SHARDY_CONSTRAINT.sub("", text))
+
+
+def _readable(bytecode: bytes) -> bytes:
+    return without_shardy(bytecode) if b"sdy" in bytecode else bytecode
 
 
 def from_parsed(

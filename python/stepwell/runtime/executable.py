@@ -15,7 +15,7 @@ import numpy as np
 from stepwell import artifact
 from stepwell.artifact import Artifact, KernelInfo, TensorSpec
 from stepwell.errors import UsageError
-from stepwell.runtime import library
+from stepwell.runtime import library, library_functions
 from stepwell.runtime.buffers import address, allocate_arena, on_huge_pages
 from stepwell.runtime.derived import DerivedWeights
 from stepwell.runtime.inputs import as_input, named_inputs, numpy_dtype, wrong_count
@@ -61,7 +61,10 @@ class Executable:
         self._cuts, self._layouts = manifest.cuts, manifest.results
         self.result_names = list(manifest.results) or [spec.name for spec in self.outputs]
         self._input_count = len(self.inputs)
-        self._input_pointers = (ctypes.c_void_p * max(1, len(self.inputs)))()
+        functions = [library_functions.address(n, source.path) for n in manifest.functions]
+        self._input_pointers = (ctypes.c_void_p * max(1, len(self.inputs) + len(functions)))()
+        for index, function in enumerate(functions, len(self.inputs)):
+            self._input_pointers[index] = function
         self._output_pointers = (ctypes.c_void_p * max(1, len(self._results)))()
         self._call = library.library().stepwell_run
         self._derived = None

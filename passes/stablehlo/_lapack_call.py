@@ -1,0 +1,220 @@
+"""Builds the library call that stands for one custom call of LAPACK.
+
+In memory a matrix has the layout that the custom call gives it, and a complex number is its two
+parts: operands are transposed and split accordingly, results put together again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from stepwell import dtypes
+from stepwell.dialects import stablehlo as hlo
+from stepwell.errors import LoweringError
+from stepwell.kernels.library_call import ATTRIBUTE, TARGET, Buffer, LibraryCall
+from stepwell.kernels.structured import source_name
+from stepwell.mlir import ir
+
+Argument = int | float | str | Buffer | None
+"""An integer, a number of the matrices' type, "char U", a buffer, or no address."""
+
+
+class LapackCall:
+    """A custom call on matrices of LAPACK's type `prefix` (s, d, c, z), whose batch is that of
+    operand `primary`. Routines ask for its operands and results as buffers, then `run` it."""
+
+    def __init__(
+        self, op: ir.Operation, prefix: str, primary: int = 0, column_major: bool = False
+    ) -> None:
+        self.op = op
+        self.prefix = prefix
+        self.part = np.float32 if prefix in "sc" else np.float64
+        self.is_complex = prefix in "cz"
+        self.batch = math.prod(self.shape(primary)[:-2])
+        self.column_major = column_major
+        self._inputs: list[ir.Value] = []
+        self._updated: list[tuple[int, ir.Value]] = []
+        self._types: list[ir.RankedTensorType] = []
+        self._numbers: dict[int, int] = {}
+        self._work: list[ir.Type] = []
+        self._results: list[ir.Value] = []
+
+    # What the custom call says
+
+    @property
+    def name(self) -> str:
+        """The operation and its target, for messages."""
+        target = ir.StringAttr(self.op.attributes["call_target_name"]).value
+        return f"{source_name(self.op)}: stablehlo.custom_call @{target}"
+
+    def shape(self, operand: int) -> tuple[int, ...]:
+        """The shape of an operand."""
+        return hlo.shape(self.op.operands[operand])
+
+    def option(self, name: str) -> int:
+        """The number that the call's configuration gives for `name`; a flag is 0 or 1."""
+        for place in ("mhlo.backend_config", "backend_config"):
+            if isinstance(self.op.attributes.get(place, None), ir.DictAttr):
+                entries = ir.DictAttr(self.op.attributes[place])
+                if name in entries:
+                    return int(entries[name].value)  # pyright: ignore[reportAttributeAccessIssue]
+        raise LoweringError(f"{self.name}: its configuration does not give {name}")
+
+    def letter(self, name: str) -> str:
+        """The letter that the call's configuration gives for `name`."""
+        return chr(self.option(name))
+
+    # Buffers of the library call
+
+    def operand(self, number: int) -> Buffer:
+        """An operand that is read."""
+        self._inputs.append(self._in_memory(number))
+        return Buffer("operand", len(self._inputs) - 1)
+
+    def updated(self, number: int, result: int | None, value: ir.Value | None = None) -> Buffer:
+        """An operand, or `value` in its place, that `result` overwrites (None: none shows it)."""
+        start = self._in_memory(number, value)
+        buffer = self._add_result(hlo.tensor_type(start), result)
+        self._updated.append((buffer.number, start))
+        return buffer
+
+    def result(self, number: int) -> Buffer:
+        """A result of the custom call."""
+        kind = ir.RankedTensorType(self.op.results[number].type)
+        shape = [kind.shape[d] for d in self._order("result", number)]
+        element = kind.element_type
+        if isinstance(element, ir.ComplexType):
+            shape, element = [*shape, 2], ir.ComplexType(element).element_type
+        return self._add_result(ir.RankedTensorType.get(shape, element), number)
+
+    def real_result(self, shape: Sequence[int]) -> Buffer:
+        """A result of real numbers that the custom call itself does not have."""
+        kind = ir.RankedTensorType.get(list(shape), dtypes.to_mlir(self.part))
+        return self._add_result(kind, None)
+
+    def _add_result(self, kind: ir.RankedTensorType, number: int | None) -> Buffer:
+        self._types.append(kind)
+        if number is not None:
+            self._numbers[number] = len(self._types) - 1
+        return Buffer("result", len(self._types) - 1)
+
+    def work(self, elements: int) -> Buffer:
+        """Working memory for numbers of the matrices' type."""
+        return self._memory(elements * (2 if self.is_complex else 1), self.part)
+
+    def real_work(self, elements: int) -> Buffer:
+        """Working memory for real numbers."""
+        return self._memory(elements, self.part)
+
+    def integer_work(self, elements: int) -> Buffer:
+        """Working memory for integers."""
+        return self._memory(elements, np.int32)
+
+    def _memory(self, elements: int, kind: type) -> Buffer:
+        self._work.append(ir.RankedTensorType.get([max(elements, 1)], dtypes.to_mlir(kind)))
+        return Buffer("work", len(self._work) - 1)
+
+    # The call
+
+    def run(self, library: str, name: str, *arguments: Argument) -> None:
+        """Call `library.<prefix><name>` for each matrix of the batch."""
+        description = LibraryCall(
+            f"{library}.{self.prefix}{name}",
+            self.batch,
+            tuple(self._text(argument) for argument in arguments),
+            tuple(self._work),
+            tuple(number for number, _ in self._updated),
+        )
+        call = ir.Operation.create(
+            "stablehlo.custom_call",
+            list(self._types),
+            [*self._inputs, *(value for _, value in self._updated)],
+            {
+                "call_target_name": ir.StringAttr.get(TARGET),
+                ATTRIBUTE: description.to_attribute(),
+            },
+        )
+        self._results = list(call.results)
+
+    def _text(self, argument: Argument) -> str:
+        if argument is None:
+            return "null"
+        if isinstance(argument, int):
+            return f"i32 {argument}"
+        if isinstance(argument, float):
+            kind = dtypes.to_mlir(self.part)
+            return f"{kind} {argument}" + (" 0.0" if self.is_complex else "")
+        return str(argument)
+
+    def raw(self, buffer: Buffer) -> ir.Value:
+        """A result of the library call as it lies in memory."""
+        return self._results[buffer.number]
+
+    def values(self) -> list[ir.Value]:
+        """The results of the custom call; those that nobody asked for are zero."""
+        return [
+            self._from_memory(self._results[self._numbers[number]], number)
+            if number in self._numbers
+            else _zeros(result)
+            for number, result in enumerate(self.op.results)
+        ]
+
+    # Layouts
+
+    def _order(self, kind: str, number: int) -> list[int]:
+        """The dimensions of an operand or result from the slowest to the fastest in memory."""
+        values = self.op.operands if kind == "operand" else self.op.results
+        rank = len(hlo.shape(values[number]))
+        layouts = f"{kind}_layouts"
+        if layouts in self.op.attributes:
+            layout = ir.DenseIntElementsAttr(ir.ArrayAttr(self.op.attributes[layouts])[number])
+            return [int(d) for d in layout][::-1]
+        if self.column_major and rank > 1:
+            return [*range(rank - 2), rank - 1, rank - 2]
+        return list(range(rank))
+
+    def _in_memory(self, number: int, value: ir.Value | None = None) -> ir.Value:
+        value = self.op.operands[number] if value is None else value
+        return parts(_transposed(value, self._order("operand", number)))
+
+    def _from_memory(self, value: ir.Value, number: int) -> ir.Value:
+        order = self._order("result", number)
+        inverse = [order.index(d) for d in range(len(order))]
+        if isinstance(hlo.element_type(self.op.results[number]), ir.ComplexType):
+            value = whole(value)
+        return _transposed(value, inverse)
+
+
+def _transposed(value: ir.Value, order: list[int]) -> ir.Value:
+    return value if order == sorted(order) else hlo.transpose(value, order)
+
+
+def parts(value: ir.Value) -> ir.Value:
+    """Complex numbers as real and imaginary parts side by side; real numbers as they are."""
+    if not isinstance(hlo.element_type(value), ir.ComplexType):
+        return value
+    shape = [*hlo.shape(value), 1]
+    halves = [hlo.reshape(hlo.unary(name, value), shape) for name in ("real", "imag")]
+    return hlo.concatenate(halves, len(shape) - 1)
+
+
+def whole(value: ir.Value) -> ir.Value:
+    """The inverse of `parts`."""
+    *shape, _ = hlo.shape(value)
+    start = [0] * len(shape)
+    halves = [
+        hlo.reshape(hlo.slice(value, [*start, part], [*shape, part + 1]), shape)
+        for part in range(2)
+    ]
+    return hlo.binary("complex", *halves)
+
+
+def _zeros(like: ir.Value) -> ir.Value:
+    kind = ir.RankedTensorType(like.type)
+    if not isinstance(kind.element_type, ir.ComplexType):
+        return hlo.full_like(like, 0)
+    zero = hlo.full(0.0, list(kind.shape), dtypes.to_numpy(kind.element_type.element_type))
+    return hlo.binary("complex", zero, zero)

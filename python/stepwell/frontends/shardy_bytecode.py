@@ -1,0 +1,94 @@
+"""Makes MLIR bytecode readable that holds attributes of Shardy, a dialect that is not in the wheel.
+
+Attributes in the dialect's own encoding cannot be skipped by the reader. Each is overwritten by a
+string of as many bytes: nothing here asks what it said (on one device there is no sharding).
+
+Format: https://mlir.llvm.org/docs/BytecodeFormat/ (sections, varints, attribute offsets).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_DIALECT = b"sdy"
+_STRINGS, _DIALECTS, _ATTRIBUTES, _OFFSETS = range(4)
+
+
+@dataclass
+class _Reader:
+    data: bytes | bytearray
+    place: int
+
+    def varint(self) -> int:
+        """The trailing zeros of the first byte say how many bytes follow."""
+        first = self.data[self.place]
+        extra = (first & -first).bit_length() - 1 if first else 8
+        value = int.from_bytes(self.data[self.place : self.place + extra + 1], "little")
+        self.place += extra + 1
+        return value >> (extra + 1) if extra < 8 else value >> 8
+
+    def section(self) -> tuple[int, int, int]:
+        """Number, start and length of the section here, which is skipped."""
+        number = self.data[self.place]
+        self.place += 1
+        length = self.varint()
+        if number & 0x80:
+            alignment = self.varint()
+            self.place += -self.place % alignment
+        start = self.place
+        self.place += length
+        return number & 0x7F, start, length
+
+
+def without_shardy(data: bytes) -> bytes:
+    """`data`, bytecode, with its attributes of Shardy replaced."""
+    result = bytearray(data)
+    reader = _Reader(result, 4)
+    reader.varint()  # version
+    reader.place = result.index(0, reader.place) + 1  # producer
+    sections: dict[int, tuple[int, int]] = {}
+    while reader.place < len(result):
+        number, start, length = reader.section()
+        sections.setdefault(number, (start, length))
+    dialect = _dialect_number(result, sections)
+    if dialect is not None:
+        _overwrite(result, sections, dialect)
+    return bytes(result)
+
+
+def _dialect_number(data: bytearray, sections: dict[int, tuple[int, int]]) -> int | None:
+    strings = _Reader(data, sections[_STRINGS][0])
+    sizes = [strings.varint() for _ in range(strings.varint())][::-1]
+    names = []
+    for size in sizes:
+        names.append(bytes(data[strings.place : strings.place + size - 1]))
+        strings.place += size
+    reader = _Reader(data, sections[_DIALECTS][0])
+    for number in range(reader.varint()):
+        entry = reader.varint()
+        if entry & 1:
+            reader.section()
+        if names[entry >> 1] == _DIALECT:
+            return number
+    return None
+
+
+def _overwrite(data: bytearray, sections: dict[int, tuple[int, int]], dialect: int) -> None:
+    """Write a string over each attribute of `dialect`, and say that it is in textual form."""
+    place, (start, length) = sections[_ATTRIBUTES][0], sections[_OFFSETS]
+    reader = _Reader(data, start)
+    reader.varint()  # number of attributes
+    reader.varint()  # number of types
+    while reader.place < start + length:
+        owner, count = reader.varint(), reader.varint()
+        for _ in range(count):
+            here = reader.place
+            entry = reader.varint()
+            size = entry >> 1
+            if owner == dialect and entry & 1 and size >= 3:
+                data[place : place + size] = b'"' + b"-" * (size - 3) + b'"\0'
+                width = reader.place - here
+                low = 1 << width  # the bit above the varint's marker is the lowest of its value
+                value = int.from_bytes(data[here : reader.place], "little") & ~low
+                data[here : reader.place] = value.to_bytes(width, "little")
+            place += size
