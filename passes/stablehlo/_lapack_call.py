@@ -71,7 +71,11 @@ class LapackCall:
 
     def operand(self, number: int) -> Buffer:
         """An operand that is read."""
-        self._inputs.append(self._in_memory(number))
+        return self.given(self._in_memory(number))
+
+    def given(self, value: ir.Value) -> Buffer:
+        """A value that is read as it lies in memory."""
+        self._inputs.append(value)
         return Buffer("operand", len(self._inputs) - 1)
 
     def updated(self, number: int, result: int | None, value: ir.Value | None = None) -> Buffer:
@@ -92,8 +96,11 @@ class LapackCall:
 
     def real_result(self, shape: Sequence[int]) -> Buffer:
         """A result of real numbers that the custom call itself does not have."""
-        kind = ir.RankedTensorType.get(list(shape), dtypes.to_mlir(self.part))
-        return self._add_result(kind, None)
+        return self._add_result(ir.RankedTensorType.get(shape, dtypes.to_mlir(self.part)), None)
+
+    def integer_result(self, shape: Sequence[int]) -> Buffer:
+        """A result of integers that the custom call itself does not have."""
+        return self._add_result(ir.RankedTensorType.get(shape, dtypes.to_mlir(np.int32)), None)
 
     def _add_result(self, kind: ir.RankedTensorType, number: int | None) -> Buffer:
         self._types.append(kind)

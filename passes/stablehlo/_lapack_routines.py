@@ -413,6 +413,53 @@ def _gtsv(call: LapackCall) -> list[ir.Value]:
     return call.values()
 
 
+def _solve_perturbed(call: LapackCall) -> list[ir.Value]:
+    """Tridiagonal systems whose matrix may be singular, as inverse iteration has them: a matrix is
+    factored once, then each column solved with pivots that are perturbed where they are tiny."""
+    *outer, n, columns = call.shape(3)
+    diagonal, upper, lower = (call.updated(number, None) for number in (1, 2, 0))
+    second = call.real_result([*outer, max(n - 2, 1)])
+    swaps = call.integer_result([*outer, n])
+    call.run(
+        "lapack",
+        "lagtf",
+        n,
+        diagonal,
+        0.0,
+        upper,
+        Buffer(lower.kind, lower.number, 1),
+        0.0,
+        second,
+        swaps,
+        call.integer_work(1),
+    )
+    solve = LapackCall(call.op, call.prefix, 3)
+    solve.batch = call.batch * columns
+
+    def repeated(buffer: Buffer) -> Buffer:
+        value = call.raw(buffer)
+        shape = [*outer, columns, hlo.shape(value)[-1]]
+        dims = [*range(len(outer)), len(outer) + 1]
+        return solve.given(hlo.broadcast_in_dim(value, shape, dims))
+
+    below = repeated(lower)
+    solve.run(
+        "lapack",
+        "lagts",
+        -1,
+        n,
+        repeated(diagonal),
+        repeated(upper),
+        Buffer(below.kind, below.number, 1),
+        repeated(second),
+        repeated(swaps),
+        solve.updated(3, 0),
+        0.0,
+        solve.integer_work(1),
+    )
+    return solve.values()
+
+
 ROUTINES: dict[str, Routine] = {
     "geev": _geev,
     "gees": _gees,
@@ -436,8 +483,12 @@ ROUTINES: dict[str, Routine] = {
 }
 """What replaces the results of a custom call, by the name of the function without its prefix."""
 
-PRIMARY = {"gtsv": 3, "trsm": 1}
-"""The operand that the batch is read from, where it is not the first."""
+UNTYPED: dict[str, Routine] = {
+    "ProductOfElementaryHouseholderReflectors": _orgqr,
+    "Qr": _geqrf,
+    "tridiagonal_solve_perturbed_ffi": _solve_perturbed,
+}
+"""The same of targets that do not name a type; those without layouts are row-major."""
 
-PORTABLE = {"Qr": "geqrf", "ProductOfElementaryHouseholderReflectors": "orgqr"}
-"""Custom calls of JAX that are the same on all platforms; their matrices are row-major."""
+PRIMARY = {"gtsv": 3, "tridiagonal_solve_perturbed_ffi": 3, "trsm": 1}
+"""The operand that the batch is read from, where it is not the first."""

@@ -27,7 +27,7 @@ from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._lapack_call import LapackCall
-from stepwell.passes.stablehlo._lapack_routines import PORTABLE, PRIMARY, ROUTINES
+from stepwell.passes.stablehlo._lapack_routines import PRIMARY, ROUTINES, UNTYPED
 
 _TARGET = re.compile(r"(?:lapack|blas)_([sdcz])(\w+?)(_ffi)?")
 _PREFIXES = {"f32": "s", "f64": "d", "complex<f32>": "c", "complex<f64>": "z"}
@@ -53,23 +53,32 @@ class LegalizeLapack(Pass):
         for inner in found:
             target = ir.StringAttr(inner.attributes["call_target_name"]).value
             match = _TARGET.fullmatch(target)
-            if target not in PORTABLE and match is None:
+            if target not in UNTYPED and match is None:
                 continue
+            if state.target.triple.startswith("nvptx"):
+                raise LoweringError(
+                    f"{source_name(inner)}: stablehlo.custom_call @{target} is LAPACK's, which "
+                    f"runs on CPUs; {state.target.name} cannot call it"
+                )
             with ir.InsertionPoint(inner), inner.location:
-                values = _portable(inner, target) if match is None else _lapack(inner, match, state)
+                values = _untyped(inner, target) if match is None else _lapack(inner, match)
             for result, value in zip(inner.results, values, strict=True):
                 result.replace_all_uses_with(value)
             inner.erase()
 
 
-def _portable(op: ir.Operation, target: str) -> list[ir.Value]:
+def _untyped(op: ir.Operation, target: str) -> list[ir.Value]:
     kind = str(hlo.element_type(op.operands[0]))
     if kind not in _PREFIXES:
-        raise LoweringError(f"{source_name(op)}: stablehlo.custom_call @{target} of {kind}")
-    return ROUTINES[PORTABLE[target]](LapackCall(op, _PREFIXES[kind], column_major=True))
+        raise LoweringError(
+            f"{source_name(op)}: stablehlo.custom_call @{target} of {kind} is not supported; "
+            f"LAPACK computes with {', '.join(_PREFIXES)}"
+        )
+    call = LapackCall(op, _PREFIXES[kind], PRIMARY.get(target, 0), column_major=True)
+    return UNTYPED[target](call)
 
 
-def _lapack(op: ir.Operation, match: re.Match[str], state: State) -> list[ir.Value]:
+def _lapack(op: ir.Operation, match: re.Match[str]) -> list[ir.Value]:
     prefix, name, current = match.groups()
     if current is None or name not in ROUTINES:
         raise LoweringError(
@@ -79,10 +88,5 @@ def _lapack(op: ir.Operation, match: re.Match[str], state: State) -> list[ir.Val
                 if current is None and name in ROUTINES
                 else f"of LAPACK there are {', '.join(sorted(ROUTINES))}"
             )
-        )
-    if state.target.triple.startswith("nvptx"):
-        raise LoweringError(
-            f"{source_name(op)}: stablehlo.custom_call @{match[0]} runs on CPUs; "
-            f"{state.target.name} cannot call LAPACK"
         )
     return ROUTINES[name](LapackCall(op, prefix, PRIMARY.get(name, 0)))

@@ -41,7 +41,15 @@ class _Reader:
 
 
 def without_shardy(data: bytes) -> bytes:
-    """`data`, bytecode, with its attributes of Shardy replaced."""
+    """`data`, bytecode, with its attributes of Shardy replaced; as it is where it is damaged, which
+    MLIR's reader says better."""
+    try:
+        return _without_shardy(data)
+    except (IndexError, KeyError, ValueError):
+        return data
+
+
+def _without_shardy(data: bytes) -> bytes:
     result = bytearray(data)
     reader = _Reader(result, 4)
     reader.varint()  # version

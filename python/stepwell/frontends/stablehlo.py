@@ -15,6 +15,7 @@ from stepwell import dtypes
 from stepwell.dense import has_buffer, read_dense, read_resources
 from stepwell.errors import LoweringError, ModelError, OpenModelError
 from stepwell.frontends import Imported, Shapes, TensorSpec
+from stepwell.frontends.approximate_top_k import legalize_approximate_top_k
 from stepwell.frontends.shardy_bytecode import without_shardy
 from stepwell.mlir import deserialize_portable_artifact, ir, new_context, run_upstream
 from stepwell.specialization import OpenSpec
@@ -89,7 +90,9 @@ def from_parsed(
         _drop_attributes(module, main)
         try:
             run_upstream(module.operation, "func.func(stablehlo-legalize-composite-to-call)")
-            run_upstream(module.operation, "inline{default-pipeline=},symbol-dce")
+            run_upstream(module.operation, "inline{default-pipeline=}")
+            legalize_approximate_top_k(module)
+            run_upstream(module.operation, "symbol-dce")
             _refine(module, main, shapes or {})
             _legalize_dynamic_and_quantized(module, main)
             _legalize_chlo(main)
