@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -191,6 +192,42 @@ def scale_before_moves(op: ir.Operation, weights: WeightTable) -> ir.Value | Non
     scaled = hlo.multiply(source, hlo.full_like(source, number))
     with move.location:
         return rebuild(move, [scaled], hlo.shape(op.results[0]))
+
+
+@RULES.on("dot_general")
+def scales_of_operands(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """(x * 0.5) . (y * 0.5) is (x * 0.25) . y where x has fewer elements than y: queries and keys
+    that both take the root of attention's factor. Not in float16, where roots avoid overflow."""
+    if str(hlo.element_type(op.results[0])) not in ("f32", "f64"):
+        return None
+    sizes = [prod(hlo.shape(value)) for value in op.operands]
+    small, large = sorted((0, 1), key=lambda side: sizes[side])
+    scale = _scale_of(op.operands[large])
+    if scale is None:
+        return None
+    number, unscaled = scale
+    operands = list(op.operands)
+    operands[large] = unscaled()
+    operands[small] = hlo.multiply(operands[small], hlo.full_like(operands[small], number))
+    return rebuild(op, operands, hlo.shape(op.results[0]))
+
+
+def _scale_of(value: ir.Value) -> tuple[float, Callable[[], ir.Value]] | None:
+    """The factor that a value is scaled by, the same everywhere, and what makes it without."""
+    if not has_one_use(value):
+        return None
+    move = producer(value, *MOVES)
+    if move is not None:
+        inner = _scale_of(move.operands[0])
+        if inner is None:
+            return None
+        number, unscaled = inner
+        return number, lambda: rebuild(move, [unscaled()], hlo.shape(value))
+    scaled = producer(value, "multiply")
+    number = splat(scaled.operands[1]) if scaled else None
+    if scaled is None or number is None:
+        return None
+    return float(number), lambda: scaled.operands[0]
 
 
 MOVES = ("reshape", "transpose")

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from stepwell.dialects import stablehlo as hlo
@@ -281,6 +282,37 @@ def through_reshape(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
         return None
     inner = hlo.transpose(source, groups.inner_permutation)
     return hlo.transpose(hlo.reshape(inner, groups.shape), groups.permutation)
+
+
+@RULES.on("dot_general")
+def rows_times_vector(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """One row times a matrix whose rows lie along the sum is that matrix times a vector: the scores
+    of one query, whose keys need no transpose."""
+    lhs, rhs = op.operands
+    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    batch = list(numbers.lhs_batching_dimensions)
+    summed = list(numbers.rhs_contracting_dimensions)
+    sizes, shape = hlo.shape(lhs), hlo.shape(rhs)
+    leading = list(range(len(batch)))
+    if batch != leading or list(numbers.rhs_batching_dimensions) != leading:
+        return None
+    if len(summed) != 1 or len(shape) != len(batch) + 2 or constant_attribute(rhs) is not None:
+        return None
+    length = shape[summed[0]]
+    kinds = {str(hlo.element_type(value)) for value in (lhs, rhs, op.results[0])}
+    if len(kinds) > 1 or prod(sizes) != prod(sizes[: len(batch)]) * length:
+        return None
+    matrix, swapped = rhs, [*leading, len(batch) + 1, len(batch)]
+    move = producer(rhs, "transpose")
+    if move is not None and integers(move, "permutation") == swapped:
+        matrix, summed = move.operands[0], [2 * len(batch) + 1 - summed[0]]
+    if summed != [len(batch) + 1]:
+        return None
+    vector = hlo.reshape(lhs, [*sizes[: len(batch)], length])
+    repeated = hlo.broadcast_in_dim(vector, hlo.shape(matrix), [*leading, *summed])
+    zero = hlo.full(0, [], hlo.dtype(op.results[0]))
+    result = hlo.reduce(hlo.multiply(matrix, repeated), zero, summed, "add")
+    return hlo.reshape(result, hlo.shape(op.results[0]))
 
 
 @RULES.on("dot_general")

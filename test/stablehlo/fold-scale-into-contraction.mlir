@@ -70,3 +70,29 @@ func.func @rejected(%x: tensor<2x2xf32>)
   %2 = stablehlo.multiply %f, %x : tensor<2x2xf32>
   return %d, %0, %1, %2 : tensor<2x2xf32>, tensor<2x2xf32>, tensor<2x2xf32>, tensor<2x2xf32>
 }
+
+// Queries and keys both scaled: one factor, on the smaller operand. Not in 16 bits.
+// CHECK-LABEL: func.func @queries_and_keys
+// CHECK: %[[T:.*]] = stablehlo.transpose %arg1, dims = [1, 0]
+// CHECK: %[[F:.*]] = stablehlo.constant dense<2.500000e-01> : tensor<1x8xf32>
+// CHECK: %[[Q:.*]] = stablehlo.multiply %arg0, %[[F]]
+// CHECK: stablehlo.dot_general %[[Q]], %[[T]]
+// CHECK-LABEL: func.func @half_precision
+// CHECK: stablehlo.multiply %arg1
+func.func @queries_and_keys(%q: tensor<1x8xf32>, %k: tensor<5x8xf32>) -> tensor<1x5xf32> {
+  %c = stablehlo.constant dense<0.5> : tensor<1x8xf32>
+  %d = stablehlo.constant dense<0.5> : tensor<5x8xf32>
+  %0 = stablehlo.multiply %q, %c : tensor<1x8xf32>
+  %1 = stablehlo.multiply %k, %d : tensor<5x8xf32>
+  %2 = stablehlo.transpose %1, dims = [1, 0] : (tensor<5x8xf32>) -> tensor<8x5xf32>
+  %3 = stablehlo.dot_general %0, %2, contracting_dims = [1] x [0]
+       : (tensor<1x8xf32>, tensor<8x5xf32>) -> tensor<1x5xf32>
+  return %3 : tensor<1x5xf32>
+}
+func.func @half_precision(%q: tensor<1x8xf16>, %k: tensor<8x5xf16>) -> tensor<1x5xf16> {
+  %d = stablehlo.constant dense<0.5> : tensor<8x5xf16>
+  %1 = stablehlo.multiply %k, %d : tensor<8x5xf16>
+  %3 = stablehlo.dot_general %q, %1, contracting_dims = [1] x [0]
+       : (tensor<1x8xf16>, tensor<8x5xf16>) -> tensor<1x5xf16>
+  return %3 : tensor<1x5xf16>
+}

@@ -119,3 +119,23 @@ func.func @transposed_constant(%x: tensor<1x3x4xf32>) -> tensor<1x3x5xf32> {
   %1 = stablehlo.concatenate %0, %x, dim = 2 : (tensor<1x3x1xf32>, tensor<1x3x4xf32>) -> tensor<1x3x5xf32>
   return %1 : tensor<1x3x5xf32>
 }
+
+// One query's scores: the keys need no transpose when the sum runs along their rows.
+// CHECK-LABEL: func.func @one_query
+// CHECK-NOT: stablehlo.transpose
+// CHECK: %[[Q:.*]] = stablehlo.broadcast_in_dim {{.*}}, dims = [0, 2] : (tensor<2x8xf32>) -> tensor<2x5x8xf32>
+// CHECK: %[[P:.*]] = stablehlo.multiply %arg1, %[[Q]]
+// CHECK: stablehlo.reduce(%[[P]] init: %{{.*}}) applies stablehlo.add across dimensions = [2]
+// CHECK-LABEL: func.func @two_queries
+// CHECK: stablehlo.dot_general
+func.func @one_query(%q: tensor<2x1x8xf32>, %k: tensor<2x5x8xf32>) -> tensor<2x1x5xf32> {
+  %0 = stablehlo.transpose %k, dims = [0, 2, 1] : (tensor<2x5x8xf32>) -> tensor<2x8x5xf32>
+  %1 = stablehlo.dot_general %q, %0, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+       : (tensor<2x1x8xf32>, tensor<2x8x5xf32>) -> tensor<2x1x5xf32>
+  return %1 : tensor<2x1x5xf32>
+}
+func.func @two_queries(%q: tensor<2x2x8xf32>, %k: tensor<2x5x8xf32>) -> tensor<2x2x5xf32> {
+  %1 = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2]
+       : (tensor<2x2x8xf32>, tensor<2x5x8xf32>) -> tensor<2x2x5xf32>
+  return %1 : tensor<2x2x5xf32>
+}
