@@ -4,6 +4,8 @@ A transform of moderate length is one product with a constant matrix; a longer o
 shorter ones (Cooley and Tukey, "An algorithm for the machine calculation of complex Fourier
 series", 1965); one of prime length becomes a cyclic convolution (Bluestein, "A linear filtering
 approach to the computation of the discrete Fourier transform", 1970).
+
+On the way down, lengths without large prime factors are left to `legalize-fourier` as calls.
 """
 
 from __future__ import annotations
@@ -20,22 +22,40 @@ from stepwell.mlir import ir
 DIRECT = 512
 """Transforms up to this length are one matrix product."""
 
+CALL = "stepwell.fourier"
+"""The custom call of x [outer, n, inner, 2] that `legalize-fourier` makes loops of; `inverse` is an
+attribute."""
+
+FACTORS = (4, 2, 3, 5, 7, 11, 13)
+
 Constant = Callable[[np.ndarray, str], ir.Value]
 """Makes a constant of an array, named by its role."""
 
 
 def transform(
-    constant: Constant, x: ir.Value, length: int, *, inverse: bool, onesided: bool
+    constant: Constant,
+    x: ir.Value,
+    length: int,
+    *,
+    inverse: bool,
+    onesided: bool,
+    calls: bool = False,
 ) -> ir.Value:
     """The DFT of x [..., n, 1 or 2]: [..., bins, 2], or [..., n, 1], real, from half a spectrum.
 
     x is cropped or filled with zeros to `length` (half of it and one for a half spectrum);
-    `onesided` means that one side of the transform is real. `constant` makes constants.
+    `onesided` means that one side of the transform is real. `constant` makes constants. `calls`
+    allows calls that `legalize-fourier` lowers.
     """
     real_result = inverse and onesided
     x = _resized(x, length // 2 + 1 if real_result else length)
     bins = length // 2 + 1 if onesided and not inverse else length
-    if length <= DIRECT:
+    if calls and onesided and length % 2 == 0 and factors(length // 2) is not None:
+        if real_result:
+            return _real_from_half(constant, x, length)
+        if hlo.shape(x)[-1] == 1:
+            return _half_of_real(constant, x, length)
+    if length <= DIRECT and not (calls and factors(length) is not None):
         if real_result:
             return _apply(constant, x, _half_spectrum_matrix(length))
         return _apply(constant, x, _matrix(length, inverse)[:, :, :bins])
@@ -43,26 +63,34 @@ def transform(
         x = _padded(x, len(hlo.shape(x)) - 1, 0, 1)
     if real_result:
         x = _full_spectrum(x, length)
-    result = _long(constant, x, inverse)
+    result = _long(constant, x, inverse, calls)
     if real_result:
         return _part(result, len(hlo.shape(result)) - 1, 0, 1)
     return _part(result, len(hlo.shape(result)) - 2, 0, bins)
 
 
-def _roots(exponents: np.ndarray, length: int, inverse: bool) -> np.ndarray:
+def roots(exponents: np.ndarray, length: int, *, inverse: bool = False) -> np.ndarray:
     """`exp(-2 pi i exponents / length)`, or the conjugate; exact reduction of the angle first."""
     angle = (2 if inverse else -2) * np.pi * (exponents % length) / length
     return np.exp(1j * angle)
+
+
+def factors(length: int) -> list[int] | None:
+    """`length` as a product of FACTORS; None when it has a greater prime factor."""
+    found = []
+    for factor in FACTORS:
+        while length % factor == 0:
+            found.append(factor)
+            length //= factor
+    return found if length == 1 else None
 
 
 @functools.lru_cache(8)
 def _matrix(length: int, inverse: bool) -> np.ndarray:
     """[n, 2, k, 2]: real and imaginary part of every result from those of every element."""
     index = np.arange(length)
-    roots = _roots(np.multiply.outer(index, index), length, inverse)
-    if inverse:
-        roots = roots / length
-    return _as_real(roots)
+    matrix = roots(np.multiply.outer(index, index), length, inverse=inverse)
+    return _as_real(matrix / length if inverse else matrix)
 
 
 def _as_real(factors: np.ndarray) -> np.ndarray:
@@ -80,8 +108,8 @@ def _half_spectrum_matrix(length: int) -> np.ndarray:
     """
     bins = np.arange(length // 2 + 1)
     weight = np.where((bins == 0) | (2 * bins == length), 1.0, 2.0) / length
-    roots = _roots(np.multiply.outer(bins, np.arange(length)), length, True)
-    return _as_real(roots * weight[:, None])[..., :1]
+    matrix = roots(np.multiply.outer(bins, np.arange(length)), length, inverse=True)
+    return _as_real(matrix * weight[:, None])[..., :1]
 
 
 def _apply(constant: Constant, x: ir.Value, matrix: np.ndarray) -> ir.Value:
@@ -91,25 +119,27 @@ def _apply(constant: Constant, x: ir.Value, matrix: np.ndarray) -> ir.Value:
     return hlo.dot_general(x, weights, ([rank - 2, rank - 1], [0, 1]))
 
 
-def _long(constant: Constant, x: ir.Value, inverse: bool) -> ir.Value:
+def _long(constant: Constant, x: ir.Value, inverse: bool, calls: bool) -> ir.Value:
     """The complex transform of x [..., n, 2] for any n."""
     *batch, length, _ = hlo.shape(x)
+    if calls and factors(length) is not None:
+        return _call(x, inverse)
     if length <= DIRECT:
         return _apply(constant, x, _matrix(length, inverse))
     first = _factor(length)
     if first == 1:
-        return _bluestein(constant, x, inverse)
+        return _bluestein(constant, x, inverse, calls)
     second = length // first
     rank = len(batch)
     # x[j1 * second + j2] to [..., j2, j1]; its transform over j1 is [..., j2, k1].
     columns = hlo.reshape(x, [*batch, first, second, 2])
     columns = hlo.transpose(columns, [*range(rank), rank + 1, rank, rank + 2])
-    columns = _long(constant, columns, inverse)
+    columns = _long(constant, columns, inverse, calls)
     exponents = np.multiply.outer(np.arange(second), np.arange(first))
-    columns = _multiply(constant, columns, _roots(exponents, length, inverse))
+    columns = _multiply(constant, columns, roots(exponents, length, inverse=inverse))
     # The transform over j2 is [..., k1, k2]; k1 + first * k2 is the index of the result.
     rows = hlo.transpose(columns, [*range(rank), rank + 1, rank, rank + 2])
-    rows = _long(constant, rows, inverse)
+    rows = _long(constant, rows, inverse, calls)
     result = hlo.transpose(rows, [*range(rank), rank + 1, rank, rank + 2])
     return hlo.reshape(result, [*batch, length, 2])
 
@@ -119,20 +149,70 @@ def _factor(length: int) -> int:
     return next(d for d in range(math.isqrt(length), 0, -1) if length % d == 0)
 
 
-def _bluestein(constant: Constant, x: ir.Value, inverse: bool) -> ir.Value:
+def _bluestein(constant: Constant, x: ir.Value, inverse: bool, calls: bool) -> ir.Value:
     """`jk = (j^2 + k^2 - (k - j)^2) / 2` makes of the sum a convolution with a chirp."""
     *batch, length, _ = hlo.shape(x)
     axis = len(batch)
     size = 1 << (2 * length - 2).bit_length()
     index = np.arange(length, dtype=np.int64)
-    chirp = _roots(index * index, 2 * length, inverse)
+    chirp = roots(index * index, 2 * length, inverse=inverse)
     kernel = np.zeros(size, np.complex128)
     kernel[:length] = chirp.conj()
     kernel[size - length + 1 :] = chirp.conj()[:0:-1]
     spread = _padded(_multiply(constant, x, chirp), axis, 0, size - length)
-    spectrum = _multiply(constant, _long(constant, spread, False), np.fft.fft(kernel))
-    convolved = _part(_long(constant, spectrum, True), axis, 0, length)
+    spectrum = _multiply(constant, _long(constant, spread, False, calls), np.fft.fft(kernel))
+    convolved = _part(_long(constant, spectrum, True, calls), axis, 0, length)
     return _multiply(constant, convolved, chirp / length if inverse else chirp)
+
+
+def _call(x: ir.Value, inverse: bool) -> ir.Value:
+    """The transform of x [..., n, 2] as a call."""
+    shape = hlo.shape(x)
+    return hlo.reshape(along_middle(x, math.prod(shape[:-2]), 1, inverse), shape)
+
+
+def along_middle(x: ir.Value, outer: int, inner: int, inverse: bool) -> ir.Value:
+    """A call that transforms x, taken as [outer, n, inner, 2], along n: in that shape."""
+    length = math.prod(hlo.shape(x)) // (2 * outer * inner)
+    flat = hlo.reshape(x, [outer, length, inner, 2])
+    attributes = {
+        "call_target_name": ir.StringAttr.get(CALL),
+        "inverse": ir.BoolAttr.get(inverse),
+    }
+    return ir.Operation.create("stablehlo.custom_call", [flat.type], [flat], attributes).results[0]
+
+
+def _half_of_real(constant: Constant, x: ir.Value, length: int) -> ir.Value:
+    """Half the spectrum of a real signal x [..., n, 1] of even length: even elements as real parts
+    and odd ones as imaginary parts are transformed together, and then separated by symmetry."""
+    *batch, _, _ = hlo.shape(x)
+    axis, half = len(batch), length // 2
+    both = _call(hlo.reshape(x, [*batch, half, 2]), False)
+    both = hlo.concatenate([both, _part(both, axis, 0, 1)], axis)
+    even, odd = _symmetric_parts(both, axis)
+    turned = _multiply(constant, odd, roots(np.arange(half + 1), length))
+    return hlo.multiply(hlo.add(even, turned), hlo.full_like(turned, 0.5))
+
+
+def _real_from_half(constant: Constant, x: ir.Value, length: int) -> ir.Value:
+    """The real signal [..., n, 1] of even length from half its spectrum, by the way back."""
+    *batch, _, _ = hlo.shape(x)
+    axis, half = len(batch), length // 2
+    even, odd = _symmetric_parts(_without_idle_parts(x, length), axis)
+    # With O the spectrum of the odd elements, `odd` is 2 w^k O / i, and what is wanted i O.
+    turned = _multiply(constant, odd, -roots(np.arange(half + 1), length, inverse=True))
+    both = _part(hlo.add(even, turned), axis, 0, half)
+    both = hlo.multiply(both, hlo.full_like(both, 0.5))
+    return hlo.reshape(_call(both, True), [*batch, length, 1])
+
+
+def _symmetric_parts(x: ir.Value, axis: int) -> tuple[ir.Value, ir.Value]:
+    """x + conj x' and (x - conj x') / i, where x' is x [..., n, 2] backwards."""
+    real, imaginary = (_part(x, axis + 1, i, i + 1) for i in range(2))
+    back, back_imaginary = (hlo.reverse(part, [axis]) for part in (real, imaginary))
+    even = [hlo.add(real, back), hlo.subtract(imaginary, back_imaginary)]
+    odd = [hlo.add(imaginary, back_imaginary), hlo.subtract(back, real)]
+    return hlo.concatenate(even, axis + 1), hlo.concatenate(odd, axis + 1)
 
 
 def _multiply(constant: Constant, x: ir.Value, factors: np.ndarray) -> ir.Value:
@@ -158,27 +238,35 @@ def _multiply(constant: Constant, x: ir.Value, factors: np.ndarray) -> ir.Value:
 
 
 def _full_spectrum(x: ir.Value, length: int) -> ir.Value:
-    """All bins of a real signal from the first half: bin n - k is the conjugate of bin k.
-
-    The imaginary parts of the first and the middle bin do not count.
-    """
+    """All bins of a real signal from the first half: bin n - k is the conjugate of bin k."""
     *batch, bins, _ = hlo.shape(x)
-    axis, kind = len(batch), hlo.dtype(x)
-    real, imaginary = (_part(x, axis + 1, i, i + 1) for i in range(2))
-    index = hlo.iota(hlo.shape(imaginary), axis, np.int64)
-    own = hlo.compare(index, hlo.full_like(index, 0), "EQ")
-    if length % 2 == 0:
-        own = hlo.or_(own, hlo.compare(index, hlo.full_like(index, bins - 1), "EQ"))
-    imaginary = hlo.select(own, hlo.full(0, hlo.shape(imaginary), kind), imaginary)
+    axis = len(batch)
+    x = _without_idle_parts(x, length)
     mirrored = slice(1, length - bins + 1)
     halves = [
         hlo.concatenate(
             [part, hlo.reverse(sign(_part(part, axis, mirrored.start, mirrored.stop)), [axis])],
             axis,
         )
-        for part, sign in ((real, _same), (imaginary, hlo.negate))
+        for part, sign in (
+            (_part(x, axis + 1, 0, 1), _same),
+            (_part(x, axis + 1, 1, 2), hlo.negate),
+        )
     ]
     return hlo.concatenate(halves, axis + 1)
+
+
+def _without_idle_parts(x: ir.Value, length: int) -> ir.Value:
+    """Half a spectrum x [..., bins, 2] of a real signal without the imaginary parts of the first
+    bin and the middle one, which do not count."""
+    *batch, bins, _ = hlo.shape(x)
+    index = hlo.iota(hlo.shape(x), len(batch), np.int64)
+    own = hlo.compare(index, hlo.full_like(index, 0), "EQ")
+    if length % 2 == 0:
+        own = hlo.or_(own, hlo.compare(index, hlo.full_like(index, bins - 1), "EQ"))
+    part = hlo.iota(hlo.shape(x), len(batch) + 1, np.int64)
+    idle = hlo.and_(own, hlo.compare(part, hlo.full_like(part, 1), "EQ"))
+    return hlo.select(idle, hlo.full_like(x, 0), x)
 
 
 def _same(x: ir.Value) -> ir.Value:

@@ -91,9 +91,11 @@ def _fill_constants(function: ir.Operation) -> None:
     in a kernel, and a loop that starts from a constant writes into it."""
     for op in _operations(function, "arith.constant"):
         value = op.attributes["value"]
+        kind = op.results[0].type
+        if not isinstance(kind, ir.RankedTensorType):
+            continue
         if not isinstance(value, ir.DenseElementsAttr) or not value.is_splat:
             continue
-        kind = ir.RankedTensorType(op.results[0].type)
         for use in list(op.results[0].uses):
             reader = use.owner.operation
             with ir.InsertionPoint(reader), op.location:

@@ -91,7 +91,7 @@ class Group:
 
 def role_of(op: ir.Operation, structured: Structured | None) -> Role:
     """The role that `op` has, from its structure alone."""
-    if op.name in ("arith.constant", "tensor.empty", "linalg.fill", *RESHAPES):
+    if op.name in ("arith.constant", "ub.poison", "tensor.empty", "linalg.fill", *RESHAPES):
         return Role.INLINE
     if op.results and not any(isinstance(r.type, ir.ShapedType) for r in op.results):
         return Role.INLINE
@@ -247,7 +247,7 @@ class FusionGraph:
         node = self.by_value.get(value)
         if node is None or node.group is not None or node.role is not Role.INLINE:
             return [value]
-        if node.op.name in ("arith.constant", "tensor.empty", "linalg.fill"):
+        if node.op.name in ("arith.constant", "ub.poison", "tensor.empty", "linalg.fill"):
             return []
         if not isinstance(value.type, ir.ShapedType):
             return [base for operand in node.op.operands for base in self.bases(operand)]

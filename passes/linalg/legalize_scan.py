@@ -89,10 +89,7 @@ def _scan(op: ir.Operation) -> Values | None:
                         loops.insert(v, r, point)
                         for v, r in zip(rounded, values[:count], strict=True)
                     ),
-                    *(
-                        loops.insert(v, t, behind)
-                        for v, t in zip(new, values[count:], strict=True)
-                    ),
+                    *(loops.insert(v, t, behind) for v, t in zip(new, values[count:], strict=True)),
                 ]
 
             return loops.nest(inner, carried, element)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -129,6 +130,8 @@ class _Expander:
     def __init__(self, state: State) -> None:
         self.state = state
         self.parts: dict[ir.Value, Pair] = {}
+        self.wholes: dict[Pair, ir.Value] = {}
+        """Parts that came from one tensor, parts side by side."""
         self.dead: list[ir.Operation] = []
 
     def function(self, op: ir.Operation) -> None:
@@ -139,7 +142,7 @@ class _Expander:
             for argument in list(block.arguments):
                 if is_complex(argument.type):
                     argument.set_type(_boundary_type(argument.type))
-                    self.parts[argument] = _taken_apart(argument)
+                    self.parts[argument] = self.taken_apart(argument)
         self._operations(body)
         for dead in reversed(self.dead):
             dead.erase()
@@ -188,6 +191,16 @@ class _Expander:
                 result.replace_all_uses_with(value)
         self.dead.append(op)
 
+    def taken_apart(self, both: ir.Value) -> Pair:
+        """The parts of [..., 2]."""
+        pair = _taken_apart(both)
+        self.wholes[pair] = both
+        return pair
+
+    def side_by_side(self, pair: Pair) -> ir.Value:
+        """[..., 2] of both parts."""
+        return self.wholes.get(pair) or _side_by_side(pair)
+
     def pair(self, value: ir.Value) -> Pair:
         """The parts of a complex value."""
         return self.parts[value]
@@ -201,7 +214,7 @@ class _Expander:
     def _return(self, op: ir.Operation) -> None:
         operands = list(op.operands)
         if op.name == "func.return":
-            values = [_side_by_side(self.parts[v]) if v in self.parts else v for v in operands]
+            values = [self.side_by_side(self.parts[v]) if v in self.parts else v for v in operands]
         else:
             values = self._flat(operands)
         ir.Operation.create(op.name, operands=values)
@@ -444,6 +457,7 @@ def _fft(expander: _Expander, op: ir.Operation) -> Expanded:
     numbers is that of the last dimension."""
     lengths = list(ir.DenseI64ArrayAttr(op.attributes["fft_length"]))
     kind = str(op.attributes["fft_type"]).split()[-1].rstrip(">")
+    inverse = kind in ("IFFT", "IRFFT")
     source = op.operands[0]
     rank = len(ir.RankedTensorType(op.results[0].type).shape)
 
@@ -451,17 +465,23 @@ def _fft(expander: _Expander, op: ir.Operation) -> Expanded:
         return hlo.constant(array, expander.state.weights, role)
 
     def along(value: ir.Value, axis: int, length: int, one_sided: bool = False) -> ir.Value:
+        shape = hlo.shape(value)
+        inner = prod(shape[axis + 1 : rank])
+        if inner >= _NEIGHBOURS and fourier.factors(length) is not None:
+            called = fourier.along_middle(value, prod(shape[:axis]), inner, inverse)
+            return hlo.reshape(called, shape)
         order = [*(d for d in range(rank) if d != axis), axis, rank]
         back = [order.index(d) for d in range(rank + 1)]
         moved = hlo.transpose(value, order) if axis != rank - 1 else value
-        inverse = kind in ("IFFT", "IRFFT")
-        result = fourier.transform(constant, moved, length, inverse=inverse, onesided=one_sided)
+        result = fourier.transform(
+            constant, moved, length, inverse=inverse, onesided=one_sided, calls=True
+        )
         return hlo.transpose(result, back) if axis != rank - 1 else result
 
     if kind == "RFFT":
         value = hlo.reshape(source, [*hlo.shape(source), 1])
     else:
-        value = _side_by_side(expander.pair(source))
+        value = expander.side_by_side(expander.pair(source))
     axes = list(zip(range(rank - len(lengths), rank), lengths, strict=True))
     if kind == "RFFT":
         value = along(value, *axes.pop(), one_sided=True)
@@ -471,8 +491,11 @@ def _fft(expander: _Expander, op: ir.Operation) -> Expanded:
     if last is not None:
         value = along(value, *last, one_sided=True)
         return hlo.reshape(value, hlo.shape(op.results[0]))
-    return _taken_apart(value)
+    return expander.taken_apart(value)
 
+
+_NEIGHBOURS = 4
+"""Elements behind a dimension from which on it is transformed where it stands."""
 
 _SEPARABLE = frozenset(["all_reduce", "reduce", "reduce_scatter", "reduce_window"])
 """Ops whose region combines two scalars; a sum is the sum of each part."""

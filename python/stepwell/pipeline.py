@@ -75,6 +75,7 @@ STEPS = (
             "legalize-sort",
             "legalize-scatter",
             "legalize-scan",
+            "legalize-fourier",
             "legalize-linear-algebra",
             "legalize-library-calls",
             "legalize-control-flow",
@@ -104,6 +105,8 @@ SPECS: dict[str, tuple[str, ...]] = {
         "scf",
         "complex",
         "bufferization",
+        "vector",  # in loops that are written out
+        "ub",
     ),
     "affine": (
         "builtin",
@@ -113,6 +116,7 @@ SPECS: dict[str, tuple[str, ...]] = {
         "arith",
         "math",
         "vector",
+        "ub",
         "scf",
         "complex",
         "llvm",  # calls of library functions
