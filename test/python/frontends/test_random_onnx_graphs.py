@@ -3,11 +3,13 @@
 Every node is evaluated while the graph is drawn, so that its shape is known, and dropped when its
 result is not finite or large. Inputs are multiples of 1/4; a value is called exact as long as every
 float that led to it is exactly representable. Only exact values are rounded, compared or cast to
-integers: elsewhere one unit in the last place would decide.
+integers: elsewhere one unit in the last place would decide. STEPWELL_TEST_EXAMPLES=N draws N graphs
+that are new each time.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +21,8 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import stepwell
+
+EXAMPLES = os.environ.get("STEPWELL_TEST_EXAMPLES")
 
 RTOL, ATOL = 2e-5, 2e-5
 """A dozen float32 operations whose results stay below LARGE; float16 gets its own."""
@@ -294,9 +298,9 @@ def graphs(draw: Callable) -> Graph:
 
 
 @settings(
-    max_examples=40,
+    max_examples=int(EXAMPLES or 40),
     deadline=None,
-    derandomize=True,
+    derandomize=EXAMPLES is None,
     database=None,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
