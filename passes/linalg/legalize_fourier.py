@@ -34,8 +34,6 @@ from stepwell.passes.linalg._loops import Values
 _LONGEST = 4096
 """Transforms of this length, a vector of them, stay in the second level of the cache."""
 
-Source = Callable[[ir.Value, Values], Sequence[ir.Value]]
-
 
 @dataclass(frozen=True)
 class LegalizeFourier(Pass):
@@ -45,28 +43,19 @@ class LegalizeFourier(Pass):
     anchor: ClassVar[str] = "func.func"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        plans: dict[ir.Operation, _Plan] = {}
+        def build(call: ir.Operation) -> Values | None:
+            if ir.StringAttr(call.attributes["call_target_name"]).value != CALL:
+                return None
+            return _Plan(call, op, state).build()
 
-        def look(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name == "stablehlo.custom_call" and _target(inner) == CALL:
-                plans[inner] = _Plan(inner, state)
-            return ir.WalkResult.ADVANCE
-
-        op.walk(look)
-        loops.rewrite_operations(
-            op, {"stablehlo.custom_call": lambda op: plans[op].build() if op in plans else None}
-        )
-
-
-def _target(op: ir.Operation) -> str:
-    return ir.StringAttr(op.attributes["call_target_name"]).value
+        loops.rewrite_operations(op, {"stablehlo.custom_call": build})
 
 
 class _Plan:
-    """How one call is computed: sizes, lanes, and tables of roots of unity, which are made here,
-    before the loops."""
+    """How one call is computed: sizes, lanes, and tables of roots of unity, which are constants at
+    the beginning of the function."""
 
-    def __init__(self, op: ir.Operation, state: State) -> None:
+    def __init__(self, op: ir.Operation, function: ir.Operation, state: State) -> None:
         self.source = op.operands[0]
         self.shape = loops.shape_of(self.source)
         self.outer, self.length, self.inner, _ = self.shape
@@ -90,7 +79,8 @@ class _Plan:
             parts = np.stack([np.real(values), np.imag(values)]).astype(kind)
             return hlo.constant(parts, state.weights, "roots")
 
-        with ir.InsertionPoint(op), op.location:
+        entry = function.regions[0].blocks[0]
+        with ir.InsertionPoint.at_block_begin(entry), op.location:
             sizes = {self.first, self.length // self.first} - {1}
             self.tables = {size: constant(_stage_roots(size)) for size in sorted(sizes)}
             if self.first > 1:

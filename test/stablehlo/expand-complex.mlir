@@ -58,12 +58,23 @@ func.func @loop(%x: tensor<complex<f32>>) -> tensor<complex<f32>> {
 
 // -----
 
-// A transform of moderate length is a product with a constant matrix.
+// A transform of real numbers is one of half as many complex ones.
 // CHECK-LABEL: func.func @transform(%arg0: tensor<3x8xf32>) -> tensor<3x5x2xf32>
-// CHECK: stablehlo.dot_general
+// CHECK: stablehlo.custom_call @stepwell.fourier({{.*}} : (tensor<3x4x1x2xf32>)
 func.func @transform(%x: tensor<3x8xf32>) -> tensor<3x5xcomplex<f32>> {
   %0 = stablehlo.fft %x, type = RFFT, length = [8] : (tensor<3x8xf32>) -> tensor<3x5xcomplex<f32>>
   return %0 : tensor<3x5xcomplex<f32>>
+}
+
+// -----
+
+// One of moderate length with a large prime factor is a product with a constant matrix.
+// CHECK-LABEL: func.func @transform_34(%arg0: tensor<3x34xf32>) -> tensor<3x18x2xf32>
+// CHECK: stablehlo.dot_general
+func.func @transform_34(%x: tensor<3x34xf32>) -> tensor<3x18xcomplex<f32>> {
+  %0 = stablehlo.fft %x, type = RFFT, length = [34]
+      : (tensor<3x34xf32>) -> tensor<3x18xcomplex<f32>>
+  return %0 : tensor<3x18xcomplex<f32>>
 }
 
 // -----
