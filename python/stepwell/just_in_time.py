@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
 from stepwell.compiler import Compiled, compile
+from stepwell.errors import UsageError
 from stepwell.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
 Function = Callable[..., object]
 Decorator = Callable[[Function], Function]
-
+Numbers = int | Sequence[int]
+Names = str | Iterable[str]
 
 _FUNCTIONS = ("geqp3", "gesvd", "ormqr", "unmqr")
 
@@ -36,6 +39,9 @@ def jit(function: Function) -> Function: ...
 @overload
 def jit(
     *,
+    static_argnums: Numbers | None = None,
+    static_argnames: Names | None = None,
+    donate_argnums: Numbers | None = None,
     target: str = "cpu",
     threads: int | None = None,
     options: CompileOptions | Mapping[str, object] | None = None,
@@ -43,37 +49,93 @@ def jit(
 def jit(
     function: Function | None = None,
     *,
+    static_argnums: Numbers | None = None,
+    static_argnames: Names | None = None,
+    donate_argnums: Numbers | None = None,
     target: str = "cpu",
     threads: int | None = None,
     options: CompileOptions | Mapping[str, object] | None = None,
 ) -> Function | Decorator:
     """Compile a JAX function on its first call for every new structure, shapes and dtypes of its
-    arguments. Arguments and results are pytrees; results hold numpy arrays.
+    arguments, and for new values of static ones, which must be hashable. Arguments and results are
+    pytrees; results hold numpy arrays.
 
-    Raises what `stepwell.compile` raises.
+    `static_argnums` and `static_argnames` are as for `jax.jit`. `donate_argnums` are taken as
+    permission alone: no argument is written to. Raises what `stepwell.compile` raises, and
+    UsageError for a static argument that is not hashable.
     """
     if function is None:
-        return functools.partial(jit, target=target, threads=threads, options=options)  # pyright: ignore[reportReturnType]
+        return functools.partial(  # pyright: ignore[reportReturnType]
+            jit,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            target=target,
+            threads=threads,
+            options=options,
+        )
     import jax
 
+    traced = jax.jit(function, static_argnums=static_argnums, static_argnames=static_argnames)
+    static, static_names = _static_parameters(function, static_argnums, static_argnames)
     compiled: dict[object, tuple[Compiled, jax.export.Exported]] = {}
 
     @functools.wraps(function)
     def call(*args: object, **kwargs: object) -> object:
-        leaves, structure = jax.tree_util.tree_flatten((args, kwargs))
+        positions = range(len(args))
+        fixed = {i: args[i] for i in positions if i in static}
+        fixed |= {name: value for name, value in kwargs.items() if name in static_names}
+        dynamic = [args[i] for i in positions if i not in fixed]
+        named = {name: value for name, value in kwargs.items() if name not in fixed}
+        leaves, structure = jax.tree_util.tree_flatten((dynamic, named))
         kinds = tuple(jax.api_util.shaped_abstractify(leaf) for leaf in leaves)
-        key = (structure, kinds)
+        key = (structure, kinds, _hashable(fixed))
         if key not in compiled:
             export = jax.export.export(
-                jax.jit(function), platforms=["cpu"], disabled_checks=_without_guarantee()
+                traced, platforms=["cpu"], disabled_checks=_without_guarantee()
             )
             exported = export(*args, **kwargs)
             compiled[key] = (compile(exported, target, threads, None, options), exported)
         executable, exported = compiled[key]
         arrays = (
-            np.asarray(leaves[index], exported.in_avals[index].dtype)
+            _as_array(leaves[index], exported.in_avals[index].dtype)
             for index in exported.module_kept_var_idx
         )
         return jax.tree_util.tree_unflatten(exported.out_tree, executable(*arrays))
 
     return call
+
+
+def _static_parameters(
+    function: Function, argnums: Numbers | None, argnames: Names | None
+) -> tuple[set[int], set[str]]:
+    """Positions and names; as jax.jit has it, each stands for the other when it is not given."""
+    positions = {argnums} if isinstance(argnums, int) else set(argnums or ())
+    names = {argnames} if isinstance(argnames, str) else set(argnames or ())
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        parameters = ()
+    by_position = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if argnums is None:
+        positions = {i for i, name in enumerate(by_position) if name in names}
+    positions = {i % len(by_position) if i < 0 and by_position else i for i in positions}
+    if argnames is None:
+        names = {name for i, name in enumerate(by_position) if i in positions}
+    return positions, names
+
+
+def _hashable(fixed: Mapping[int | str, object]) -> tuple[tuple[int | str, object], ...]:
+    for place, value in fixed.items():
+        try:
+            hash(value)
+        except TypeError:
+            raise UsageError(
+                f"the static argument {place} is a {type(value).__name__}, which is not hashable"
+            ) from None
+    return tuple(fixed.items())
+
+
+def _as_array(leaf: object, dtype: np.dtype) -> object:
+    """What the executable takes for `leaf`: an array of JAX as it is, since it cannot change."""
+    return leaf if getattr(leaf, "dtype", None) == dtype else np.asarray(leaf, dtype)

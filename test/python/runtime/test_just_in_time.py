@@ -55,3 +55,28 @@ def test_with_options(exported: list[jax.export.Exported]) -> None:
     double = stepwell.jit(threads=1)(lambda x: x * 2)
     np.testing.assert_array_equal(double(np.arange(3)), [0, 2, 4])
     assert len(exported) == 1
+
+
+def test_static_arguments(exported: list[jax.export.Exported]) -> None:
+    @stepwell.jit(static_argnums=1, static_argnames="power")
+    def repeat(x: jax.Array, count: int, *, power: int = 1) -> jax.Array:
+        return jnp.concatenate([x] * count) ** power
+
+    x = np.arange(3.0, dtype=np.float32)
+    for count, power in ((2, 1), (3, 1), (2, 2), (2, 1)):
+        result = repeat(x, count, power=power)
+        np.testing.assert_array_equal(result, np.concatenate([x] * count) ** power)
+    assert len(exported) == 3
+
+
+def test_static_arguments_by_either_name(exported: list[jax.export.Exported]) -> None:
+    def tile(x: jax.Array, count: int) -> jax.Array:
+        return jnp.tile(x, count)
+
+    x = np.arange(2)
+    by_name = stepwell.jit(static_argnames=("count",))(tile)
+    by_number = stepwell.jit(static_argnums=(-1,), donate_argnums=0)(tile)
+    for result in (by_name(x, 2), by_name(x, count=2), by_number(x, 2), by_number(x, count=2)):
+        np.testing.assert_array_equal(result, [0, 1, 0, 1])
+    with pytest.raises(stepwell.UsageError, match="static argument 1 is a list"):
+        by_name(x, [2])
