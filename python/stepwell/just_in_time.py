@@ -76,8 +76,8 @@ def jit(
         )
     import jax
 
-    traced = jax.jit(function, static_argnums=static_argnums, static_argnames=static_argnames)
     static, static_names = _static_parameters(function, static_argnums, static_argnames)
+    traced = jax.jit(function, static_argnums=[*static], static_argnames=[*static_names])
     compiled: dict[object, tuple[Compiled, jax.export.Exported]] = {}
 
     @functools.wraps(function)
