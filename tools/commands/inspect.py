@@ -40,6 +40,8 @@ def _show(read: Artifact) -> None:
         ("work", f"{sum(k.flops for k in manifest.kernels) / 1e9:.3f} GFLOP"),
     ):
         facts.add_row(label, text)
+    if manifest.functions:
+        facts.add_row("calls", ", ".join(manifest.functions))
     for kind, specs in (("input", manifest.inputs), ("output", manifest.outputs)):
         for spec in specs:
             facts.add_row(kind, str(spec), style="bold")

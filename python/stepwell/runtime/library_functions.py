@@ -31,7 +31,7 @@ def address(function: str, model: str | os.PathLike[str]) -> int:
     except ImportError as error:
         raise ArtifactError(
             f"{model} calls {name} of {library.upper()}, which SciPy provides: "
-            f"install scipy ({error})"
+            f"install scipy, or stepwell[lapack] ({error})"
         ) from None
     signature = _signature(capsules[name]) if name in capsules else b""
     if _INTEGER.search(signature) is None:

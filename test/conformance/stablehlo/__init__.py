@@ -1,6 +1,6 @@
 """Cases generated with JAX over its lax operations; importing this fills the table `CASES`."""
 
-from . import complex_numbers, elementwise, movement, programs, reductions
+from . import complex_numbers, elementwise, linear_algebra, movement, programs, reductions
 from .case import CASES, TOLERANCE, Case
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Case",
     "complex_numbers",
     "elementwise",
+    "linear_algebra",
     "movement",
     "programs",
     "reductions",
