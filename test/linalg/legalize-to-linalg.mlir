@@ -48,7 +48,7 @@ func.func @named(%x: tensor<2x3xf32>, %w: tensor<3x4xf32>, %out: tensor<2x4xf32>
 // -----
 
 func.func @unknown(%x: tensor<4xf32>) -> tensor<4xf32> {
-  // expected-error@+1 {{stablehlo.custom_call has no lowering to linalg}}
+  // expected-error@+1 {{stablehlo.custom_call @somewhere has no lowering to linalg}}
   %0 = stablehlo.custom_call @somewhere(%x) : (tensor<4xf32>) -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }

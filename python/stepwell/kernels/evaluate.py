@@ -256,9 +256,10 @@ class Evaluator:
 
     def _divide_by_uniform(self, operands: list[ir.Value], lanes: Lanes) -> ir.Value | None:
         """x / s with one s for all lanes, as x * (1 / s): one division instead of a vector of them;
-        the result differs by at most one unit in the last place."""
+        the result differs by at most one unit in the last place. Not in 16 bits, where that is
+        much, and the division is made in 32."""
         numerator, denominator = operands
-        if isinstance(denominator.type, ir.VectorType):
+        if str(denominator.type) not in ("f32", "f64"):
             return None
         one = self.nest.float_constant(1.0, denominator.type)
         inverse = arith.DivFOp(one, denominator).result
