@@ -64,7 +64,7 @@ STEPS = (
     ),
     Step("fold-constants", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
     Step("fold-scales", "stablehlo", ("fold-scale-into-contraction", "fold-constants"), 1),
-    Step("decompose", "stablehlo", ("decompose-for-linalg",)),
+    Step("decompose", "stablehlo", ("widen-accumulation", "decompose-for-linalg")),
     Step("choose-layout", "stablehlo", ("choose-layout", "propagate-transposes"), 1),
     Step("simplify", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
     Step(

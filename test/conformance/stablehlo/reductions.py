@@ -158,3 +158,7 @@ case(
     IMAGE,
     KERNEL,
 )
+
+for _kind, _rounding in ((np.float16, 2.0**-11), (BF16, 2.0**-8)):
+    _x, _w = numbers(6, 300, dtype=_kind), numbers(300, 5, dtype=_kind)
+    case(f"long_dot_{np.dtype(_kind).name}", lax.dot, _x, _w, tolerance=_rounding)

@@ -1,0 +1,70 @@
+"""widen-accumulation: sums of f16 or bf16 products are computed in f32.
+
+    %z = stablehlo.dot_general %x, %y : (tensor<4x64xbf16>, tensor<64x8xbf16>) -> tensor<4x8xbf16>
+
+becomes
+
+    %0 = stablehlo.convert %x : (tensor<4x64xbf16>) -> tensor<4x64xf32>
+    %1 = stablehlo.convert %y : (tensor<64x8xbf16>) -> tensor<64x8xf32>
+    %2 = stablehlo.dot_general %0, %1 : (tensor<4x64xf32>, tensor<64x8xf32>) -> tensor<4x8xf32>
+    %z = stablehlo.convert %2 : (tensor<4x8xf32>) -> tensor<4x8xbf16>
+
+for dot_general and convolution: one rounding for each result instead of one for each product, and
+kernels of f32, which are what is fast on CPUs. On GPUs nothing is changed: their matrix
+instructions accumulate 16-bit products in f32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from stepwell.dialects import stablehlo as hlo
+from stepwell.mlir import ir
+from stepwell.passes.base import Pass, State
+from stepwell.passes.stablehlo._rules import Rules
+from stepwell.weights import WeightTable
+
+RULES = Rules()
+
+_NARROW = (ir.F16Type, ir.BF16Type)
+
+
+def _is_narrow(value: ir.Value) -> bool:
+    return isinstance(hlo.element_type(value), _NARROW)
+
+
+def _wide(value: ir.Value) -> ir.Value:
+    return hlo.convert(value, np.float32)
+
+
+@RULES.on("dot_general", "convolution")
+def contraction(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Operands and result become f32; a result that is f64 is left to its own arithmetic."""
+    values = [*op.operands, op.results[0]]
+    if not any(map(_is_narrow, values)):
+        return None
+    if any(isinstance(hlo.element_type(value), ir.F64Type) for value in values):
+        return None
+    kept = [name for name in op.attributes if name != "algorithm"]
+    shape = list(hlo.shape(op.results[0]))
+    result = ir.Operation.create(
+        op.name,
+        [ir.RankedTensorType.get(shape, ir.F32Type.get())],
+        [_wide(operand) for operand in op.operands],
+        {name: op.attributes[name] for name in kept},
+    ).results[0]
+    return hlo.convert(result, hlo.dtype(op.results[0]))
+
+
+@dataclass(frozen=True)
+class WidenAccumulation(Pass):
+    """Apply the rules, unless the target is a GPU."""
+
+    name: ClassVar[str] = "widen-accumulation"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        if not state.target.triple.startswith("nvptx"):
+            RULES.apply(op, state.weights)
