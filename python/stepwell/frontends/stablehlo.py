@@ -15,8 +15,8 @@ from stepwell import dtypes
 from stepwell.dense import has_buffer, read_dense, read_resources
 from stepwell.errors import LoweringError, ModelError, OpenModelError
 from stepwell.frontends import Imported, Shapes, TensorSpec
-from stepwell.frontends.approximate_top_k import legalize_approximate_top_k
-from stepwell.frontends.shardy_bytecode import without_shardy
+from stepwell.frontends.shardy import erase_shardy, without_shardy, without_shardy_syntax
+from stepwell.frontends.top_k import legalize_top_k
 from stepwell.mlir import deserialize_portable_artifact, ir, new_context, run_upstream
 from stepwell.specialization import OpenSpec
 from stepwell.weights import INLINE_ELEMENTS, WeightTable
@@ -25,11 +25,8 @@ _BYTECODE = b"ML\xefR"
 _PORTABLE = b"StableHLO_v"
 _DYNAMIC = ir.ShapedType.get_dynamic_size()
 
-_SHARDY_MESH = re.compile(r"sdy\.mesh @\w+ = <.*$", re.MULTILINE)
-_SHARDY_CONSTRAINT = re.compile(
-    r"^\s*(%\w+) = sdy\.sharding_constraint (%[\w#]+) .*$", re.MULTILINE
-)
-"""Pretty syntax of a dialect that cannot be parsed: a mesh, and an identity with an annotation."""
+_KEPT = frozenset(["mhlo.attributes", "mhlo.backend_config"])
+"""What custom calls are told."""
 
 _SLICES = frozenset(["stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"])
 _STATIC_OPS = "func.func(stablehlo-canonicalize-dynamism),canonicalize"
@@ -61,19 +58,22 @@ def from_module(module: ir.Module, shapes: Shapes | None = None) -> Imported:
 
 
 def _parse(data: bytes, context: ir.Context) -> ir.Module:
-    context.allow_unregistered_dialects = b"sdy" in data  # Shardy, which is not in the wheel
-    if data.startswith(_BYTECODE) and _PORTABLE in data[:64]:
-        return deserialize_portable_artifact(context, _readable(data))
+    if b"sdy" not in data:
+        return _parse_known(data, context)
+    context.allow_unregistered_dialects = True  # Shardy is not in the wheel
     if data.startswith(_BYTECODE):
-        return ir.Module.parse(_readable(data))
-    text = _SHARDY_MESH.sub("", data.decode())
-    for name, value in _SHARDY_CONSTRAINT.findall(text):
-        text = re.sub(rf"{re.escape(name)}(?![\w#])", value, text)
-    return ir.Module.parse(_SHARDY_CONSTRAINT.sub("", text))
+        data = without_shardy(data)
+    else:
+        data = without_shardy_syntax(data.decode()).encode()
+    module = _parse_known(data, context)
+    erase_shardy(module)
+    return module
 
 
-def _readable(bytecode: bytes) -> bytes:
-    return without_shardy(bytecode) if b"sdy" in bytecode else bytecode
+def _parse_known(data: bytes, context: ir.Context) -> ir.Module:
+    if data.startswith(_BYTECODE) and _PORTABLE in data[:64]:
+        return deserialize_portable_artifact(context, data)
+    return ir.Module.parse(data)
 
 
 def from_parsed(
@@ -90,10 +90,10 @@ def from_parsed(
         _drop_attributes(module, main)
         try:
             run_upstream(module.operation, "func.func(stablehlo-legalize-composite-to-call)")
-            run_upstream(module.operation, "inline{default-pipeline=}")
-            legalize_approximate_top_k(module)
-            run_upstream(module.operation, "symbol-dce")
+            run_upstream(module.operation, "inline{default-pipeline=},symbol-dce")
             _refine(module, main, shapes or {})
+            legalize_top_k(module)
+            run_upstream(module.operation, "symbol-dce")
             _legalize_dynamic_and_quantized(module, main)
             _legalize_chlo(main)
         except ir.MLIRError as error:
@@ -139,7 +139,7 @@ def _drop_attributes(module: ir.Module, main: ir.Operation) -> None:
             del main.attributes[name]
     for operation in (module.operation, *_walk(module.operation)):
         for name in list(operation.attributes):  # iteration gives names
-            if "." in name and name != "mhlo.backend_config":  # what a custom call is to do
+            if "." in name and name not in _KEPT:
                 del operation.attributes[name]
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import stepwell
+from stepwell.frontends.shardy import without_shardy
+from stepwell.mlir import deserialize_portable_artifact, new_context
 
 X = np.arange(6, dtype=np.int64).reshape(2, 3)
 
@@ -86,3 +89,53 @@ def test_normal_numbers_have_mean_and_deviation() -> None:
     assert abs(numbers.std() - 2) < 0.1
     share = np.mean(np.abs(numbers - 3) < 2)
     assert abs(share - 0.683) < 0.025
+
+
+def test_largest_elements_by_custom_call() -> None:
+    text = """func.func @main(%x: tensor<4x9xf32>) -> (tensor<4x3xf32>, tensor<4x3xi32>) {
+      %0:2 = stablehlo.custom_call @mhlo.topk(%x)
+        {mhlo.attributes = {k = 3 : i64, largest = true}, mhlo.version = 1 : i64}
+        : (tensor<4x9xf32>) -> (tensor<4x3xf32>, tensor<4x3xi32>)
+      return %0#0, %0#1 : tensor<4x3xf32>, tensor<4x3xi32>
+    }"""
+    x = np.random.default_rng(0).permutation(36).reshape(4, 9).astype(np.float32)
+    values, places = stepwell.compile(text)(x)
+    np.testing.assert_array_equal(values, -np.sort(-x)[:, :3])
+    np.testing.assert_array_equal(np.take_along_axis(x, places, 1), values)
+    with pytest.raises(stepwell.LoweringError, match=r"@mhlo\.topk has no lowering"):
+        stepwell.compile(text.replace("largest = true", "largest = false"))
+
+
+@pytest.mark.parametrize("form", ["bytecode", "text"])
+def test_constraints_of_shardy_from_jax(form: str) -> None:
+    jax = pytest.importorskip("jax")
+    mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:1]), ("x",))
+    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+
+    def function(a):
+        return jax.numpy.linalg.inv(jax.lax.with_sharding_constraint(a * 2, spread))
+
+    exported = jax.export.export(jax.jit(function, in_shardings=spread), platforms=["cpu"])(
+        jax.ShapeDtypeStruct((2, 4, 4), np.float32)
+    )
+    model = exported if form == "bytecode" else exported.mlir_module()
+    a = np.random.default_rng(0).random((2, 4, 4)).astype(np.float32) + 4 * np.eye(4, dtype="f")
+    np.testing.assert_allclose(stepwell.compile(model)(a)[0], np.linalg.inv(2 * a), atol=1e-6)
+
+
+def test_shardy_in_bytecode() -> None:
+    """What JAX writes beside calls of LAPACK is overwritten; damaged bytes stay as they are."""
+    jax = pytest.importorskip("jax")
+    exported = jax.export.export(jax.jit(jax.lax.linalg.lu), platforms=["cpu"])(
+        jax.ShapeDtypeStruct((4, 4), np.float32)
+    )
+    data = exported.mlir_module_serialized
+    if b"sdy" not in data:
+        pytest.skip("Shardy is switched off")
+    readable = without_shardy(data)
+    assert len(readable) == len(data)
+    with new_context() as context:
+        context.allow_unregistered_dialects = True
+        assert "lapack_sgetrf_ffi" in str(deserialize_portable_artifact(context, readable))
+    for length in (8, 100, len(data) // 2):
+        assert without_shardy(data[:length]) == data[:length]
