@@ -24,16 +24,19 @@ _BUFFERIZE = (
     "canonicalize,cse,canonicalize,"
     "buffer-results-to-out-params{modify-public-functions=true}"
 )
-_TO_LOOPS = "func.func(convert-linalg-to-loops),expand-strided-metadata,canonicalize,cse"
+_TO_LOOPS = "func.func(convert-linalg-to-{kind}loops),expand-strided-metadata,canonicalize,cse"
 _LOOPS = ("scf.for", "scf.while", "scf.forall", "scf.parallel")
 
 linalg = dialect("linalg")
 memref = dialect("memref")
 
 
-def emit_scalar(kernel: ir.Operation, body: ir.Block, symbol: str) -> list[ir.MemRefType]:
+def emit_scalar(
+    kernel: ir.Operation, body: ir.Block, symbol: str, *, parallel: bool = False
+) -> list[ir.MemRefType]:
     """Add `symbol` to `body`: the scalar form of `kernel`, with one task. Buffers it would allocate
-    become further arguments; returns their types. Raises LoweringError when upstream cannot."""
+    become further arguments; returns their types. With `parallel`, loops whose iterations are
+    independent are `scf.parallel`. Raises LoweringError when upstream cannot."""
     results = len(ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value).results)
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
@@ -49,7 +52,7 @@ def emit_scalar(kernel: ir.Operation, body: ir.Block, symbol: str) -> list[ir.Me
     try:
         run_upstream(module.operation, _BUFFERIZE)
         _expand_copies(module.operation)
-        run_upstream(module.operation, _TO_LOOPS)
+        run_upstream(module.operation, _TO_LOOPS.format(kind="parallel-" if parallel else ""))
     except ir.MLIRError as error:
         raise LoweringError(f"{_names(kernel)}: cannot be lowered ({error})") from None
     function = next(c.operation for c in module.body.operations if _symbol(c) == symbol)

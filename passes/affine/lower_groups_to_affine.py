@@ -1,8 +1,9 @@
 """`lower-groups-to-affine`: replace each outlined group by a kernel of affine loops on memrefs.
 
 The emitter is chosen by the group's kind (contraction, outer reduction, rows, elementwise,
-concatenation). Calls in the host pass buffers: inputs through `bufferization.to_buffer`, results as
-destinations that the kernel fills.
+concatenation) and the target: on a GPU, the parallel loop has blocks and threads. Calls in the host
+pass buffers: inputs through `bufferization.to_buffer`, results as destinations that the kernel
+fills.
 
     func.func private @kernel_0(%x: tensor<..>, %w: tensor<..>, %out: tensor<..>) -> tensor<..>
       ->  func.func private @kernel_0(%x: memref<..>, %w: memref<..>, %out: memref<..>) {
@@ -30,15 +31,20 @@ from stepwell.kernels.cpu import (
     winograd,
 )
 from stepwell.kernels.evaluate import storage_type
+from stepwell.kernels.gpu.emit import emit_on_grid
+from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.library_call import KIND as LIBRARY_CALL
+from stepwell.kernels.rows import check as check_rows
 from stepwell.kernels.structured import Structured
 from stepwell.mlir import dialect, ir
 from stepwell.passes.affine._host_buffers import give_host_buffers, memref_type
 from stepwell.passes.affine._scalar_fallback import emit_scalar
+from stepwell.passes.affine._thread_fallback import share_among_threads
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import contraction_operands
 from stepwell.targets import Target
+from stepwell.targets.nvidia import NvidiaTarget
 
 func = dialect("func")
 
@@ -86,11 +92,15 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRef
         for child in list(body.operations):
             if child.operation.attributes["sym_name"].value == name + _NEW:
                 child.operation.erase()
+        on_gpu = isinstance(state.target, NvidiaTarget)
         try:
-            scratch = emit_scalar(kernel, body, name + _NEW)
+            scratch = emit_scalar(kernel, body, name + _NEW, parallel=on_gpu)
+            if on_gpu:
+                share_among_threads(list(body.operations)[-1].operation)
         except LoweringError as second:
             raise LoweringError(f"{error}; as scalar loops: {second}") from None
-        state.remarks.append(f"{name}: scalar loops, since {error}")
+        loops = "the threads of one block" if on_gpu else "scalar loops"
+        state.remarks.append(f"{name}: {loops}, since {error}")
         return scratch
 
 
@@ -112,7 +122,7 @@ def _emit(kernel: ir.Operation, body: ir.Block, target: Target) -> None:
         ir.IntegerType.get_signless(64), results
     )
     entry = function.add_entry_block()
-    nest = NestBuilder()
+    nest = GridBuilder() if isinstance(target, NvidiaTarget) else NestBuilder()
     with ir.InsertionPoint(entry):
         buffers = [_as_bytes(argument) for argument in entry.arguments]
         nest.start(entry)
@@ -142,6 +152,9 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, target: Target) -> None
     if all(0 in output.buffer.type.shape for output in group.outputs):
         return
     kind = ir.StringAttr(kernel.attributes["kernel.kind"]).value
+    if isinstance(group.nest, GridBuilder):
+        emit_on_grid(group, group.nest, kind)
+        return
     lanes = target.vector_lanes
     if kind == "contraction":
         anchor = group.anchor()
@@ -170,7 +183,7 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, target: Target) -> None
         update.emit(group, lanes)
     elif kind in ("elementwise", "pad"):
         if group.reductions():
-            row.check(group)
+            check_rows(group)
             row.emit(group, lanes)
         else:
             elementwise.emit(group, lanes)

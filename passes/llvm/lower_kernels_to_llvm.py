@@ -13,7 +13,7 @@ from stepwell.errors import LoweringError
 from stepwell.mlir import ir, run_upstream
 from stepwell.passes.base import Pass, State
 
-_PIPELINE = (
+PIPELINE = (
     "canonicalize,cse,func.func(convert-vector-to-scf),lower-affine,convert-scf-to-cf,"
     "expand-strided-metadata,lower-affine,canonicalize,cse,"
     "convert-vector-to-llvm,convert-math-to-llvm,finalize-memref-to-llvm,"
@@ -35,24 +35,25 @@ class LowerKernelsToLlvm(Pass):
         kernels = [c.operation for c in body.operations if "kernel.kind" in c.operation.attributes]
         apart = ir.Module.create()
         for kernel in kernels:
-            _flatten_empty(kernel)
-            _mark_arguments(kernel)
+            flatten_empty(kernel)
+            mark_arguments(kernel)
             kernel.detach_from_parent()
             apart.body.append(kernel)
-        run_upstream(apart.operation, _PIPELINE)
-        _check(apart)
+        run_upstream(apart.operation, PIPELINE)
+        check_lowered(apart)
         for child in list(apart.body.operations):
             lowered = child.operation
             lowered.detach_from_parent()
             ir.InsertionPoint(body).insert(lowered)
 
 
-def _check(module: ir.Module) -> None:
-    """The casts that stand between a leftover and what was lowered are not to blame."""
+def check_lowered(module: ir.Module) -> None:
+    """Raise LoweringError for what LLVM does not know. The casts that stand between a leftover and
+    what was lowered are not to blame."""
     left: list[ir.Operation] = []
 
     def look(inner: ir.Operation) -> ir.WalkResult:
-        if not inner.name.startswith(("llvm.", "builtin.module")):
+        if not inner.name.startswith(("llvm.", "nvvm.", "builtin.module")):
             left.append(inner)
         return ir.WalkResult.ADVANCE
 
@@ -70,7 +71,7 @@ def _kernel_of(op: ir.Operation) -> str:
     return op.attributes["sym_name"].value if "sym_name" in op.attributes else op.name
 
 
-def _flatten_empty(kernel: ir.Operation) -> None:
+def flatten_empty(kernel: ir.Operation) -> None:
     """Give arguments without elements a type of one dimension: upstream lowers no function that
     has one with a stride of zero, such as 2x0. Nothing reads or writes them."""
     types = list(ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value).inputs)
@@ -86,7 +87,8 @@ def _is_used(value: ir.Value) -> bool:
     return any(True for _ in value.uses)
 
 
-def _mark_arguments(kernel: ir.Operation) -> None:
+def mark_arguments(kernel: ir.Operation) -> None:
+    """Say that each buffer of a kernel overlaps no other."""
     attributes = []
     for argument in kernel.regions[0].blocks[0].arguments:
         entries: dict[str, ir.Attribute] = {}

@@ -79,7 +79,8 @@ class Cut:
 class Manifest:
     """What an artifact says about itself.
 
-    `code_format` is "shared-object" (one) or "objects" (`code_sizes` splits the section);
+    `code_format` is "shared-object" (one), "objects" (`code_sizes` splits the section) or "cuda",
+    PTX and cubins for a GPU, with `cuda` the launch program that runs them (stepwell.launch);
     `entry` is the symbol of the C entry point; `features` are the LLVM features the code uses.
     `threads` is the number of threads the model was compiled for (0: any). `results` says by name
     what a call returns, where that is not just the outputs; `cuts` shorten outputs. `defaults` are
@@ -108,6 +109,7 @@ class Manifest:
     defaults: tuple[TensorSpec, ...] = ()
     derived: tuple[DerivedWeight, ...] = ()
     functions: tuple[str, ...] = ()
+    cuda: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True)
@@ -241,11 +243,14 @@ def is_artifact(path: str | os.PathLike[str]) -> bool:
 
 
 def check_runs_here(manifest: Manifest, name: str) -> None:
-    """Raise ArtifactError unless this machine has the architecture and the features needed."""
+    """Raise ArtifactError unless this machine has the architecture and the features needed; what
+    GPU it has is seen when the artifact is loaded."""
     machine = {"arm64": "aarch64", "amd64": "x86_64"}.get(
         platform.machine().lower(), platform.machine()
     )
     architecture = manifest.triple.split("-")[0]
+    if manifest.cuda is not None:
+        return
     if architecture != machine:
         raise ArtifactError(
             f"{name} was compiled for {architecture} ({manifest.target}) and this machine is "

@@ -15,7 +15,7 @@ import multiprocessing
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from stepwell.passes.llvm.lower_host_to_llvm import (
 )
 from stepwell.pipeline import Progress, Walk, main_function
 from stepwell.targets import Target
+from stepwell.targets.nvidia import NvidiaTarget
 
 _TASKS = re.compile(r"kernel\.tasks = (\d+)")
 _PARALLEL = re.compile(r"affine\.parallel \(%\w+\) = \(0\) to \((\d+)\)")
@@ -63,6 +64,11 @@ def write_artifact(
 ) -> None:
     """Compile a module of level affine, kernel by kernel, or llvm, as a whole, and write the
     artifact to `path`."""
+    if isinstance(walk.state.target, NvidiaTarget):
+        from stepwell import cuda_assembly
+
+        cuda_assembly.write_artifact(walk, path, options, progress)
+        return
     if walk.level == "llvm":
         _write_whole(walk, path, options)
         return
@@ -72,19 +78,19 @@ def write_artifact(
             main_function(walk.module), {u.name: u.tasks for u in units.values()}, walk.state
         )
     program.rename_kernels({name: unit.symbol for name, unit in units.items()})
-    begin = _begin(progress, "compile-kernels")
+    begin = begin_step(progress, "compile-kernels")
     used = {call.kernel for call in program.calls}
     wanted = {u.symbol: u for u in units.values() if u.symbol in used}
     objects = compile_units(list(wanted.values()), walk.state.target, options)
-    _end(progress, "compile-kernels", begin)
-    begin = _begin(progress, "link")
+    end_step(progress, "compile-kernels", begin)
+    begin = begin_step(progress, "link")
     objects.append(host_object(program, walk.state.target, options.opt_level))
     shared = codegen.link(objects, walk.state.target)
-    manifest = _manifest(walk, program, wanted, shared is not None, options)
+    manifest = manifest_of(walk, program, wanted, _object_format(shared), options)
     artifact.write(
-        path, manifest, shared if shared is not None else objects, _weights(program, walk.state)
+        path, manifest, shared if shared is not None else objects, weights_of(program, walk.state)
     )
-    _end(progress, "link", begin)
+    end_step(progress, "link", begin)
 
 
 def _write_whole(walk: Walk, path: Path, options: CompileOptions) -> None:
@@ -96,9 +102,9 @@ def _write_whole(walk: Walk, path: Path, options: CompileOptions) -> None:
     )
     data = codegen.object_code(optimized, state.target, options.opt_level)
     shared = codegen.link([data], state.target)
-    manifest = _manifest(walk, program, {}, shared is not None, options)
+    manifest = manifest_of(walk, program, {}, _object_format(shared), options)
     artifact.write(
-        path, manifest, shared if shared is not None else [data], _weights(program, state)
+        path, manifest, shared if shared is not None else [data], weights_of(program, state)
     )
 
 
@@ -120,18 +126,21 @@ def resumed_program(walk: Walk) -> HostProgram:
     return program
 
 
-def _begin(progress: Progress | None, name: str) -> float:
+def begin_step(progress: Progress | None, name: str) -> float:
+    """Tell `progress` that a step begins; returns the time."""
     if progress is not None:
         progress(name, None)
     return time.perf_counter()
 
 
-def _end(progress: Progress | None, name: str, begin: float) -> None:
+def end_step(progress: Progress | None, name: str, begin: float) -> None:
+    """Tell `progress` that the step which began at `begin` has ended."""
     if progress is not None:
         progress(name, time.perf_counter() - begin)
 
 
-def _weights(program: HostProgram, state: State) -> Iterator[tuple[int, np.ndarray]]:
+def weights_of(program: HostProgram, state: State) -> Iterator[tuple[int, np.ndarray]]:
+    """The weights section: arrays and their offsets."""
     for name, offset in program.weights.items():
         yield offset, state.weights[name]
 
@@ -178,11 +187,13 @@ def _bytes(kind: ir.Type) -> int:
 def _compiler() -> str:
     """A digest of the code that turns kernels into objects."""
     root = Path(__file__).parent
-    files = [root / "codegen.py", root / "assembly.py", root / "kernels" / "vector_math.py"]
+    files = [root / name for name in ("codegen.py", "assembly.py", "ptx.py", "ptxas.py")]
+    files.append(root / "kernels" / "vector_math.py")
     import stepwell.passes as passes
 
     folder = Path(next(iter(passes.__path__)))
-    files += sorted([*folder.glob("llvm/*.py"), *folder.glob("affine/expand_math.py")])
+    levels = (*folder.glob("llvm/*.py"), *folder.glob("nvvm/*.py"))
+    files += sorted([*levels, *folder.glob("affine/expand_math.py")])
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
 
@@ -199,7 +210,7 @@ def compile_units(units: list[KernelUnit], target: Target, options: CompileOptio
     compile_one: Callable[[KernelUnit], bytes | str] = functools.partial(
         _compile_unit, target=target, opt_level=options.opt_level
     )
-    for unit, result in zip(missing, _map(compile_one, missing), strict=True):
+    for unit, result in zip(missing, in_processes(compile_one, missing), strict=True):
         if isinstance(result, str):
             raise LoweringError(f"{unit.name}: {result}")
         found[unit.symbol] = result
@@ -208,7 +219,8 @@ def compile_units(units: list[KernelUnit], target: Target, options: CompileOptio
     return [found[unit.symbol] for unit in units]
 
 
-def _map(function: Callable, items: list) -> list:
+def in_processes(function: Callable, items: list) -> list:
+    """The results of `function` on `items`, in order, worked out by one process a core."""
     workers = min(len(items), len(os.sched_getaffinity(0)))
     if workers <= 1:
         return [function(item) for item in items]
@@ -255,13 +267,15 @@ def host_object(program: HostProgram, target: Target, opt_level: int) -> bytes:
         return codegen.object_code(optimized, target, opt_level, externals=True)
 
 
-def _manifest(
+def manifest_of(
     walk: Walk,
     program: HostProgram,
     units: dict[str, KernelUnit],
-    shared: bool,
+    code_format: str,
     options: CompileOptions,
+    cuda: Mapping[str, object] | None = None,
 ) -> artifact.Manifest:
+    """What the artifact says about itself; `units` are its kernels by symbol."""
     from stepwell import __version__
 
     target = walk.state.target
@@ -276,7 +290,8 @@ def _manifest(
         target=target.name,
         triple=target.triple,
         features=target.features,
-        code_format="shared-object" if shared else "objects",
+        code_format=code_format,
+        cuda=cuda,
         kernels=tuple(_kernel_info(call, units.get(call.kernel)) for call in program.calls),
         threads=walk.state.threads,
         compiler_version=__version__,
@@ -286,6 +301,10 @@ def _manifest(
         cuts=walk.imported.cuts,
         defaults=tuple(_spec(spec) for spec in walk.imported.defaults),
     )
+
+
+def _object_format(shared: bytes | None) -> str:
+    return "objects" if shared is None else "shared-object"
 
 
 def _kernel_info(call: KernelCall, unit: KernelUnit | None) -> artifact.KernelInfo:

@@ -14,18 +14,20 @@ from stepwell.errors import ArtifactError, ModelError, OpenModelError, UsageErro
 from stepwell.options import CompileOptions, make_options
 from stepwell.partitioned import PartitionedExecutable, partitioned
 from stepwell.progress import progress_lines
+from stepwell.runtime.cuda import CudaExecutable
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.threads import default_threads
 from stepwell.sources import Model, Shapes, Source, as_source
 from stepwell.specialization import Specialization
 from stepwell.specializing import OverridableExecutable, SpecializingExecutable
 from stepwell.supervisor import run_worker
+from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.worker import ENTRY, Request, error_from_dict, error_to_dict
 
 if TYPE_CHECKING:
     import onnx
 
-Compiled: TypeAlias = Executable | SpecializingExecutable | PartitionedExecutable
+Compiled: TypeAlias = Executable | SpecializingExecutable | PartitionedExecutable | CudaExecutable
 """What runs a model: compiled, compiled when it is called, or in parts."""
 
 _BASE_MEMORY_MB = 16 << 10
@@ -50,7 +52,7 @@ def compile(
     `example_inputs` (which may also stand second) are a tensor, a tuple of positional or a dict of
     keyword arguments of it, and their shapes those of the compiled code. `target` names the machine
     ("cpu": this one), `threads` the threads of a run (default: the physical cores), `shapes` gives
-    dynamic inputs their sizes.
+    dynamic inputs their sizes. For a GPU, `shapes` has to leave nothing open.
 
     Raises ModelError, UnsupportedError, LoweringError, UsageError, CompilerCrash.
     """
@@ -66,6 +68,8 @@ def compile(
     def compile_part(part: onnx.ModelProto, sizes: Shapes) -> Compiled:
         return compile(part, machine, threads, sizes, options)
 
+    if isinstance(targets.get(machine), NvidiaTarget):
+        return CudaExecutable(build_for(shapes, None))
     try:
         return OverridableExecutable(build_for(shapes, None), threads, build_for)
     except OpenModelError as error:

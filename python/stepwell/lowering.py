@@ -17,15 +17,17 @@ from pathlib import Path
 
 import numpy as np
 
-from stepwell import assembly, codegen, pipeline
+from stepwell import artifact, assembly, codegen, pipeline
+from stepwell.artifact import Artifact
 from stepwell.errors import LoweringError, ModelError, UsageError
 from stepwell.frontends import Imported, Shapes, TensorSpec, load
 from stepwell.mlir import ir, new_context, run_upstream
 from stepwell.options import CompileOptions, make_options
 from stepwell.passes.base import Pass, make_pass, pass_files
-from stepwell.runtime.executable import Executable
-from stepwell.runtime.executable import load as load_executable
+from stepwell.runtime.cuda import CudaExecutable
+from stepwell.runtime.executable import Executable, load_artifact
 from stepwell.targets import get
+from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
 
 Options = CompileOptions | Mapping[str, object] | None
@@ -53,7 +55,7 @@ class Lowered:
 
     @property
     def level(self) -> str:
-        """The level reached: "stablehlo", "linalg", "affine" or "llvm"."""
+        """The level reached: "stablehlo", "linalg", "affine", and "llvm" or "nvvm"."""
         return self._walk.level
 
     @property
@@ -72,7 +74,7 @@ class Lowered:
         Raises UsageError for an unknown level or one that lies behind, LoweringError when a step
         fails or leaves an operation that may not stand at its level.
         """
-        if pipeline.last_step(level) + 1 < self._walk.done:
+        if pipeline.last_step(level, self._walk.state.target) + 1 < self._walk.done:
             raise UsageError(f"the module is at level {self.level} already; {level} lies behind it")
         pipeline.lower_to(self._walk, level, opt_level=self._options.opt_level, dump=self._dump)
         return self
@@ -87,26 +89,40 @@ class Lowered:
         made.apply(self.module, self._walk.state)
         return self
 
-    def compile(self) -> Executable:
-        """Go the rest of the way and load the result."""
+    def build(self) -> Artifact:
+        """Go the rest of the way: the artifact, which need not run on this machine."""
         handle, name = tempfile.mkstemp(suffix=".stepwell")
         os.close(handle)
         try:
             self._write_artifact(Path(name))
-            return load_executable(name, threads=self._walk.state.threads or None)
+            return artifact.read(name, check_host=False)
         finally:
             os.unlink(name)
 
+    def compile(self) -> Executable | CudaExecutable:
+        """Go the rest of the way and load the result."""
+        built = self.build()
+        artifact.check_runs_here(built.manifest, "the model")
+        return load_artifact(built, threads=self._walk.state.threads or None)
+
     def emit(self, kind: str) -> str | bytes:
-        """The model as "stablehlo", "linalg", "affine", "llvm" or "asm" text, or "obj" bytes."""
-        if kind in pipeline.LEVELS:
-            return str(self.step(kind))
-        if kind not in ("asm", "obj"):
-            raise UsageError(
-                f"cannot emit {kind}; there are: {', '.join(pipeline.LEVELS)}, asm, obj"
-            )
-        self.step("llvm")
+        """The model as text of a level, or as "asm" text or "obj" bytes; for a GPU, as "ptx" or
+        "sass" text."""
         target, opt_level = self._walk.state.target, self._options.opt_level
+        levels = pipeline.levels_of(target)
+        if kind in levels:
+            return str(self.step(kind))
+        kinds = ("ptx", "sass") if isinstance(target, NvidiaTarget) else ("asm", "obj")
+        if kind not in kinds:
+            raise UsageError(
+                f"cannot emit {kind}; there are: {', '.join((*levels, *kinds))} for {target.name}"
+            )
+        if isinstance(target, NvidiaTarget):
+            from stepwell import cuda_assembly
+
+            self.step("nvvm")
+            return cuda_assembly.emit(self.module, target, kind, opt_level)
+        self.step("llvm")
         with self.module.context:
             optimized = codegen.optimized_llvm(self.module.operation, target, opt_level)
         if kind == "asm":

@@ -1,8 +1,8 @@
 """The way down: one list of named steps from StableHLO to machine code, a check at each border.
 
-`STEPS` is the whole compiler, top to bottom. `lower_to` walks it in this process (the lowering API
-and the tools); `compile_to_artifact` walks it to the affine level, compiles the kernels in
-parallel, each cached by its content, and writes the artifact."""
+`STEPS` is the whole compiler, top to bottom; CPUs and GPUs share most of it. `lower_to` walks it in
+this process (the lowering API and the tools); `compile_to_artifact` walks it to the affine level,
+compiles the kernels in parallel, each cached by its content, and writes the artifact."""
 
 from __future__ import annotations
 
@@ -22,9 +22,13 @@ from stepwell.passes.base import State, make_pass
 from stepwell.passes.llvm.lower_host_to_llvm import ENTRY
 from stepwell.specialization import Specialization
 from stepwell.targets import Target, get
+from stepwell.targets.nvidia import NvidiaTarget
 
 LEVELS = ("stablehlo", "linalg", "affine", "llvm")
-"""Levels at which a person can stop and look; `binary` follows."""
+"""Levels at which a person can stop and look, of CPUs; `binary` follows."""
+
+GPU_LEVELS = ("stablehlo", "linalg", "affine", "nvvm")
+"""The same of GPUs."""
 
 INPUTS, OUTPUTS = "stepwell.inputs", "stepwell.outputs"
 """Attributes of the host function: names, dtypes and shapes as users see them."""
@@ -37,12 +41,14 @@ Progress = Callable[[str, float | None], None]
 @dataclass(frozen=True)
 class Step:
     """One named step. `passes` are own passes by name; a name with upstream's prefix is run by
-    MLIR: `upstream:canonicalize,cse`."""
+    MLIR: `upstream:canonicalize,cse`. `machine` is "cpu" or "gpu" where only one of them needs
+    it."""
 
     name: str
     level: str
     passes: tuple[str, ...]
     min_opt_level: int = 0
+    machine: str | None = None
 
 
 _TIDY = "upstream:canonicalize,cse"
@@ -82,16 +88,43 @@ STEPS = (
         ),
     ),
     Step("legalize-to-linalg", "linalg", ("legalize-to-linalg", "scalarize", "hoist-constants")),
-    Step("mark-parameters", "linalg", ("mark-parameters",), 2),
-    Step("choose-convolution", "linalg", ("choose-convolution",), 2),
+    Step("mark-parameters", "linalg", ("mark-parameters",), 2, "cpu"),
+    Step("choose-convolution", "linalg", ("choose-convolution",), 2, "cpu"),
     Step("form-fusion-groups", "linalg", ("form-fusion-groups",)),
-    Step("pack-operands", "linalg", ("pack-operands",)),
+    Step("pack-operands", "linalg", ("pack-operands",), machine="cpu"),
     Step("lower-groups-to-affine", "affine", ("lower-groups-to-affine",)),
     Step("bufferize-host", "affine", ("bufferize-host",)),
     Step("plan-arena", "affine", ("plan-arena",)),
-    Step("lower-kernels-to-llvm", "llvm", ("expand-math", "split-tasks", "lower-kernels-to-llvm")),
-    Step("lower-host-to-llvm", "llvm", ("lower-host-to-llvm",)),
+    Step(
+        "lower-kernels-to-llvm",
+        "llvm",
+        ("expand-math", "split-tasks", "lower-kernels-to-llvm"),
+        machine="cpu",
+    ),
+    Step("lower-host-to-llvm", "llvm", ("lower-host-to-llvm",), machine="cpu"),
+    Step(
+        "lower-kernels-to-nvvm",
+        "nvvm",
+        ("expand-math", "map-to-blocks-and-threads", "lower-kernels-to-nvvm"),
+        machine="gpu",
+    ),
 )
+
+
+def machine_of(target: Target) -> str:
+    """Which of the steps' machines `target` is: "cpu" or "gpu"."""
+    return "gpu" if isinstance(target, NvidiaTarget) else "cpu"
+
+
+def levels_of(target: Target) -> tuple[str, ...]:
+    """The levels on the way to `target`."""
+    return GPU_LEVELS if machine_of(target) == "gpu" else LEVELS
+
+
+def steps_of(target: Target) -> tuple[Step, ...]:
+    """The steps on the way to `target`."""
+    return tuple(step for step in STEPS if step.machine in (None, machine_of(target)))
+
 
 SPECS: dict[str, tuple[str, ...]] = {
     "stablehlo": ("builtin", "func", "stablehlo", "chlo"),
@@ -119,9 +152,11 @@ SPECS: dict[str, tuple[str, ...]] = {
         "ub",
         "scf",
         "complex",
+        "gpu",  # barriers and shuffles
         "llvm",  # calls of library functions
     ),
     "llvm": ("builtin", "llvm"),
+    "nvvm": ("builtin", "func", "memref", "arith", "scf", "gpu", "llvm", "nvvm"),
 }
 """The dialects that may stand at the end of each level."""
 
@@ -139,9 +174,14 @@ class Walk:
         return self.imported.module
 
     @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps on the module's way."""
+        return steps_of(self.state.target)
+
+    @property
     def level(self) -> str:
         """The level reached: that of the last step done."""
-        return STEPS[self.done - 1].level if self.done else "stablehlo"
+        return self.steps[self.done - 1].level if self.done else "stablehlo"
 
 
 def start(
@@ -156,7 +196,7 @@ def start(
     state = State(imported.weights, target, threads, options.precision, options.pack_parameters)
     done = 0
     if walk_from is not None:
-        done = last_step(walk_from) + 1
+        done = last_step(walk_from, target) + 1
     else:
         with imported.context:
             main = main_function(imported.module)
@@ -203,11 +243,16 @@ def main_function(module: ir.Module) -> ir.Operation:
     raise LoweringError("the module has no function @main")
 
 
-def last_step(level: str) -> int:
-    """Position of the last step of `level`; raises UsageError for an unknown level."""
-    if level not in LEVELS:
-        raise UsageError(f"there is no level {level}; the levels are {', '.join(LEVELS)}")
-    return max(i for i, step in enumerate(STEPS) if step.level == level)
+def last_step(level: str, target: Target) -> int:
+    """Position of the last step of `level`; raises UsageError for one that is not on the way to
+    `target`."""
+    levels = levels_of(target)
+    if level not in levels:
+        raise UsageError(
+            f"there is no level {level} on the way to {target.name}; "
+            f"the levels are {', '.join(levels)}"
+        )
+    return max(i for i, step in enumerate(steps_of(target)) if step.level == level)
 
 
 def lower_to(
@@ -219,15 +264,16 @@ def lower_to(
     dump: Callable[[int, str, ir.Module], None] | None = None,
 ) -> None:
     """Run the steps up to the end of `level`, with the level's spec checked at each border."""
-    stop = last_step(level) + 1
+    steps = walk.steps
+    stop = last_step(level, walk.state.target) + 1
     while walk.done < stop:
-        step = STEPS[walk.done]
+        step = steps[walk.done]
         if step.min_opt_level <= opt_level:
             _run_step(walk, step, progress)
             if dump is not None:
                 dump(walk.done, step.name, walk.module)
         walk.done += 1
-        if walk.done == len(STEPS) or STEPS[walk.done].level != step.level:
+        if walk.done == len(steps) or steps[walk.done].level != step.level:
             check_spec(walk.module, step.level)
 
 

@@ -19,10 +19,10 @@ from stepwell.tools.commands import common
 if TYPE_CHECKING:
     from stepwell.lowering import Lowered
 
-LEVELS = ("stablehlo", "linalg", "affine", "llvm")
-FORMATS = (*LEVELS, "asm", "obj", "so", "artifact")
+LEVELS = ("stablehlo", "linalg", "affine", "llvm", "nvvm")
+FORMATS = (*LEVELS, "asm", "obj", "so", "ptx", "sass", "artifact")
 _SUFFIXES = {"artifact": ".stepwell", "so": ".so", "obj": ".o"}
-_LIBRARY_SUFFIXES = {".so": "so", ".o": "obj", ".s": "asm"}
+_LIBRARY_SUFFIXES = {".so": "so", ".o": "obj", ".s": "asm", ".ptx": "ptx"}
 WEIGHTS_SUFFIX = ".safetensors"
 """Beside the text of a level that `--compile-to` writes: the weights that it names."""
 
@@ -95,6 +95,8 @@ def compile_command(
 def _built_data(built: Artifact, kind: str) -> bytes | memoryview:
     if kind == "artifact":
         return built.file
+    if built.manifest.cuda is not None:
+        raise UsageError(f"there is no shared object for {built.manifest.target}; emit ptx or sass")
     if built.manifest.code_format != "shared-object":
         raise UsageError("there is no linker (cc, ld or lld) here to make a shared object with")
     return built.code_parts()[0]
@@ -158,7 +160,7 @@ def _lowered_data(lowered: Lowered, kind: str) -> str | bytes | memoryview:
     if kind in LEVELS:
         return str(lowered.step(kind)) + "\n"
     if kind in ("artifact", "so"):
-        return _built_data(lowered.compile().artifact, kind)
+        return _built_data(lowered.build(), kind)
     return lowered.emit(kind)
 
 

@@ -17,6 +17,7 @@ from stepwell.artifact import Artifact, KernelInfo, TensorSpec
 from stepwell.errors import UsageError
 from stepwell.runtime import library, library_functions
 from stepwell.runtime.buffers import address, allocate_arena, on_huge_pages
+from stepwell.runtime.cuda import CudaExecutable
 from stepwell.runtime.derived import DerivedWeights
 from stepwell.runtime.inputs import as_input, named_inputs, numpy_dtype, wrong_count
 from stepwell.runtime.loading import load_code
@@ -152,9 +153,16 @@ class Executable:
         return f"<stepwell.Executable ({inputs}) -> ({outputs}) on {self.threads} threads>"
 
 
-def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable:
-    """Load an artifact file. `threads` defaults to the physical cores at hand.
+def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable | CudaExecutable:
+    """Load an artifact file, onto the GPU if it was compiled for one. `threads` defaults to the
+    physical cores at hand.
 
-    Raises ArtifactError when the file is damaged or was made for another machine.
+    Raises ArtifactError when the file is damaged or was made for another machine, Error when it
+    needs a GPU and there is no driver.
     """
-    return Executable(artifact.read(path), threads)
+    return load_artifact(artifact.read(path), threads)
+
+
+def load_artifact(source: Artifact, threads: int | None = None) -> Executable | CudaExecutable:
+    """Load an artifact in memory; arguments and errors as for `load`."""
+    return Executable(source, threads) if source.manifest.cuda is None else CudaExecutable(source)

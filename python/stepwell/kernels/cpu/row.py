@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 
-from stepwell.errors import LoweringError
 from stepwell.kernels.builder import Lanes
 from stepwell.kernels.group import KernelGroup, widths
-from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize
+from stepwell.kernels.index import Index, Variable, apply_map, delinearize
 from stepwell.kernels.reduction import Combiner
+from stepwell.kernels.rows import is_costly, loop_point
 from stepwell.kernels.structured import Structured, defining_op, element_type, elements, shape_of
 from stepwell.mlir import ir
 
@@ -21,9 +21,6 @@ ACCUMULATORS = 4
 
 SCRATCH_BYTES = 64 << 10
 """Longest row that is kept in scratch."""
-
-_COSTLY = {"math.exp", "math.log", "math.tanh", "math.erf", "math.powf", "math.rsqrt", "math.sqrt",
-           "math.sin", "math.cos", "math.log1p", "math.expm1"}  # fmt: skip
 
 
 def emit(group: KernelGroup, lanes: int) -> None:
@@ -136,7 +133,7 @@ class _Row:
         position: Index,
         accumulator: ir.Value,
     ) -> ir.Value:
-        dims = self._loop_point(op, self.row * self.length + position + vector.index)
+        dims = loop_point(op, self.row * self.length + position + vector.index)
         with self.evaluator.scope():
             arguments: dict = {op.body.arguments[len(op.inputs)]: accumulator}
             for number, value in enumerate(op.inputs):
@@ -150,20 +147,6 @@ class _Row:
                     self.nest.store(read, kept[value], place, vector)
             return self.evaluator.run_body(op, dims, arguments, vector)
 
-    def _loop_point(self, op: Structured, flat: Index) -> list[Index]:
-        """The loop indices of `op` for the element `flat` of its main operand."""
-        sizes = op.loop_sizes()
-        dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(sizes)]
-        main = max(range(len(op.inputs)), key=lambda i: elements(op.inputs[i]))
-        point = apply_map(op.maps[main], [Index.of(d) for d in dims])
-        strides = linearize(point, shape_of(op.inputs[main]))
-        order = sorted(range(len(sizes)), key=lambda i: (-strides.coefficient(dims[i]), i))
-        parts = delinearize(flat, [sizes[i] for i in order])
-        result = [Index()] * len(sizes)
-        for position, part in zip(order, parts, strict=True):
-            result[position] = part
-        return result
-
     def _keep(self, op: Structured) -> dict[ir.Value, ir.Value]:
         """Scratch rows for operands of `op` that are costly and needed again."""
         kept: dict[ir.Value, ir.Value] = {}
@@ -175,28 +158,10 @@ class _Row:
                 producer is None
                 or elements(value) != self._domain()
                 or len(users) < 2
-                or not _is_costly(value)
+                or not is_costly(value)
                 or str(element) == "i1"
                 or self.length * 8 > SCRATCH_BYTES
             ):
                 continue
             kept[value] = self.nest.scratch([self.length], element)
         return kept
-
-
-def _is_costly(value: ir.Value) -> bool:
-    op = defining_op(value)
-    structured = Structured.of(op) if op is not None else None
-    if structured is None or not structured.is_elementwise:
-        return False
-    names = {child.operation.name for child in structured.body.operations}
-    return bool(names & _COSTLY) or any(_is_costly(v) for v in structured.inputs)
-
-
-def check(group: KernelGroup) -> None:
-    """Raise LoweringError when the reductions of the group are not over the same rows."""
-    reductions = group.reductions()
-    rows = {elements(r.op.results[0]) for r in reductions}
-    domains = {math.prod(r.loop_sizes()) for r in reductions}
-    if len(rows) != 1 or len(domains) != 1:
-        raise LoweringError(f"{group.name}: reductions over different rows in one kernel")

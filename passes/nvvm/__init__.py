@@ -1,0 +1,1 @@
+"""Passes of the nvvm level: kernels for NVIDIA GPUs."""

@@ -1,0 +1,142 @@
+"""`lower-kernels-to-nvvm`: kernels mapped to blocks and threads become `gpu.module`s with NVVM.
+
+A kernel is lowered to the LLVM dialect, as an `nvvm.kernel` of bare pointers in a `gpu.module` of
+its own, with its shared memory. The host's calls become `gpu.launch_func`: together, the launch
+table.
+
+    func.func @k(%x: memref<..>) attributes {kernel.blocks = 12, kernel.threads = 256}
+    call @k(%x)
+      ->  gpu.module @k { llvm.func @k(%x: !llvm.ptr) attributes {nvvm.kernel, nvvm.reqntid = 256} }
+          gpu.launch_func @k::@k blocks in (12, 1, 1) threads in (256, 1, 1) args(%x : memref<..>)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.errors import LoweringError
+from stepwell.mlir import dialect, ir, run_upstream
+from stepwell.passes.base import Pass, State
+from stepwell.passes.llvm.lower_kernels_to_llvm import (
+    PIPELINE,
+    check_lowered,
+    flatten_empty,
+    mark_arguments,
+)
+from stepwell.passes.nvvm.map_to_blocks_and_threads import BLOCKS, THREADS
+
+arith = dialect("arith")
+
+ACCESS_BYTES = 16
+"""Every buffer starts at a multiple of this, the widest access of a thread."""
+
+_KEPT = ("kernel.kind", "kernel.results", "kernel.flops", BLOCKS, THREADS)
+
+
+@dataclass(frozen=True)
+class LowerKernelsToNvvm(Pass):
+    """Lower every kernel of the module; raises LoweringError that names a leftover operation."""
+
+    name: ClassVar[str] = "lower-kernels-to-nvvm"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        body = op.regions[0].blocks[0]
+        operations = [child.operation for child in body.operations]
+        kernels = [f for f in operations if "kernel.kind" in f.attributes]
+        hosts = [f for f in operations if f.name == "func.func" and f not in kernels]
+        geometry = {_symbol(kernel): _geometry(kernel) for kernel in kernels}
+        for kernel in kernels:
+            shared = [g for g in operations if _is_shared_by(g, _symbol(kernel))]
+            _lower(kernel, shared, body)
+        launched = False
+        for host in hosts:
+            launched |= _launch(host, geometry)
+        if launched:
+            op.attributes["gpu.container_module"] = ir.UnitAttr.get()
+
+
+def _symbol(op: ir.Operation) -> str:
+    return ir.StringAttr(op.attributes["sym_name"]).value
+
+
+def _geometry(kernel: ir.Operation) -> tuple[int, int]:
+    if BLOCKS not in kernel.attributes:
+        raise LoweringError(f"{_symbol(kernel)}: a kernel that is not mapped to blocks and threads")
+    blocks, threads = (ir.IntegerAttr(kernel.attributes[n]).value for n in (BLOCKS, THREADS))
+    return blocks, threads
+
+
+def _is_shared_by(op: ir.Operation, kernel: str) -> bool:
+    return op.name == "memref.global" and _symbol(op).startswith(f"{kernel}_shared_")
+
+
+def _lower(kernel: ir.Operation, shared: list[ir.Operation], body: ir.Block) -> None:
+    """Put a `gpu.module` with the lowered kernel and its shared memory into the module's body."""
+    name, threads = _symbol(kernel), _geometry(kernel)[1]
+    kept = {key: kernel.attributes[key] for key in _KEPT if key in kernel.attributes}
+    apart = ir.Module.create()
+    flatten_empty(kernel)
+    mark_arguments(kernel)
+    for op in [*shared, kernel]:
+        op.detach_from_parent()
+        apart.body.append(op)
+    run_upstream(apart.operation, PIPELINE)
+    check_lowered(apart)
+    module = ir.Operation.create(
+        "gpu.module", attributes={"sym_name": ir.StringAttr.get(name)}, regions=1
+    )
+    inside = module.regions[0].blocks.append()
+    for child in list(apart.body.operations):
+        child.operation.detach_from_parent()
+        inside.append(child.operation)
+    function = next(c.operation for c in inside.operations if c.operation.name == "llvm.func")
+    function.attributes["sym_visibility"] = ir.StringAttr.get("public")
+    for marker in ("gpu.kernel", "nvvm.kernel"):
+        function.attributes[marker] = ir.UnitAttr.get()
+    function.attributes["nvvm.reqntid"] = ir.DenseI32ArrayAttr.get([threads])
+    for key, attribute in kept.items():
+        function.attributes[key] = attribute
+    _align_arguments(function)
+    ir.InsertionPoint.at_block_begin(body).insert(module)
+
+
+def _align_arguments(function: ir.Operation) -> None:
+    """Tell LLVM how buffers are aligned: it makes vector accesses of it."""
+    align = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ACCESS_BYTES)
+    arguments = [
+        ir.DictAttr.get({**{n.name: n.attr for n in known}, "llvm.align": align})
+        for known in function.attributes["arg_attrs"]
+    ]
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get(arguments)
+
+
+def _launch(host: ir.Operation, geometry: dict[str, tuple[int, int]]) -> bool:
+    """Replace the calls of kernels in `host` by launches; returns whether there are any."""
+    calls: list[ir.Operation] = []
+
+    def look(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "func.call":
+            calls.append(op)
+        return ir.WalkResult.ADVANCE
+
+    host.walk(look)
+    for call in calls:
+        name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+        with ir.InsertionPoint(call), call.location:
+            index = ir.IndexType.get()
+            one, blocks, threads = (arith.ConstantOp(index, n).result for n in (1, *geometry[name]))
+            operands = list(call.operands)
+            ir.Operation.create(
+                "gpu.launch_func",
+                operands=[blocks, one, one, threads, one, one, *operands],
+                attributes={
+                    "kernel": ir.SymbolRefAttr.get([name, name]),
+                    "operandSegmentSizes": ir.DenseI32ArrayAttr.get(
+                        [0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, len(operands), 0]
+                    ),
+                    **{n: call.attributes[n] for n in call.attributes if n == "kernel.names"},
+                },
+            )
+        call.erase()
+    return bool(calls)

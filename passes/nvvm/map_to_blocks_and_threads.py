@@ -1,0 +1,161 @@
+"""`map-to-blocks-and-threads`: kernels' grids become the special registers of blocks and threads.
+
+The one `affine.parallel (%block, %thread)` of a kernel is run once by every thread; its extents
+become attributes. Barriers and shuffles become NVVM's, shared memory a global of address space 3.
+
+    func.func @k(%x) {                                      func.func @k(%x) attributes
+      affine.parallel (%b, %t) = (0, 0) to (12, 256) {  ->      {kernel.blocks = 12, kernel.threads = 256} {
+        ...                                                   %b = nvvm.read.ptx.sreg.ctaid.x : i32
+        gpu.barrier                                           %t = nvvm.read.ptx.sreg.tid.x : i32
+                                                              ...
+                                                              nvvm.barrier
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.errors import LoweringError
+from stepwell.kernels.gpu.grid import SHARED
+from stepwell.mlir import dialect, ir
+from stepwell.passes.base import Pass, State
+from stepwell.targets.nvidia import MAX_BLOCK_THREADS, STATIC_SHARED_BYTES
+
+arith = dialect("arith")
+memref = dialect("memref")
+
+BLOCKS, THREADS = "kernel.blocks", "kernel.threads"
+_MOST_BLOCKS = (1 << 31) - 1
+_SHARED_SPACE = 3
+_ALL_LANES = -1
+_CLAMP = 31
+
+
+@dataclass(frozen=True)
+class MapToBlocksAndThreads(Pass):
+    """Run on every kernel of the module; raises LoweringError for a grid that no GPU has."""
+
+    name: ClassVar[str] = "map-to-blocks-and-threads"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        body = op.regions[0].blocks[0]
+        for child in list(body.operations):
+            if "kernel.kind" in child.operation.attributes:
+                _map(child.operation, body)
+
+
+def _map(kernel: ir.Operation, module: ir.Block) -> None:
+    name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    entry = kernel.regions[0].blocks[0]
+    grids = [c.operation for c in entry.operations if c.operation.name == "affine.parallel"]
+    if len(grids) > 1:
+        raise LoweringError(f"{name}: a kernel has one grid, this one {len(grids)}")
+    extents = _extents(name, grids[0]) if grids else (1, 1)
+    integer = ir.IntegerType.get_signless(64)
+    for attribute, extent in zip((BLOCKS, THREADS), extents, strict=True):
+        kernel.attributes[attribute] = ir.IntegerAttr.get(integer, extent)
+    if grids:
+        _replace_grid(grids[0])
+    shared = 0
+    for op in _inner(kernel):
+        if op.name == "gpu.barrier":
+            _barrier(op)
+        elif op.name == "gpu.shuffle":
+            _shuffle(op)
+        elif op.name == "memref.alloca" and _is_shared(op.results[0].type):
+            shared += _share(op, module, f"{name}_shared_{shared}")
+    if shared > STATIC_SHARED_BYTES:
+        raise LoweringError(
+            f"{name}: {shared} bytes of shared memory; {STATIC_SHARED_BYTES} are the most"
+        )
+
+
+def _inner(root: ir.Operation) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def look(op: ir.Operation) -> ir.WalkResult:
+        found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    root.walk(look)
+    return found
+
+
+def _extents(name: str, grid: ir.Operation) -> tuple[int, int]:
+    bounds = list(ir.AffineMapAttr(grid.attributes["upperBoundsMap"]).value.results)
+    if len(bounds) != 2 or not all(isinstance(b, ir.AffineConstantExpr) for b in bounds):
+        raise LoweringError(f"{name}: a grid has two constant extents, of blocks and of threads")
+    blocks, threads = (ir.AffineConstantExpr(bound).value for bound in bounds)
+    if not 1 <= threads <= MAX_BLOCK_THREADS or not 1 <= blocks <= _MOST_BLOCKS:
+        raise LoweringError(
+            f"{name}: {blocks} blocks of {threads} threads; a block has up to "
+            f"{MAX_BLOCK_THREADS} threads and a grid up to {_MOST_BLOCKS} blocks"
+        )
+    return blocks, threads
+
+
+def _replace_grid(grid: ir.Operation) -> None:
+    """Put the body in the grid's place."""
+    body = grid.regions[0].blocks[0]
+    word, index = ir.IntegerType.get_signless(32), ir.IndexType.get()
+    with ir.InsertionPoint(grid), grid.location:
+        for argument, register in zip(body.arguments, ("ctaid", "tid"), strict=True):
+            number = ir.Operation.create(f"nvvm.read.ptx.sreg.{register}.x", results=[word])
+            place = arith.IndexCastUIOp(index, number.results[0]).result
+            argument.replace_all_uses_with(place)
+        point = ir.InsertionPoint(grid)
+        for child in list(body.operations)[:-1]:
+            child.operation.detach_from_parent()
+            point.insert(child)
+    grid.erase()
+
+
+def _barrier(op: ir.Operation) -> None:
+    with ir.InsertionPoint(op), op.location:
+        ir.Operation.create("nvvm.barrier")
+    op.erase()
+
+
+def _shuffle(op: ir.Operation) -> None:
+    word = ir.IntegerType.get_signless(32)
+    with ir.InsertionPoint(op), op.location:
+        lanes, clamp = (arith.ConstantOp(word, v).result for v in (_ALL_LANES, _CLAMP))
+        moved = ir.Operation.create(
+            "nvvm.shfl.sync",
+            results=[op.results[0].type],
+            operands=[lanes, op.operands[0], op.operands[1], clamp],
+            attributes={"kind": ir.Attribute.parse("#nvvm<shfl_kind bfly>")},
+        )
+    op.results[0].replace_all_uses_with(moved.results[0])
+    op.erase()
+
+
+def _is_shared(kind: ir.Type) -> bool:
+    space = ir.MemRefType(kind).memory_space
+    return space is not None and str(space) == SHARED
+
+
+def _share(op: ir.Operation, module: ir.Block, symbol: str) -> int:
+    """Make an allocation a global; returns its bytes, rounded up to 16."""
+    from stepwell.passes.buffers.plan_arena import element_bytes
+
+    kind = ir.MemRefType(op.results[0].type)
+    space = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _SHARED_SPACE)
+    placed = ir.MemRefType.get(list(kind.shape), kind.element_type, memory_space=space)
+    with ir.InsertionPoint.at_block_begin(module), op.location:
+        memref.GlobalOp(
+            symbol,
+            ir.TypeAttr.get(placed),
+            sym_visibility=ir.StringAttr.get("private"),
+            initial_value=ir.UnitAttr.get(),
+            alignment=ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 16),
+        )
+    with ir.InsertionPoint(op), op.location:
+        place = memref.GetGlobalOp(placed, symbol).result
+    op.results[0].replace_all_uses_with(place)
+    op.erase()
+    size = element_bytes(kind.element_type)
+    for extent in kind.shape:
+        size *= extent
+    return -(-size // 16) * 16

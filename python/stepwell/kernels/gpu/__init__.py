@@ -1,0 +1,1 @@
+"""Kernel emitters for GPUs, one file a family."""

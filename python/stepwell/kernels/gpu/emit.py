@@ -1,0 +1,30 @@
+"""Which emitter writes a group on a grid of threads."""
+
+from __future__ import annotations
+
+from stepwell.errors import LoweringError
+from stepwell.kernels.gpu import elementwise, reduction, row
+from stepwell.kernels.gpu.grid import GridBuilder
+from stepwell.kernels.group import KernelGroup
+from stepwell.kernels.rows import check
+
+_EMITTERS = {
+    "contraction": reduction.emit,
+    "outer-reduction": reduction.emit,
+    "concatenate": elementwise.emit_concatenate,
+    "transpose": elementwise.emit,
+    "update": elementwise.emit_update,
+    "elementwise": elementwise.emit,
+    "pad": elementwise.emit,
+}
+
+
+def emit_on_grid(group: KernelGroup, nest: GridBuilder, kind: str) -> None:
+    """Write a group of `kind`; raises LoweringError for one that no emitter takes."""
+    if kind in ("elementwise", "pad") and group.reductions():
+        check(group)
+        row.emit(group, nest)
+    elif kind in _EMITTERS:
+        _EMITTERS[kind](group, nest)
+    else:
+        raise LoweringError(f"no emitter for a group of kind {kind}")

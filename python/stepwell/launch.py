@@ -1,0 +1,63 @@
+"""The host program of a model on a GPU as data: launches, copies, and jumps on conditions.
+
+An artifact for CUDA holds one; runtime/cuda_driver.c runs it. This module imports no MLIR.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+LAUNCH, COPY, LOAD, JUMP, JUMP_UNLESS = range(5)
+"""Instructions, each a run of integers:
+
+    LAUNCH kernel blocks threads count place*count     COPY source target bytes
+    LOAD slot place                                    JUMP position
+    JUMP_UNLESS slot position
+
+A place is three integers: a base, the number of an input or output, and an offset in bytes. LOAD
+reads a byte of device memory into one of the program's slots; positions count integers."""
+
+INPUT, OUTPUT, WEIGHTS, ARENA = range(4)
+"""Bases of places."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """The code of one kernel: where its PTX and its cubin stand among the parts of the artifact's
+    code (no cubin: None)."""
+
+    kernel: str
+    ptx: int
+    cubin: int | None
+
+
+@dataclass(frozen=True)
+class LaunchProgram:
+    """What the GPU does in one call. `slots` counts conditions; `architecture` is the target's,
+    `sm_90a`; `toolkit` the first CUDA release whose driver takes the PTX; with `exact`, no other
+    compute capability than `capability` runs it, else later ones do."""
+
+    code: tuple[int, ...]
+    slots: int
+    images: tuple[Image, ...]
+    architecture: str
+    capability: tuple[int, int]
+    exact: bool
+    toolkit: tuple[int, int]
+
+    def to_dict(self) -> dict[str, object]:
+        """As plain JSON data."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping) -> LaunchProgram:
+        """The inverse of `to_dict`."""
+        images = tuple(Image(**image) for image in data["images"])
+        pairs = {name: tuple(data[name]) for name in ("code", "capability", "toolkit")}
+        return LaunchProgram(**{**data, **pairs, "images": images})
+
+    def runs_on(self, capability: tuple[int, int]) -> bool:
+        """Whether a device of this compute capability runs the code."""
+        return capability == self.capability if self.exact else capability >= self.capability

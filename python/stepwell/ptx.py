@@ -1,0 +1,38 @@
+"""From a `gpu.module` with NVVM to PTX: LLVM IR text through llvmlite's NVPTX back end.
+
+LLVM takes a call of an intrinsic that it does not know as one of an external function, without a
+word; PTX that would leave anything undefined is an error here.
+"""
+
+from __future__ import annotations
+
+import re
+
+import llvmlite.binding as llvm
+
+from stepwell import codegen
+from stepwell.errors import LoweringError
+from stepwell.mlir import ir
+from stepwell.targets.nvidia import NvidiaTarget
+
+_NAME = re.compile(r"^\s*\.extern\s+\.func\s+(?:\([^)]*\)\s*)?([\w.$]+)", re.MULTILINE)
+
+
+def kernel_llvm(module: ir.Operation, target: NvidiaTarget, opt_level: int = 3) -> llvm.ModuleRef:
+    """The optimised LLVM IR of a `gpu.module`; this very IR becomes PTX. Raises LoweringError when
+    LLVM rejects it."""
+    return codegen.optimized_llvm(module, target, opt_level, externals=True)
+
+
+def ptx(module: llvm.ModuleRef, target: NvidiaTarget, opt_level: int = 3) -> str:
+    """The PTX of optimised LLVM IR. Raises LoweringError when it calls what nothing defines."""
+    text = codegen.assembly(module, target, opt_level)
+    unknown = undefined_functions(text)
+    if unknown:
+        raise LoweringError(f"generated code would call {unknown[0]}, which nothing defines")
+    return text
+
+
+def undefined_functions(text: str) -> list[str]:
+    """Functions that PTX text declares and leaves to others."""
+    return sorted(set(_NAME.findall(text)))

@@ -1,0 +1,273 @@
+// A stand-in for the CUDA driver that runs kernels on the CPU: the LLVM IR that becomes PTX, compiled
+// for this machine (emulator.py), one fiber a GPU thread, blocks one after another.
+//
+// Memory starts as 0xff bytes (NaNs), device memory and each block's shared memory alike, so that
+// what was never written shows. Threads that wait for others which never come are reported.
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+enum { MAX_KERNELS = 4096, MAX_THREADS = 1024, MAX_SHARED = 64, WARP = 32, STACK = 128 << 10 };
+enum { NOT_FOUND = 500, LAUNCH_FAILED = 719, OUT_OF_MEMORY = 2 };
+
+typedef void (*kernel_function)(void **parameters);
+
+typedef struct {
+  char name[128];
+  kernel_function function;
+  int fibers;  // whether its threads wait for each other
+  struct {
+    void *address;
+    size_t bytes;
+  } shared[MAX_SHARED];
+  int shared_count;
+} kernel;
+
+static kernel kernels[MAX_KERNELS];
+static int kernel_count;
+
+// Read by the kernels themselves.
+int32_t emulator_tid, emulator_ctaid, emulator_ntid, emulator_nctaid;
+
+static char message[256];
+static int failure;
+static long launches, copies;
+static int capability[2] = {9, 0}, driver_version = 13000, device_count = 1, broken_launches;
+static int order;  // 1: threads run backwards
+
+void emulator_reset(void) {
+  for (int i = 0; i < kernel_count; i++) kernels[i].shared_count = 0;
+  kernel_count = 0;
+  launches = copies = 0;
+  message[0] = 0;
+}
+void emulator_configure(int major, int minor, int version, int devices, int failing, int backwards) {
+  capability[0] = major, capability[1] = minor;
+  driver_version = version, device_count = devices, broken_launches = failing, order = backwards;
+}
+const char *emulator_message(void) { return message; }
+long emulator_launches(void) { return launches; }
+long emulator_copies(void) { return copies; }
+
+int emulator_register(const char *name, kernel_function function, int fibers) {
+  if (kernel_count == MAX_KERNELS) return -1;
+  kernel *entry = &kernels[kernel_count];
+  snprintf(entry->name, sizeof entry->name, "%s", name);
+  entry->function = function, entry->fibers = fibers, entry->shared_count = 0;
+  return kernel_count++;
+}
+void emulator_share(int number, void *address, size_t bytes) {
+  kernel *entry = &kernels[number];
+  entry->shared[entry->shared_count].address = address;
+  entry->shared[entry->shared_count++].bytes = bytes;
+}
+
+// Fibers: started by ucontext, switched by setjmp, which makes no system calls.
+
+static ucontext_t start_context, scheduler_context;
+static jmp_buf scheduler, fibers[MAX_THREADS];
+static char *stacks[MAX_THREADS];
+static int state[MAX_THREADS];  // 0 new, 1 running, 2 done
+static long progress;
+static kernel *current;
+static void **parameters;
+
+static void enter(void) {
+  current->function(parameters);
+  state[emulator_tid] = 2;
+  progress++;
+  _longjmp(scheduler, 1);
+}
+
+static void resume(int thread) {
+  emulator_tid = thread;
+  if (_setjmp(scheduler)) return;
+  if (state[thread] == 1) _longjmp(fibers[thread], 1);
+  state[thread] = 1;
+  if (!stacks[thread]) stacks[thread] = malloc(STACK);
+  getcontext(&start_context);
+  start_context.uc_stack.ss_sp = stacks[thread];
+  start_context.uc_stack.ss_size = STACK;
+  start_context.uc_link = 0;
+  makecontext(&start_context, enter, 0);
+  swapcontext(&scheduler_context, &start_context);
+}
+
+static void pause_fiber(void) {
+  const int thread = emulator_tid;
+  if (!_setjmp(fibers[thread])) _longjmp(scheduler, 1);
+  emulator_tid = thread;
+}
+
+typedef struct {
+  long generation;
+  int waiting;
+} meeting;
+static meeting block_meetings[16], warp_meetings[MAX_THREADS / WARP];
+
+static void meet(meeting *place, int size) {
+  const long generation = place->generation;
+  progress++;
+  if (++place->waiting == size) {
+    place->waiting = 0;
+    place->generation++;
+    return;
+  }
+  while (place->generation == generation) pause_fiber();
+}
+
+void emulator_barrier(int32_t number) {
+  if (number < 0 || number > 15) {
+    failure = 1;
+    snprintf(message, sizeof message, "barrier %d: there are 16", number);
+    number = 0;
+  }
+  meet(&block_meetings[number], emulator_ntid);
+}
+
+static uint32_t exchanged[MAX_THREADS];
+
+static int warp_size(void) {
+  const int rest = emulator_ntid - emulator_tid / WARP * WARP;
+  return rest < WARP ? rest : WARP;
+}
+
+int32_t emulator_shuffle_xor(int32_t mask, int32_t value, int32_t offset, int32_t clamp) {
+  (void)clamp;
+  const int thread = emulator_tid, warp = thread / WARP, source = thread ^ offset;
+  if (mask != -1) {
+    failure = 1;
+    snprintf(message, sizeof message, "a shuffle among some threads of a warp");
+  }
+  exchanged[thread] = (uint32_t)value;
+  meet(&warp_meetings[warp], warp_size());
+  const int32_t result = source < emulator_ntid ? (int32_t)exchanged[source] : value;
+  meet(&warp_meetings[warp], warp_size());
+  return result;
+}
+float emulator_shuffle_xor_float(int32_t mask, float value, int32_t offset, int32_t clamp) {
+  int32_t bits;
+  memcpy(&bits, &value, 4);
+  bits = emulator_shuffle_xor(mask, bits, offset, clamp);
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+static int run_block(void) {
+  const int threads = emulator_ntid;
+  for (int i = 0; i < current->shared_count; i++)
+    memset(current->shared[i].address, 0xff, current->shared[i].bytes);
+  if (!current->fibers) {
+    for (int i = 0; i < threads; i++) {
+      emulator_tid = order ? threads - 1 - i : i;
+      current->function(parameters);
+    }
+    return 0;
+  }
+  memset(state, 0, sizeof state);
+  memset(block_meetings, 0, sizeof block_meetings);
+  memset(warp_meetings, 0, sizeof warp_meetings);
+  for (;;) {
+    int left = 0;
+    const long before = progress;
+    for (int i = 0; i < threads; i++) {
+      const int thread = order ? threads - 1 - i : i;
+      if (state[thread] == 2) continue;
+      left++;
+      resume(thread);
+      if (failure) return failure;
+    }
+    if (!left) return 0;
+    if (progress == before) {
+      snprintf(message, sizeof message, "deadlock: %d threads of block %d of %s wait for ever",
+               left, emulator_ctaid, current->name);
+      return 1;
+    }
+  }
+}
+
+// The driver
+
+int cuInit(unsigned flags) { return (int)flags; }
+int cuDriverGetVersion(int *version) { return *version = driver_version, 0; }
+int cuDeviceGetCount(int *count) { return *count = device_count, 0; }
+int cuDeviceGet(int *device, int number) { return *device = number, 0; }
+int cuDeviceGetName(char *name, int size, int device) {
+  (void)device;
+  snprintf(name, (size_t)size, "emulated GPU");
+  return 0;
+}
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  (void)device;
+  *value = attribute == 75 ? capability[0] : capability[1];
+  return 0;
+}
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+  (void)device;
+  *context = &capability;
+  return 0;
+}
+int cuCtxSetCurrent(void *context) { return context ? 0 : 1; }
+int cuGetErrorName(int error, const char **name) {
+  *name = error == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED" : "CUDA_ERROR";
+  return 0;
+}
+int cuGetErrorString(int error, const char **text) {
+  (void)error;
+  *text = message[0] ? message : "emulated failure";
+  return 0;
+}
+int cuModuleLoadData(void **module, const void *image) {
+  *module = (void *)image;
+  const int is_code = !memcmp(image, "\177ELF", 4) || strstr((const char *)image, ".version");
+  return is_code ? 0 : 200;
+}
+int cuModuleUnload(void *module) { return module ? 0 : 1; }
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+  (void)module;
+  for (int i = kernel_count - 1; i >= 0; i--)
+    if (!strcmp(kernels[i].name, name)) return *function = &kernels[i], 0;
+  return NOT_FOUND;
+}
+int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
+  void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (!memory) return OUT_OF_MEMORY;
+  memset(memory, 0xff, bytes);
+  *address = (uint64_t)(uintptr_t)memory;
+  return 0;
+}
+int cuMemFree_v2(uint64_t address) { return free((void *)(uintptr_t)address), 0; }
+int cuMemcpyHtoDAsync_v2(uint64_t target, const void *source, size_t bytes, void *stream) {
+  (void)stream, copies++;
+  return memcpy((void *)(uintptr_t)target, source, bytes), 0;
+}
+int cuMemcpyDtoHAsync_v2(void *target, uint64_t source, size_t bytes, void *stream) {
+  (void)stream, copies++;
+  return memcpy(target, (void *)(uintptr_t)source, bytes), 0;
+}
+int cuMemcpyDtoDAsync_v2(uint64_t target, uint64_t source, size_t bytes, void *stream) {
+  (void)stream;
+  return memmove((void *)(uintptr_t)target, (void *)(uintptr_t)source, bytes), 0;
+}
+int cuStreamCreate(void **stream, unsigned flags) { return (void)flags, *stream = &launches, 0; }
+int cuStreamSynchronize(void *stream) { return stream ? 0 : 1; }
+int cuStreamDestroy_v2(void *stream) { return stream ? 0 : 1; }
+int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, void *stream, void **arguments, void **extra) {
+  (void)stream, (void)extra;
+  launches++;
+  if (broken_launches) return LAUNCH_FAILED;
+  if (!gx || gy != 1 || gz != 1 || !bx || bx > MAX_THREADS || by != 1 || bz != 1 || shared) return 1;
+  current = function;
+  parameters = arguments;
+  failure = 0;
+  emulator_ntid = (int32_t)bx, emulator_nctaid = (int32_t)gx;
+  for (unsigned i = 0; i < gx; i++) {
+    emulator_ctaid = (int32_t)i;
+    if (run_block()) return LAUNCH_FAILED;
+  }
+  return 0;
+}

@@ -1,0 +1,163 @@
+"""Runs kernels for NVIDIA GPUs on this machine's CPU: the very LLVM IR that becomes PTX.
+
+Special registers become variables, barriers and shuffles calls of emulator.c, which also stands in
+for the CUDA driver: a whole artifact runs through the runtime that it uses on a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+_SOURCE = Path(__file__).with_name("emulator.c")
+
+_REGISTERS = {"tid.x": "tid", "ctaid.x": "ctaid", "ntid.x": "ntid", "nctaid.x": "nctaid"}
+_CALLS = {
+    "llvm.nvvm.barrier.cta.sync.aligned.all": "void @emulator_barrier(i32)",
+    "llvm.nvvm.shfl.sync.bfly.i32": "i32 @emulator_shuffle_xor(i32, i32, i32, i32)",
+    "llvm.nvvm.shfl.sync.bfly.f32": "float @emulator_shuffle_xor_float(i32, float, i32, i32)",
+}
+"""Intrinsics, and the functions of emulator.c that stand in for them."""
+
+_KERNEL = re.compile(r"^define ptx_kernel void @(\w+)\((.*)$", re.MULTILINE)
+_SHARED = re.compile(r"^@([\w.]+) = (?:\w+ )*addrspace\(3\) global", re.MULTILINE)
+_LIBRARY = ("fmod", "fmodf", "memcpy", "memmove", "memset")
+
+
+def host_ir(text: str) -> tuple[str, str, bool, list[str]]:
+    """The LLVM IR of one kernel, for the CPU; its name, whether its threads wait for each other,
+    and the names of its shared memory. The function `emulated` takes the launch's parameters."""
+    match = _KERNEL.search(text)
+    assert match is not None, "no kernel in the IR"
+    name = match[1]
+    count = len(re.findall(r"\bptr\b", match[2]))
+    waits = False
+    declared = []
+    for register, variable in _REGISTERS.items():
+        pattern = rf"(?:tail )?call .*?@llvm\.nvvm\.read\.ptx\.sreg\.{re.escape(register)}\(\).*"
+        text = re.sub(pattern, f"load i32, ptr @emulator_{variable}", text)
+        declared.append(f"@emulator_{variable} = external global i32")
+    for intrinsic, signature in _CALLS.items():
+        function = re.search(r"@(\w+)", signature)
+        assert function is not None
+        if f"@{intrinsic}(" in text:
+            waits = True
+            text = re.sub(rf"^declare .*@{re.escape(intrinsic)}\(.*\n", "", text, flags=re.M)
+            text = text.replace(f"@{intrinsic}(", f"@{function[1]}(")
+            declared.append(f"declare {signature}")
+    text = re.sub(r"^declare .*@llvm\.nvvm\.read\.ptx\.sreg\..*\n", "", text, flags=re.M)
+    unknown = re.search(r"@llvm\.nvvm\.[\w.]+", text)
+    assert unknown is None, f"the emulator does not know {unknown}"
+    shared = _SHARED.findall(text)
+    text = re.sub(r"^(@[\w.]+ = )(?:internal |private )?(?:unnamed_addr )?addrspace\(3\)",
+                  r"\1addrspace(3)", text, flags=re.M)  # fmt: skip
+    text = text.replace("define ptx_kernel void", "define void")
+    text = re.sub(r"^target .*\n", "", text, flags=re.M)
+    # What LLVM inferred of a GPU's intrinsics does not hold of functions that switch fibers.
+    text = re.sub(r"^attributes #(\d+) = .*", r"attributes #\1 = { nounwind }", text, flags=re.M)
+    loads = [f"  %s{i} = getelementptr ptr, ptr %list, i64 {i}" for i in range(count)]
+    loads += [f"  %a{i} = load ptr, ptr %s{i}\n  %p{i} = load ptr, ptr %a{i}" for i in range(count)]
+    arguments = ", ".join(f"ptr %p{i}" for i in range(count))
+    wrapper = ["define void @emulated(ptr %list) {", *loads]
+    wrapper += [f"  call void @{name}({arguments})", "  ret void", "}"]
+    return "\n".join([text, *declared, *wrapper]), name, waits, shared
+
+
+@dataclass
+class Emulator:
+    """The compiled emulator.c and the kernels that were registered with it."""
+
+    path: Path
+    library: ctypes.CDLL
+    jit: llvm.LLJIT
+    loaded: list[object]
+
+    @staticmethod
+    def build(folder: Path) -> Emulator:
+        """Compile emulator.c with the system's C compiler."""
+        compiler = shutil.which("cc") or shutil.which("gcc")
+        assert compiler is not None, "the emulator needs a C compiler"
+        path = folder / "libemulated_cuda.so"
+        subprocess.run(
+            [compiler, "-O2", "-U_FORTIFY_SOURCE", "-shared", "-fPIC", "-o", path, _SOURCE],
+            check=True,
+        )
+        library = ctypes.CDLL(str(path))
+        library.emulator_message.restype = ctypes.c_char_p
+        library.emulator_share.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+        library.emulator_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int]
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        return Emulator(path, library, llvm.create_lljit_compiler(), [])
+
+    def configure(
+        self,
+        *,
+        capability: tuple[int, int] = (9, 0),
+        driver: int = 13000,
+        devices: int = 1,
+        broken: bool = False,
+        backwards: bool = False,
+    ) -> None:
+        """Say what GPU there is; `broken` launches fail, `backwards` runs the last thread first."""
+        self.library.emulator_configure(*capability, driver, devices, broken, backwards)
+
+    def reset(self) -> None:
+        """Forget all kernels."""
+        self.library.emulator_reset()
+        self.loaded.clear()
+        self.configure()
+
+    @property
+    def message(self) -> str:
+        return self.library.emulator_message().decode()
+
+    def add(self, text: str) -> str:
+        """Compile and register the kernel in LLVM IR `text`; returns its name."""
+        source, name, waits, shared = host_ir(text)
+        machine = llvm.Target.from_default_triple().create_target_machine(
+            cpu=llvm.get_host_cpu_name(),
+            features=llvm.get_host_cpu_features().flatten(),
+            opt=1,
+            reloc="pic",
+        )
+        module = llvm.parse_assembly(source)
+        module.triple, module.data_layout = llvm.get_default_triple(), str(machine.target_data)
+        module.verify()
+        options = llvm.create_pipeline_tuning_options(speed_level=1)
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+        sizes = {
+            variable.name: machine.target_data.get_abi_size(variable.global_value_type)
+            for variable in module.global_variables
+            if variable.name in shared
+        }
+        linking = (
+            llvm.JITLibraryBuilder()
+            .add_current_process()
+            .add_object_img(machine.emit_object(module))
+        )
+        for symbol in ("emulated", *shared):
+            linking.export_symbol(symbol)
+        for symbol in (
+            *(f"emulator_{variable}" for variable in _REGISTERS.values()),
+            "emulator_barrier", "emulator_shuffle_xor", "emulator_shuffle_xor_float",
+        ):  # fmt: skip
+            place = ctypes.cast(getattr(self.library, symbol), ctypes.c_void_p).value
+            linking.import_symbol(symbol, place)
+        tracker = linking.link(self.jit, f"kernel_{next(_serial)}")
+        self.loaded.append(tracker)
+        number = self.library.emulator_register(name.encode(), tracker["emulated"], int(waits))
+        for symbol in shared:
+            self.library.emulator_share(number, tracker[symbol], sizes[symbol])
+        return name
+
+
+_serial = itertools.count()

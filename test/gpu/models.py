@@ -1,0 +1,97 @@
+"""Compiles models for a GPU, runs their artifacts on the emulator, and compares with the CPU."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from emulator import Emulator
+
+import stepwell
+from stepwell import assembly, cuda_assembly, ptx, ptxas
+from stepwell.artifact import Artifact, read
+from stepwell.lowering import Lowered
+from stepwell.mlir import ir, new_context
+from stepwell.runtime.cuda import CudaExecutable
+from stepwell.targets.nvidia import NvidiaTarget
+
+TARGET = "cuda:sm_90a"
+
+
+@dataclass
+class Compiled:
+    """A model for a GPU: its artifact, each kernel's LLVM IR, and what passes had to say."""
+
+    artifact: Artifact
+    kernels: dict[str, str]
+    remarks: list[str]
+
+
+def compile_for_gpu(model: object, target: str = TARGET, **options: object) -> Compiled:
+    """Compile `model` in this process, to have the LLVM IR of its kernels."""
+    lowered = stepwell.lower(model, target=target, options={"use_cache": False, **options})
+    lowered.step("affine")
+    kernels = kernel_ir(lowered)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.stepwell"
+        lowered._write_artifact(path)
+        return Compiled(read(path, check_host=False), kernels, lowered.remarks)
+
+
+def kernel_ir(lowered: Lowered) -> dict[str, str]:
+    """The optimised LLVM IR of each kernel of a module of level affine, by symbol."""
+    target = lowered._walk.state.target
+    assert isinstance(target, NvidiaTarget)
+    found = {}
+    for unit in assembly.kernel_units(lowered._walk, lowered._options).values():
+        with new_context(), ir.Location.unknown():
+            module = cuda_assembly.lower_unit(unit, target)
+            found[unit.symbol] = str(ptx.kernel_llvm(module, target))
+    return found
+
+
+def load_on_emulator(compiled: Compiled, emulator: Emulator) -> CudaExecutable:
+    """The executable of a compiled model, on the emulated GPU."""
+    for text in compiled.kernels.values():
+        emulator.add(text)
+    return CudaExecutable(compiled.artifact)
+
+
+def emulate(
+    model: object, inputs: list[np.ndarray], emulator: Emulator, target: str = TARGET
+) -> tuple[np.ndarray, ...]:
+    """The outputs of `model` for a GPU."""
+    compiled = compile_for_gpu(model, target)
+    return load_on_emulator(compiled, emulator)(*inputs)
+
+
+def assert_same_as_cpu(
+    model: object,
+    inputs: list[np.ndarray],
+    emulator: Emulator,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 1e-5,
+) -> Compiled:
+    """Assert that GPU and CPU give the same; integers and booleans exactly. The tolerances cover
+    sums in another order and fused multiply-adds at other places."""
+    compiled = compile_for_gpu(model)
+    executable = load_on_emulator(compiled, emulator)
+    expected = stepwell.compile(model)(*inputs)
+    for backwards in (False, True):
+        emulator.configure(backwards=backwards)
+        for got, want in zip(executable(*inputs), expected, strict=True):
+            assert got.dtype == want.dtype
+            if got.dtype.kind in "biu":
+                np.testing.assert_array_equal(got, want)
+            else:
+                got, want = got.astype(np.float64), want.astype(np.float64)
+                np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
+    return compiled
+
+
+def needs_ptxas() -> bool:
+    """Whether tests that assemble have to be skipped."""
+    return ptxas.release() is None

@@ -1,0 +1,27 @@
+// RUN: stepwell-opt %s --pass-pipeline='builtin.module(map-to-blocks-and-threads,lower-kernels-to-nvvm)' | filecheck %s
+// RUN: not stepwell-opt %s --pass-pipeline='builtin.module(lower-kernels-to-nvvm)' 2>&1 | filecheck %s --check-prefix=UNMAPPED
+
+// UNMAPPED: error: kernel_0: a kernel that is not mapped to blocks and threads
+
+// A kernel becomes a gpu.module of bare, aligned pointers; calls become launches.
+
+// CHECK: gpu.module @kernel_0
+// CHECK: llvm.func @kernel_0(%{{.*}}: !llvm.ptr {llvm.align = 16 : i64, llvm.noalias}, %{{.*}}: !llvm.ptr {llvm.align = 16 : i64, llvm.noalias})
+// CHECK-SAME: nvvm.kernel
+// CHECK-SAME: nvvm.reqntid = array<i32: 256>
+// CHECK: llvm.load %{{.*}} : !llvm.ptr -> vector<4xf32>
+// CHECK: func.func @main
+// CHECK: gpu.launch_func @kernel_0::@kernel_0 blocks in (%c2, %c1, %c1) threads in (%c256, %c1, %c1) args(%arg0 : memref<2048xf32>, %arg1 : memref<2048xf32>) {kernel.names = ["copy"]}
+module {
+  func.func private @kernel_0(%x: memref<2048xf32>, %out: memref<2048xf32>) attributes {kernel.kind = "elementwise"} {
+    affine.parallel (%block, %thread) = (0, 0) to (2, 256) {
+      %0 = affine.vector_load %x[%block * 1024 + %thread * 4] : memref<2048xf32>, vector<4xf32>
+      affine.vector_store %0, %out[%block * 1024 + %thread * 4] : memref<2048xf32>, vector<4xf32>
+    }
+    return
+  }
+  func.func @main(%x: memref<2048xf32>, %out: memref<2048xf32>) {
+    call @kernel_0(%x, %out) {kernel.names = ["copy"]} : (memref<2048xf32>, memref<2048xf32>) -> ()
+    return
+  }
+}
