@@ -215,16 +215,15 @@ def rebuild(
     operands: Sequence[ir.Value],
     shape: Sequence[int],
     attributes: Mapping[str, ir.Attribute | None] | None = None,
-    element: ir.Type | None = None,
 ) -> ir.Value:
     """A copy of one-result `op` with other operands, another result shape and other attributes
-    (None removes one), perhaps of another element type.
+    (None removes one).
 
     It gets the current location, which a clone of the bindings could not.
     """
     names = [entry if isinstance(entry, str) else entry.name for entry in op.attributes]
     merged = {name: op.attributes[name] for name in names} | dict(attributes or {})
-    element = element or hlo.element_type(op.results[0])
+    element = hlo.element_type(op.results[0])
     copy = ir.Operation.create(
         op.name,
         [ir.RankedTensorType.get(list(shape), element)],

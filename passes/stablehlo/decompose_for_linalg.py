@@ -13,7 +13,6 @@ four times the channels, whose result is spread out over the pixels:
 - A grouped convolution that is not depthwise becomes one convolution a group.
 - A dot_general with several contracting dimensions gets one; its batch dimensions come first.
 - Normal random numbers are made of uniform ones.
-- Products and sums of 16-bit floats are taken in 32 bits.
 - A sum of booleans is their disjunction, as the specification says (arith.addi would be xor).
 
 Convolutions taken apart are first put into NHWC, as choose-layout does. fold-constants comes next.
@@ -38,7 +37,6 @@ from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
     i64_pairs,
     integer,
-    integers,
     optional_integers,
     padding,
     rebuild,
@@ -55,48 +53,6 @@ def sum_of_booleans(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     if not isinstance(kind, ir.IntegerType) or kind.width != 1:
         return None
     return hlo.or_(*op.operands)
-
-
-_SIXTEEN_BITS = ("f16", "bf16")
-
-
-@RULES.on("convolution", "dot_general")
-def products_in_single_precision(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """Products of 16-bit floats are summed in 32 bits and rounded once."""
-    kinds = [str(hlo.element_type(value)) for value in (*op.operands, op.results[0])]
-    if not any(kind in _SIXTEEN_BITS for kind in kinds) or "f64" in kinds:
-        return None
-    operands = [
-        hlo.convert(value, np.float32) if kind in _SIXTEEN_BITS else value
-        for value, kind in zip(op.operands, kinds[:2], strict=True)
-    ]
-    result = rebuild(op, operands, hlo.shape(op.results[0]), element=ir.F32Type.get())
-    return hlo.convert(result, hlo.dtype(op.results[0]))
-
-
-@RULES.on("reduce", "reduce_window")
-def sums_in_single_precision(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """So are sums of 16-bit floats."""
-    kind = str(hlo.element_type(op.results[0]))
-    body = [child.operation.name for child in op.regions[0].blocks[0].operations]
-    if kind not in _SIXTEEN_BITS or body[0] != "stablehlo.add" or len(body) != 2:
-        return None
-    operand, initial = (hlo.convert(value, np.float32) for value in op.operands)
-    if op.name == "stablehlo.reduce":
-        total = hlo.reduce(operand, initial, integers(op, "dimensions"), "add")
-    else:
-        rank = len(hlo.shape(operand))
-        total = hlo.reduce_window(
-            operand,
-            initial,
-            "add",
-            window=integers(op, "window_dimensions"),
-            strides=optional_integers(op, "window_strides", rank, 1),
-            padding=padding(op, rank),
-            base_dilations=optional_integers(op, "base_dilations", rank, 1),
-            window_dilations=optional_integers(op, "window_dilations", rank, 1),
-        )
-    return hlo.convert(total, hlo.dtype(op.results[0]))
 
 
 # --- Convolutions --------------------------------------------------------------------------------

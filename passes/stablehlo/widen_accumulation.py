@@ -1,4 +1,4 @@
-"""widen-accumulation: sums of f16 or bf16 products are computed in f32.
+"""widen-accumulation: sums of f16 or bf16 numbers and products are computed in f32.
 
     %z = stablehlo.dot_general %x, %y : (tensor<4x64xbf16>, tensor<64x8xbf16>) -> tensor<4x8xbf16>
 
@@ -9,7 +9,7 @@ becomes
     %2 = stablehlo.dot_general %0, %1 : (tensor<4x64xf32>, tensor<64x8xf32>) -> tensor<4x8xf32>
     %z = stablehlo.convert %2 : (tensor<4x8xf32>) -> tensor<4x8xbf16>
 
-for dot_general and convolution: one rounding for each result instead of one for each product, and
+for dot_general, convolution, and reduce and reduce_window that add: one rounding for each result instead of one for each product, and
 kernels of f32, which are what is fast on CPUs. On GPUs nothing is changed: their matrix
 instructions accumulate 16-bit products in f32.
 """
@@ -25,6 +25,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._rules import Rules
+from stepwell.passes.stablehlo._values import integers, optional_integers, padding
 from stepwell.weights import WeightTable
 
 RULES = Rules()
@@ -57,6 +58,30 @@ def contraction(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
         {name: op.attributes[name] for name in kept},
     ).results[0]
     return hlo.convert(result, hlo.dtype(op.results[0]))
+
+
+@RULES.on("reduce", "reduce_window")
+def sums(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """The operand, the initial value and the result of a sum become f32."""
+    body = [child.operation.name for child in op.regions[0].blocks[0].operations]
+    if not _is_narrow(op.results[0]) or body[0] != "stablehlo.add" or len(body) != 2:
+        return None
+    operand, initial = map(_wide, op.operands)
+    if op.name == "stablehlo.reduce":
+        total = hlo.reduce(operand, initial, integers(op, "dimensions"), "add")
+    else:
+        rank = len(hlo.shape(operand))
+        total = hlo.reduce_window(
+            operand,
+            initial,
+            "add",
+            window=integers(op, "window_dimensions"),
+            strides=optional_integers(op, "window_strides", rank, 1),
+            padding=padding(op, rank),
+            base_dilations=optional_integers(op, "base_dilations", rank, 1),
+            window_dilations=optional_integers(op, "window_dilations", rank, 1),
+        )
+    return hlo.convert(total, hlo.dtype(op.results[0]))
 
 
 @dataclass(frozen=True)

@@ -80,24 +80,3 @@ func.func @normal(%mean: tensor<f32>, %deviation: tensor<f32>) -> tensor<5xf32> 
   %0 = stablehlo.rng %mean, %deviation, %s, distribution = NORMAL : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<5xf32>
   return %0 : tensor<5xf32>
 }
-
-// Products and sums of 16-bit floats are rounded once.
-// CHECK-LABEL: func.func @half_precision
-// CHECK-DAG: %[[A:.*]] = stablehlo.convert %arg0 : (tensor<4x8xf16>) -> tensor<4x8xf32>
-// CHECK-DAG: %[[B:.*]] = stablehlo.convert %arg1 : (tensor<8x3xf16>) -> tensor<8x3xf32>
-// CHECK: %[[P:.*]] = stablehlo.dot_general %[[A]], %[[B]]{{.*}} -> tensor<4x3xf32>
-// CHECK: stablehlo.convert %[[P]] : (tensor<4x3xf32>) -> tensor<4x3xf16>
-// CHECK: %[[S:.*]] = stablehlo.reduce{{.*}}stablehlo.add{{.*}} -> tensor<4xf32>
-// CHECK: stablehlo.convert %[[S]] : (tensor<4xf32>) -> tensor<4xf16>
-// CHECK: stablehlo.reduce{{.*}}stablehlo.maximum{{.*}} -> tensor<4xf16>
-func.func @half_precision(%a: tensor<4x8xf16>, %b: tensor<8x3xf16>)
-    -> (tensor<4x3xf16>, tensor<4xf16>, tensor<4xf16>) {
-  %z = stablehlo.constant dense<0.0> : tensor<f16>
-  %p = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
-       : (tensor<4x8xf16>, tensor<8x3xf16>) -> tensor<4x3xf16>
-  %s = stablehlo.reduce(%a init: %z) applies stablehlo.add across dimensions = [1]
-       : (tensor<4x8xf16>, tensor<f16>) -> tensor<4xf16>
-  %m = stablehlo.reduce(%a init: %z) applies stablehlo.maximum across dimensions = [1]
-       : (tensor<4x8xf16>, tensor<f16>) -> tensor<4xf16>
-  return %p, %s, %m : tensor<4x3xf16>, tensor<4xf16>, tensor<4xf16>
-}

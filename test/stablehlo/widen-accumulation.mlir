@@ -11,6 +11,19 @@ func.func @dot(%x: tensor<4x64xbf16>, %y: tensor<64x8xbf16>) -> tensor<4x8xbf16>
   return %z : tensor<4x8xbf16>
 }
 
+// CHECK-LABEL: func.func @sum
+// CHECK: %[[S:.*]] = stablehlo.reduce{{.*}}stablehlo.add{{.*}} -> tensor<4xf32>
+// CHECK: stablehlo.convert %[[S]] : (tensor<4xf32>) -> tensor<4xf16>
+// CHECK: stablehlo.reduce{{.*}}stablehlo.maximum{{.*}} -> tensor<4xf16>
+func.func @sum(%a: tensor<4x8xf16>) -> (tensor<4xf16>, tensor<4xf16>) {
+  %z = stablehlo.constant dense<0.0> : tensor<f16>
+  %s = stablehlo.reduce(%a init: %z) applies stablehlo.add across dimensions = [1]
+       : (tensor<4x8xf16>, tensor<f16>) -> tensor<4xf16>
+  %m = stablehlo.reduce(%a init: %z) applies stablehlo.maximum across dimensions = [1]
+       : (tensor<4x8xf16>, tensor<f16>) -> tensor<4xf16>
+  return %s, %m : tensor<4xf16>, tensor<4xf16>
+}
+
 // CHECK-LABEL: func.func @rejected
 // CHECK-NEXT: stablehlo.dot_general
 // CHECK-NEXT: return
