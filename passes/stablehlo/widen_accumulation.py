@@ -9,9 +9,9 @@ becomes
     %2 = stablehlo.dot_general %0, %1 : (tensor<4x64xf32>, tensor<64x8xf32>) -> tensor<4x8xf32>
     %z = stablehlo.convert %2 : (tensor<4x8xf32>) -> tensor<4x8xbf16>
 
-for dot_general, convolution, and reduce and reduce_window that add: one rounding for each result instead of one for each product, and
-kernels of f32, which are what is fast on CPUs. On GPUs nothing is changed: their matrix
-instructions accumulate 16-bit products in f32.
+for dot_general, convolution, and reduce and reduce_window that add: one rounding for each result
+instead of one for each term, and kernels of f32, which are what is fast on CPUs. On GPUs nothing is
+changed: their matrix instructions accumulate 16-bit products in f32.
 """
 
 from __future__ import annotations
