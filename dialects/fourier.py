@@ -168,18 +168,20 @@ def _bluestein(constant: Constant, x: ir.Value, inverse: bool, calls: bool) -> i
 def _call(x: ir.Value, inverse: bool) -> ir.Value:
     """The transform of x [..., n, 2] as a call."""
     shape = hlo.shape(x)
-    return hlo.reshape(along_middle(x, math.prod(shape[:-2]), 1, inverse), shape)
+    return along(x, len(shape) - 2, inverse)
 
 
-def along_middle(x: ir.Value, outer: int, inner: int, inverse: bool) -> ir.Value:
-    """A call that transforms x, taken as [outer, n, inner, 2], along n: in that shape."""
-    length = math.prod(hlo.shape(x)) // (2 * outer * inner)
-    flat = hlo.reshape(x, [outer, length, inner, 2])
+def along(x: ir.Value, axis: int, inverse: bool) -> ir.Value:
+    """The transform of x [..., 2] along `axis` as a call."""
+    shape = hlo.shape(x)
+    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 : -1])
+    flat = hlo.reshape(x, [outer, shape[axis], inner, 2])
     attributes = {
         "call_target_name": ir.StringAttr.get(CALL),
         "inverse": ir.BoolAttr.get(inverse),
     }
-    return ir.Operation.create("stablehlo.custom_call", [flat.type], [flat], attributes).results[0]
+    call = ir.Operation.create("stablehlo.custom_call", [flat.type], [flat], attributes)
+    return hlo.reshape(call.results[0], shape)
 
 
 def _half_of_real(constant: Constant, x: ir.Value, length: int) -> ir.Value:

@@ -103,9 +103,10 @@ def constant_of(attribute: ir.Attribute) -> ir.Value:
 
 def full(value: bool | int | float, dimensions: Ints, kind: np.dtype | type) -> ir.Value:
     """A constant of `dimensions`, every element `value`, of numpy dtype `kind`."""
+    # The bindings take signed numbers of 64 bits, of which unsigned ones have the bits.
     element = dtypes.to_mlir(kind)
     scalar = (
-        ir.IntegerAttr.get(element, int(value))
+        ir.IntegerAttr.get(element, int(value) - (1 << 64) * (int(value) >= 1 << 63))
         if isinstance(element, ir.IntegerType)
         else ir.FloatAttr.get(element, float(value))
     )

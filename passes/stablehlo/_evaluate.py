@@ -27,6 +27,16 @@ MAX_GATHERED_SLICES = 4096
 EVALUATORS: dict[str, Evaluator] = {}
 """The functions by full op name."""
 
+ROUNDED = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "add", "atan2", "cbrt", "cosine", "divide", "dot_general", "exponential",
+        "exponential_minus_one", "log", "log_plus_one", "logistic", "multiply", "power", "reduce",
+        "rsqrt", "sine", "sqrt", "subtract", "tan", "tanh",
+    )
+)  # fmt: skip
+"""Ops whose results in floats depend on how they are computed."""
+
 
 def _evaluates(*names: str) -> Callable[[Evaluator], Evaluator]:
     def enter(function: Evaluator) -> Evaluator:
@@ -348,4 +358,6 @@ def _dot_general(op: ir.Operation, arrays: Arrays) -> np.ndarray | None:
     batch = [left[d] for d in numbers.lhs_batching_dimensions]
     summed = {left[d] for d in numbers.lhs_contracting_dimensions} | set(batch)
     result = batch + [d for d in (*left, *right) if d not in summed]
-    return np.einsum(lhs.astype(dtype), left, rhs.astype(dtype), right, result, optimize=True)
+    wide = np.dtype(np.float32) if dtype.itemsize == 2 and _is_float(arrays[0]) else dtype
+    product = np.einsum(lhs.astype(wide), left, rhs.astype(wide), right, result, optimize=True)
+    return product.astype(dtype)

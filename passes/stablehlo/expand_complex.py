@@ -396,7 +396,7 @@ def _convert(expander: _Expander, op: ir.Operation) -> Expanded:
     source, target = op.operands[0], op.results[0]
     if not is_complex(target.type):
         return hlo.convert(expander.pair(source).real, hlo.dtype(target))
-    kind = np.dtype(str(_part_type(target.type).element_type).replace("f", "float"))
+    kind = _numpy_kind(_part_type(target.type))
     if source in expander.parts:
         return Pair(*(hlo.convert(part, kind) for part in expander.pair(source)))
     real = hlo.convert(source, kind)
@@ -406,8 +406,7 @@ def _convert(expander: _Expander, op: ir.Operation) -> Expanded:
 def _iota(expander: _Expander, op: ir.Operation) -> Expanded:
     kind = _part_type(op.results[0].type)
     dimension = ir.IntegerAttr(op.attributes["iota_dimension"]).value
-    element = np.dtype(str(kind.element_type).replace("f", "float"))
-    real = hlo.iota(list(kind.shape), dimension, element)
+    real = hlo.iota(list(kind.shape), dimension, _numpy_kind(kind))
     return Pair(real, hlo.full_like(real, 0.0))
 
 
@@ -452,6 +451,11 @@ def _triangular_solve(expander: _Expander, op: ir.Operation) -> Expanded:
     return linear_algebra.transposed(solved)
 
 
+def _numpy_kind(kind: ir.Type) -> np.dtype:
+    """The element type of a tensor of f32 or f64."""
+    return np.dtype(str(ir.RankedTensorType(kind).element_type).replace("f", "float"))
+
+
 def _fft(expander: _Expander, op: ir.Operation) -> Expanded:
     """Transforms of the innermost dimensions, one after another; the one between real and complex
     numbers is that of the last dimension."""
@@ -460,16 +464,18 @@ def _fft(expander: _Expander, op: ir.Operation) -> Expanded:
     inverse = kind in ("IFFT", "IRFFT")
     source = op.operands[0]
     rank = len(ir.RankedTensorType(op.results[0].type).shape)
+    if 0 in hlo.shape(op.results[0]):
+        kinds = _flat_types([op.results[0].type])
+        empty = [hlo.full(0, hlo.shape(op.results[0]), _numpy_kind(kind)) for kind in kinds]
+        return Pair(*empty) if len(empty) == 2 else empty[0]
 
     def constant(array: np.ndarray, role: str) -> ir.Value:
         return hlo.constant(array, expander.state.weights, role)
 
     def along(value: ir.Value, axis: int, length: int, one_sided: bool = False) -> ir.Value:
-        shape = hlo.shape(value)
-        inner = prod(shape[axis + 1 : rank])
+        inner = prod(hlo.shape(value)[axis + 1 : rank])
         if inner >= _NEIGHBOURS and fourier.factors(length) is not None:
-            called = fourier.along_middle(value, prod(shape[:axis]), inner, inverse)
-            return hlo.reshape(called, shape)
+            return fourier.along(value, axis, inverse)
         order = [*(d for d in range(rank) if d != axis), axis, rank]
         back = [order.index(d) for d in range(rank + 1)]
         moved = hlo.transpose(value, order) if axis != rank - 1 else value

@@ -11,7 +11,9 @@ becomes
 
 Results stay views until something that cannot be folded needs them, so a chain of transposes and
 reshapes costs one copy. Constants do not grow: a result that repeats its data becomes a broadcast
-of what is distinct in it, and an iota of more than `limit` elements stays one.
+of what is distinct in it, and an iota of more than `limit` elements stays one. In a model without
+inputs, where everything is constant, arithmetic on floats stays: it is to be run, by the kernels
+that any other model has.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo._evaluate import EVALUATORS
+from stepwell.passes.stablehlo._evaluate import EVALUATORS, ROUNDED
 from stepwell.passes.stablehlo._values import (
     broadcast_constant,
     compact,
@@ -53,8 +55,24 @@ class FoldConstants(Pass):
         known = _Known(state.weights, self.limit)
         with np.errstate(all="ignore"):
             for inner in _ops(op):
-                known.visit(inner)
+                if not (_is_float_arithmetic(inner) and _is_of_closed_model(inner)):
+                    known.visit(inner)
         known.write_back()
+
+
+def _is_float_arithmetic(op: ir.Operation) -> bool:
+    if op.name not in ROUNDED:
+        return False
+    kind = hlo.element_type(op.results[0])
+    return not isinstance(kind, ir.IntegerType)
+
+
+def _is_of_closed_model(op: ir.Operation) -> bool:
+    """Whether `op` stands in a model's host function, and that has no inputs."""
+    while op.name != "func.func" and op.parent is not None:
+        op = op.parent.operation
+    inputs = "stepwell.inputs"
+    return inputs in op.attributes and not len(ir.ArrayAttr(op.attributes[inputs]))
 
 
 def _ops(op: ir.Operation) -> Iterator[ir.Operation]:

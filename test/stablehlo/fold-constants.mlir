@@ -69,3 +69,24 @@ func.func @rejected(%x: tensor<f32>) -> (tensor<i32>, tensor<i8>, tensor<5000xf3
   %s = stablehlo.add %x, %large : tensor<f32>
   return %q, %c, %i, %s : tensor<i32>, tensor<i8>, tensor<5000xf32>, tensor<f32>
 }
+
+// A product of bf16 is computed in f32.
+// CHECK-LABEL: func.func @bf16
+// CHECK-NEXT: stablehlo.constant dense<2.000000e+00> : tensor<1x1xbf16>
+func.func @bf16() -> tensor<1x1xbf16> {
+  %x = stablehlo.constant dense<1.0> : tensor<1x2xbf16>
+  %z = stablehlo.dot_general %x, %x, contracting_dims = [1] x [1]
+       : (tensor<1x2xbf16>, tensor<1x2xbf16>) -> tensor<1x1xbf16>
+  return %z : tensor<1x1xbf16>
+}
+
+// A model without inputs computes when it runs; what moves data is done before.
+// CHECK-LABEL: func.func @closed
+// CHECK-NEXT: %[[C:.*]] = stablehlo.constant dense<[2.000000e+00, 1.000000e+00]>
+// CHECK-NEXT: stablehlo.multiply %[[C]], %[[C]]
+func.func @closed() -> tensor<2xf32> attributes {stepwell.inputs = []} {
+  %x = stablehlo.constant dense<[1.0, 2.0]> : tensor<2xf32>
+  %r = stablehlo.reverse %x, dims = [0] : tensor<2xf32>
+  %y = stablehlo.multiply %r, %r : tensor<2xf32>
+  return %y : tensor<2xf32>
+}

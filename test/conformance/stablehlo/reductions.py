@@ -49,6 +49,7 @@ case("cumsum_long_reverse", lambda x: lax.cumsum(x, axis=0, reverse=True), LONG)
 case("cumprod_long", lambda x: lax.cumprod(x, axis=0), numbers(70, 3, low=0.9, high=1.1))
 case("cummax_long", lambda x: lax.cummax(x, axis=0), LONG)
 case("cummin_long_reverse", lambda x: lax.cummin(x, axis=0, reverse=True), LONG)
+case("cummin_of_uint64", lambda x: lax.cummin(x, axis=0), numbers(7, 3, dtype=np.uint64, low=0))
 case("cumlogsumexp_long", lambda x: lax.cumlogsumexp(x, axis=0), LONG)
 case("associative_scan", lambda x: lax.associative_scan(jnp.add, x, axis=1), M)
 
