@@ -8,13 +8,15 @@
       scf.if %inside { %s = addf %y[%k], %updates[%i]; tensor.insert %s into %y[%k] } else { %y }
 
 Updates that fall outside are skipped, and updates are combined in their order, as the specification
-of scatter (https://openxla.org/stablehlo/spec#scatter) allows.
+of scatter (https://openxla.org/stablehlo/spec#scatter) allows. A window that lies inside as a whole
+is a loop without conditions, which LLVM vectorises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from stepwell.mlir import ir
@@ -40,28 +42,43 @@ def _scatter(op: ir.Operation) -> Values:
     count = len(op.results)
     inputs = list(op.operands)[:count]
     indices, updates = op.operands[count], list(op.operands)[count + 1 :]
-    scatter = _Scatter(op, loops.shape_of(inputs[0]), indices, len(loops.shape_of(updates[0])))
+    scatter = _Scatter(op, loops.shape_of(inputs[0]), indices, loops.shape_of(updates[0]))
 
-    def update(point: Values, results: Values) -> Sequence[ir.Value]:
-        position = scatter.position(point)
-        inside = loops.inside(position, scatter.shape)
+    def window(starts: Values, outer: Values, checked: bool, results: Values) -> Values:
+        def element(inner: Values, results: Values) -> Sequence[ir.Value]:
+            position = scatter.position(starts, inner)
+            point = scatter.point(outer, inner)
 
-        def combined() -> Sequence[ir.Value]:
-            old = [loops.extract(result, position) for result in results]
-            new = [loops.extract(value, point) for value in updates]
-            values = loops.inline_scalars(op.regions[0].blocks[0], [*old, *new])
-            return [loops.insert(v, r, position) for v, r in zip(values, results, strict=True)]
+            def combined() -> Sequence[ir.Value]:
+                old = [loops.extract(result, position) for result in results]
+                new = [loops.extract(value, point) for value in updates]
+                values = loops.inline_scalars(op.regions[0].blocks[0], [*old, *new])
+                return [loops.insert(v, r, position) for v, r in zip(values, results, strict=True)]
 
-        return loops.branch(inside, [r.type for r in results], combined, lambda: results)
+            if not checked:
+                return combined()
+            inside = loops.inside(position, scatter.shape)
+            return loops.branch(inside, [r.type for r in results], combined, lambda: results)
 
-    return loops.nest(loops.shape_of(updates[0]), inputs, update)
+        return loops.nest(scatter.window_sizes, results, element)
+
+    def update(outer: Values, results: Values) -> Sequence[ir.Value]:
+        starts = scatter.starts(outer)
+        return loops.branch(
+            scatter.fits(starts),
+            [r.type for r in results],
+            lambda: window(starts, outer, False, results),
+            lambda: results if scatter.is_of_points else window(starts, outer, True, results),
+        )
+
+    return loops.nest(scatter.outer_sizes, inputs, update)
 
 
 class _Scatter:
     """Where an update goes: the dimension numbers of a scatter."""
 
     def __init__(
-        self, op: ir.Operation, shape: list[int], indices: ir.Value, update_rank: int
+        self, op: ir.Operation, shape: list[int], indices: ir.Value, updates: list[int]
     ) -> None:
         numbers = bindings.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
         self.shape = shape
@@ -77,24 +94,43 @@ class _Scatter:
         )
         self.fixed = {*numbers.inserted_window_dims, *self.batching}
         self.window = list(numbers.update_window_dims)
-        self.scattered = [d for d in range(update_rank) if d not in self.window]
+        self.scattered = [d for d in range(len(updates)) if d not in self.window]
+        self.outer_sizes = [updates[d] for d in self.scattered]
+        self.window_sizes = [updates[d] for d in self.window]
+        self.is_of_points = prod(self.window_sizes) == 1
 
-    def position(self, point: Values) -> Values:
-        """The element of the result that the update at `point` is combined with."""
-        outer = [point[d] for d in self.scattered]
-        window = iter([point[d] for d in self.window])
-        position = []
+    def starts(self, outer: Values) -> Values:
+        """Where the window of one index begins, for each dimension of the result."""
+        starts = []
         for dimension in range(len(self.shape)):
-            start = loops.index(0)
             if dimension in self.targets:
-                start = self._start(outer, self.targets.index(dimension))
+                starts.append(self._start(outer, self.targets.index(dimension)))
             elif dimension in self.batching:
                 source = self.batching[dimension]
-                start = outer[source - (self.vector < source)]
-            if dimension not in self.fixed:
-                start = loops.add(start, next(window))
-            position.append(start)
-        return position
+                starts.append(outer[source - (self.vector < source)])
+            else:
+                starts.append(loops.index(0))
+        return starts
+
+    def fits(self, starts: Values) -> ir.Value:
+        """Whether the whole window that begins at `starts` lies inside the result."""
+        sizes = iter(self.window_sizes)
+        windows = [1 if d in self.fixed else next(sizes) for d in range(len(self.shape))]
+        room = [max(size - w + 1, 0) for size, w in zip(self.shape, windows, strict=True)]
+        return loops.inside(starts, room)
+
+    def position(self, starts: Values, inner: Values) -> Values:
+        """The element of the result that is `inner` in the window from `starts` on."""
+        window = iter(inner)
+        return [
+            start if dimension in self.fixed else loops.add(start, next(window))
+            for dimension, start in enumerate(starts)
+        ]
+
+    def point(self, outer: Values, inner: Values) -> Values:
+        """The update for one index and one element of its window."""
+        parts = dict(zip([*self.scattered, *self.window], [*outer, *inner], strict=True))
+        return [parts[d] for d in range(len(parts))]
 
     def _start(self, outer: Values, component: int) -> ir.Value:
         at = list(outer)

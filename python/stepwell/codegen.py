@@ -66,7 +66,7 @@ def optimized_llvm(
     parsed.triple = target.triple
     parsed.data_layout = str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=opt_level)
-    options.slp_vectorization = False
+    options.slp_vectorization = scalar
     options.loop_vectorization = scalar
     options.loop_interleaving = scalar
     options.loop_unrolling = opt_level > 1

@@ -18,6 +18,29 @@ func.func @points(%x: tensor<8xf32>, %i: tensor<3x1xi32>, %u: tensor<3xf32>) -> 
   return %r : tensor<8xf32>
 }
 
+// Rows that lie inside as a whole are loops without conditions; else each element has its own.
+// CHECK-LABEL: func.func @windows
+// CHECK: scf.for {{.*}} %c3
+// CHECK: arith.cmpi ult, %{{.*}}, %c5
+// CHECK: scf.if
+// CHECK-NEXT: arith.constant
+// CHECK: scf.for
+// CHECK-NOT: scf.if
+// CHECK: else
+// CHECK: scf.for
+// CHECK: scf.if
+// CHECK-NOT: stablehlo.scatter
+func.func @windows(%x: tensor<8x6xf32>, %i: tensor<3x1xi32>, %u: tensor<3x4x6xf32>)
+    -> tensor<8x6xf32> {
+  %r = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+      update_window_dims = [1, 2], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %s : tensor<f32>
+  }) : (tensor<8x6xf32>, tensor<3x1xi32>, tensor<3x4x6xf32>) -> tensor<8x6xf32>
+  return %r : tensor<8x6xf32>
+}
+
 // A gather reads: upstream lowers it.
 // CHECK-LABEL: func.func @rejected
 // CHECK: stablehlo.gather

@@ -138,3 +138,15 @@ case(
 )
 case("searchsorted", lambda x, q: jnp.searchsorted(jnp.sort(x), q), numbers(30), numbers(7))
 case("nonzero", lambda x: jnp.nonzero(x, size=8), numbers(20, dtype=np.int32, low=0, high=1))
+
+ROWS = integers(2, 5, 2, 9, -3, 0)
+case(
+    "scatter_add_wide_rows",
+    lambda x, i, u: x.at[i].add(u),
+    numbers(7, 37), ROWS, numbers(6, 37),
+)  # fmt: skip
+case(
+    "scatter_max_columns",
+    lambda x, i, u: x.at[:, i].max(u, mode="drop"),
+    numbers(3, 7, 5), ROWS, numbers(3, 6, 5),
+)  # fmt: skip
