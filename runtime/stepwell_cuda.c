@@ -103,7 +103,6 @@ static const char *open_device(const char *library) {
     const char *problem = look_up(library);
     if (problem) return problem;
   }
-  if (context) return NULL;
   TRY("start", cuInit(0));
   int count = 0, device = 0;
   TRY("count its devices", cuDeviceGetCount(&count));
@@ -116,7 +115,7 @@ static const char *open_device(const char *library) {
   TRY("describe the GPU", cuDeviceGetAttribute(&opened.major, CAPABILITY_MAJOR, device));
   TRY("describe the GPU", cuDeviceGetAttribute(&opened.minor, CAPABILITY_MINOR, device));
   TRY("tell its version", cuDriverGetVersion(&opened.driver));
-  TRY("make a context on the GPU", cuDevicePrimaryCtxRetain(&context, device));
+  if (!context) TRY("make a context on the GPU", cuDevicePrimaryCtxRetain(&context, device));
   return NULL;
 }
 

@@ -25,6 +25,7 @@ import numpy as np
 import xxhash
 
 from stepwell.errors import ArtifactError
+from stepwell.launch import LaunchProgram
 from stepwell.packing import DerivedWeight, derived_from_dict, derived_to_dict
 
 MAGIC = b"STEPWELL"
@@ -109,7 +110,7 @@ class Manifest:
     defaults: tuple[TensorSpec, ...] = ()
     derived: tuple[DerivedWeight, ...] = ()
     functions: tuple[str, ...] = ()
-    cuda: Mapping[str, object] | None = None
+    cuda: LaunchProgram | None = None
 
 
 @dataclass(frozen=True)
@@ -376,6 +377,8 @@ def _manifest_from_dict(data: dict) -> Manifest:
     results = data.get("results", {})
     values["results"] = {name: _layout_from_json(layout) for name, layout in results.items()}
     values["cuts"] = tuple(Cut(**cut) for cut in data.get("cuts", ()))
+    if data.get("cuda") is not None:
+        values["cuda"] = LaunchProgram.from_dict(data["cuda"])
     values["functions"] = tuple(data.get("functions", ()))
     values["derived"] = tuple(derived_from_dict(item) for item in data.get("derived", ()))
     return Manifest(**values)

@@ -15,7 +15,7 @@ import multiprocessing
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ import numpy as np
 
 from stepwell import artifact, cache, codegen
 from stepwell.errors import Error, LoweringError
+from stepwell.launch import LaunchProgram
 from stepwell.mlir import ir, new_context
 from stepwell.options import CompileOptions
 from stepwell.packing import derived_from_dict
@@ -273,7 +274,7 @@ def manifest_of(
     units: dict[str, KernelUnit],
     code_format: str,
     options: CompileOptions,
-    cuda: Mapping[str, object] | None = None,
+    cuda: LaunchProgram | None = None,
 ) -> artifact.Manifest:
     """What the artifact says about itself; `units` are its kernels by symbol."""
     from stepwell import __version__

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from stepwell import artifact, assembly, cache, ptx, ptxas
 from stepwell.errors import Error, LoweringError
+from stepwell.inspection.gpu_lint import Kernel, lint
 from stepwell.launch import (
     ARENA,
     COPY,
@@ -92,8 +93,13 @@ def write_artifact(
     assembly.end_step(progress, "compile-kernels", begin)
     parts, images = _parts(list(wanted), compiled)
     grids = {symbol: grid(unit) for symbol, unit in wanted.items()}
-    launches = launch_program(program, grids, images, target)
-    manifest = assembly.manifest_of(walk, program, wanted, "cuda", options, launches.to_dict())
+    findings = tuple(
+        finding
+        for symbol, kernel in zip(wanted, compiled, strict=True)
+        for finding in lint(Kernel(symbol, kernel.ptx, grids[symbol][1], kernel.log), target)
+    )
+    launches = launch_program(program, grids, images, target, findings)
+    manifest = assembly.manifest_of(walk, program, wanted, "cuda", options, launches)
     artifact.write(path, manifest, parts, assembly.weights_of(program, walk.state))
 
 
@@ -196,6 +202,7 @@ def launch_program(
     grids: dict[str, tuple[int, int]],
     images: tuple[Image, ...],
     target: NvidiaTarget,
+    findings: tuple[str, ...] = (),
 ) -> LaunchProgram:
     """The host program as instructions; `grids` has each kernel's blocks and threads."""
     numbers = {image.kernel: number for number, image in enumerate(images)}
@@ -234,6 +241,7 @@ def launch_program(
         target.compute_capability,
         target.runs_on_one_capability,
         target.toolkit,
+        findings,
     )
 
 

@@ -5,7 +5,6 @@ An artifact for CUDA holds one; runtime/cuda_driver.c runs it. This module impor
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -37,7 +36,8 @@ class Image:
 class LaunchProgram:
     """What the GPU does in one call. `slots` counts conditions; `architecture` is the target's,
     `sm_90a`; `toolkit` the first CUDA release whose driver takes the PTX; with `exact`, no other
-    compute capability than `capability` runs it, else later ones do."""
+    compute capability than `capability` runs it, else later ones do. `findings` are sentences on
+    what is wrong with kernels (stepwell.inspection.gpu_lint)."""
 
     code: tuple[int, ...]
     slots: int
@@ -46,17 +46,14 @@ class LaunchProgram:
     capability: tuple[int, int]
     exact: bool
     toolkit: tuple[int, int]
-
-    def to_dict(self) -> dict[str, object]:
-        """As plain JSON data."""
-        return dataclasses.asdict(self)
+    findings: tuple[str, ...] = ()
 
     @staticmethod
     def from_dict(data: Mapping) -> LaunchProgram:
-        """The inverse of `to_dict`."""
+        """A program that `dataclasses.asdict` made plain data of."""
         images = tuple(Image(**image) for image in data["images"])
-        pairs = {name: tuple(data[name]) for name in ("code", "capability", "toolkit")}
-        return LaunchProgram(**{**data, **pairs, "images": images})
+        lists = {name: tuple(data[name]) for name in ("code", "capability", "toolkit", "findings")}
+        return LaunchProgram(**{**data, **lists, "images": images})
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
         """Whether a device of this compute capability runs the code."""

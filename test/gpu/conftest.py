@@ -1,13 +1,19 @@
-"""The emulated GPU, once for all tests."""
+"""The emulated GPU, once for all tests; the programs that the CPU is tested with."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from emulator import Emulator
 
+from stepwell import assembly
 from stepwell.runtime.cuda import DRIVER_VARIABLE
+
+_TESTS = Path(__file__).parents[1] / "python"
+sys.path += [str(_TESTS), str(_TESTS / "kernels")]
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +22,8 @@ def emulator_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emula
     emulator = Emulator.build(tmp_path_factory.mktemp("emulator"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(DRIVER_VARIABLE, str(emulator.path))
+        # jax has threads, which do not survive the fork of compiling processes.
+        patch.setattr(assembly, "in_processes", lambda function, items: list(map(function, items)))
         yield emulator
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,6 +79,8 @@ def compile_command(
     sizes = common.parse_shapes(shapes)
     if kind in ("artifact", "so") and compile_from is None:
         built = compiler.build(common.read_model(model), target, threads, sizes, options)
+        for finding in built.manifest.cuda.findings if built.manifest.cuda else ():
+            print(f"stepwell: warning: {finding}", file=sys.stderr)
         common.write_output(path, _built_data(built, kind))
     else:
         if compile_from is None:

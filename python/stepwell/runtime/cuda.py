@@ -15,7 +15,6 @@ import numpy as np
 from stepwell import artifact
 from stepwell.artifact import Artifact, KernelInfo, TensorSpec
 from stepwell.errors import ArtifactError, Error
-from stepwell.launch import LaunchProgram
 from stepwell.runtime import library
 from stepwell.runtime.buffers import address
 from stepwell.runtime.inputs import as_input, named_inputs, numpy_dtype, wrong_count
@@ -113,7 +112,7 @@ class CudaExecutable:
         self.outputs: tuple[TensorSpec, ...] = manifest.outputs[:visible]
         self.kernels: tuple[KernelInfo, ...] = manifest.kernels
         self.result_names = list(manifest.results) or [spec.name for spec in self.outputs]
-        self._program = LaunchProgram.from_dict(manifest.cuda)
+        self._program = manifest.cuda
         self.device = self._checked_device()
         self._expected = [(numpy_dtype(spec.dtype), spec.shape) for spec in manifest.inputs]
         self._results = [(spec.shape, numpy_dtype(spec.dtype)) for spec in manifest.outputs]

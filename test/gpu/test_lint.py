@@ -1,0 +1,134 @@
+"""The lint of GPU kernels: clean on what the compiler writes, and it sees planted faults."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import models
+import numpy as np
+import pytest
+from emulator import Emulator
+
+import stepwell
+from stepwell import cuda_assembly, ptxas, targets
+from stepwell.assembly import kernel_units
+from stepwell.inspection.gpu_lint import Kernel, block_registers, lint
+from stepwell.mlir import ir, new_context
+from stepwell.ptx import kernel_llvm, ptx, undefined_functions
+from stepwell.targets.nvidia import TARGETS, NvidiaTarget
+
+needs_ptxas = pytest.mark.skipif(
+    models.needs_ptxas(), reason="there is no ptxas here (pip install stepwell[cuda])"
+)
+
+
+def every_family(
+    x: jax.Array, w: jax.Array, image: jax.Array, kernel: jax.Array
+) -> tuple[jax.Array, ...]:
+    """An elementwise, a row, a contraction, a convolution and a pooling kernel."""
+    convolved = jax.lax.conv_general_dilated(
+        image, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    pooled = jax.lax.reduce_window(
+        image, -np.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
+    )
+    return jax.numpy.tanh(x) * 2, jax.nn.softmax(x), x @ w, convolved, pooled
+
+
+@pytest.fixture(scope="module")
+def lowered() -> stepwell.lowering.Lowered:
+    shapes = ((64, 1024), (1024, 64), (1, 16, 16, 8), (3, 3, 8, 16))
+    arrays = [np.zeros(shape, np.float32) for shape in shapes]
+    module = str(jax.export.export(jax.jit(every_family))(*arrays).mlir_module())
+    return stepwell.lower(module, target="cuda:sm_90a").step("affine")
+
+
+def assembled(lowered: stepwell.lowering.Lowered, target: NvidiaTarget) -> list[Kernel]:
+    """All kernels of a module, assembled for `target`."""
+    kernels = []
+    for unit in kernel_units(lowered._walk, lowered._options).values():
+        with new_context(), ir.Location.unknown():
+            text = ptx(kernel_llvm(cuda_assembly.lower_unit(unit, target), target), target)
+        made = ptxas.assemble(text, target)
+        threads = cuda_assembly.grid(unit)[1]
+        kernels.append(Kernel(unit.symbol, text, threads, made.log, ptxas.sass(made.cubin)))
+    return kernels
+
+
+@needs_ptxas
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+def test_kernels_are_clean(target: NvidiaTarget, lowered: stepwell.lowering.Lowered) -> None:
+    kernels = assembled(lowered, target)
+    assert len(kernels) >= 5
+    for kernel in kernels:
+        assert f".target {target.cpu}" in kernel.ptx
+        assert lint(kernel, target) == []
+
+
+@needs_ptxas
+def test_elementwise_kernels_access_16_bytes(lowered: stepwell.lowering.Lowered) -> None:
+    target = targets.get("cuda:sm_90a")
+    assert isinstance(target, NvidiaTarget)
+    wide = [k for k in assembled(lowered, target) if "LDG.E.128" in k.sass]
+    assert any("STG.E.128" in kernel.sass for kernel in wide)
+
+
+SM_86, SM_90 = (next(t for t in TARGETS if t.cpu == cpu) for cpu in ("sm_86", "sm_90a"))
+
+LOG = """ptxas info    : Compiling entry function 'k' for 'sm_90a'
+ptxas info    : Function properties for k
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 168 registers, used 1 barriers, 1024 bytes smem
+"""
+GOOD = Kernel("k", "setmaxnreg.dec.sync.aligned.u32 \t40;\nsetmaxnreg.inc.sync.aligned.u32 \t232;",
+              384, LOG, "HGMMA.64x128x16", expected={"HGMMA": 1})  # fmt: skip
+
+
+def test_clean_kernel() -> None:
+    assert lint(GOOD, SM_90) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "target", "sentence"),
+    [
+        ({"ptx": ".extern .func llvm.nvvm.unknown\n(\n);"}, SM_90,
+         "k calls llvm.nvvm.unknown, which nothing defines"),
+        ({"ptx": ".extern .func  (.param .b32 r) fmodf\n(\n);"}, SM_90, "k calls fmodf"),
+        ({"log": LOG.replace("0 bytes spill stores", "8 bytes spill stores")}, SM_90,
+         "k spills registers: 8 bytes stored and 0 loaded"),
+        ({"log": LOG.replace("0 bytes stack", "32 bytes stack")}, SM_90, "stack of 32 bytes"),
+        ({"log": LOG.replace("1024 bytes smem", "50000 bytes smem")}, SM_90,
+         "k declares 50000 bytes of shared memory"),
+        ({"dynamic_shared_bytes": 147456}, SM_86,
+         "k needs 148480 bytes of shared memory, and a block of sm_86 has at most 101376"),
+        ({"threads": 512}, SM_90, "k needs 168 registers for each of 512 threads"),
+        ({"log": LOG + "ptxas info : (C7510) Potential Performance Loss: wgmma"}, SM_90, "C7510"),
+        ({"ptx": GOOD.ptx.replace("232", "240")}, SM_90, "it would wait for ever"),
+        ({"sass": "HMMA.16816.F32"}, SM_90, "k has 0 HGMMA in its SASS; expected 1 or more"),
+        ({"sass": "HGMMA.64x8x16 STL.64"}, SM_90, "k reads or writes local memory"),
+    ],
+)  # fmt: skip
+def test_faults_are_sentences(fault: dict, target: NvidiaTarget, sentence: str) -> None:
+    found = lint(dataclasses.replace(GOOD, **fault), target)
+    assert any(sentence in finding for finding in found), found
+
+
+def test_registers_are_given_in_pieces() -> None:
+    assert block_registers(168, 384) == 168 * 384
+    assert block_registers(33, 32) == 5 * 256
+
+
+def test_externs() -> None:
+    assert undefined_functions(".extern .shared .align 16 .b8 s[];\n.visible .entry k()") == []
+
+
+@needs_ptxas
+def test_report_of_a_compilation(emulator: Emulator) -> None:
+    """The artifact says what is wrong with its kernels: nothing."""
+    x = np.zeros((4, 1000), np.float32)
+    module = str(jax.export.export(jax.jit(jax.nn.softmax))(x).mlir_module())
+    program = models.compile_for_gpu(module).artifact.manifest.cuda
+    assert program is not None
+    assert program.findings == ()
+    assert all(image.cubin is not None for image in program.images)
