@@ -80,7 +80,10 @@ class LapackCall:
 
     def updated(self, number: int, result: int | None, value: ir.Value | None = None) -> Buffer:
         """An operand, or `value` in its place, that `result` overwrites (None: none shows it)."""
-        start = self._in_memory(number, value)
+        return self.overwritten(self._in_memory(number, value), result)
+
+    def overwritten(self, start: ir.Value, result: int | None = None) -> Buffer:
+        """A value as it lies in memory, that `result` overwrites."""
         buffer = self._add_result(hlo.tensor_type(start), result)
         self._updated.append((buffer.number, start))
         return buffer
@@ -126,8 +129,9 @@ class LapackCall:
 
     # The call
 
-    def run(self, library: str, name: str, *arguments: Argument) -> None:
-        """Call `library.<prefix><name>` for each matrix of the batch."""
+    def run(self, library: str, name: str, *arguments: Argument) -> list[ir.Value]:
+        """Call `library.<prefix><name>` for each matrix of the batch; returns the results of the
+        custom call, zero where no buffer was asked for."""
         description = LibraryCall(
             f"{library}.{self.prefix}{name}",
             self.batch,
@@ -145,6 +149,12 @@ class LapackCall:
             },
         )
         self._results = list(call.results)
+        return [
+            self._from_memory(self._results[self._numbers[number]], number)
+            if number in self._numbers
+            else _zeros(result)
+            for number, result in enumerate(self.op.results)
+        ]
 
     def _text(self, argument: Argument) -> str:
         if argument is None:
@@ -159,15 +169,6 @@ class LapackCall:
     def raw(self, buffer: Buffer) -> ir.Value:
         """A result of the library call as it lies in memory."""
         return self._results[buffer.number]
-
-    def values(self) -> list[ir.Value]:
-        """The results of the custom call; those that nobody asked for are zero."""
-        return [
-            self._from_memory(self._results[self._numbers[number]], number)
-            if number in self._numbers
-            else _zeros(result)
-            for number, result in enumerate(self.op.results)
-        ]
 
     # Layouts
 

@@ -40,17 +40,15 @@ def _complex(call: LapackCall, buffer: Callable[[], Buffer]) -> list[Buffer]:
 
 def _getrf(call: LapackCall) -> list[ir.Value]:
     m, n = call.shape(0)[-2:]
-    call.run(
+    return call.run(
         "lapack", "getrf", m, n, call.updated(0, 0), _leading(m), call.result(1), call.result(2)
     )
-    return call.values()
 
 
 def _potrf(call: LapackCall) -> list[ir.Value]:
     n = call.shape(0)[-1]
     uplo = _char(call.letter("uplo"))
-    call.run("lapack", "potrf", uplo, n, call.updated(0, 0), _leading(n), call.result(1))
-    return call.values()
+    return call.run("lapack", "potrf", uplo, n, call.updated(0, 0), _leading(n), call.result(1))
 
 
 def _trsm(call: LapackCall) -> list[ir.Value]:
@@ -59,14 +57,13 @@ def _trsm(call: LapackCall) -> list[ir.Value]:
     size = m if letters[0] == "L" else n
     matrix, right = call.operand(0), call.updated(1, 0)
     letters = map(_char, letters)
-    call.run("blas", "trsm", *letters, m, n, 1.0, matrix, _leading(size), right, _leading(m))
-    return call.values()
+    return call.run("blas", "trsm", *letters, m, n, 1.0, matrix, _leading(size), right, _leading(m))
 
 
 def _geqrf(call: LapackCall) -> list[ir.Value]:
     m, n = call.shape(0)[-2:]
     size = max(n, 1) * _BLOCK
-    call.run(
+    return call.run(
         "lapack",
         "geqrf",
         m,
@@ -78,13 +75,12 @@ def _geqrf(call: LapackCall) -> list[ir.Value]:
         size,
         call.integer_work(1),
     )
-    return call.values()
 
 
 def _geqp3(call: LapackCall) -> list[ir.Value]:
     m, n = call.shape(0)[-2:]
     size = 2 * n + (n + 1) * _BLOCK
-    call.run(
+    return call.run(
         "lapack",
         "geqp3",
         m,
@@ -98,13 +94,12 @@ def _geqp3(call: LapackCall) -> list[ir.Value]:
         *_complex(call, lambda: call.real_work(2 * n)),
         call.integer_work(1),
     )
-    return call.values()
 
 
 def _orgqr(call: LapackCall) -> list[ir.Value]:
     m, n = call.shape(0)[-2:]
     size = max(n, 1) * _BLOCK
-    call.run(
+    return call.run(
         "lapack",
         "ungqr" if call.is_complex else "orgqr",
         m,
@@ -117,7 +112,6 @@ def _orgqr(call: LapackCall) -> list[ir.Value]:
         size,
         call.integer_work(1),
     )
-    return call.values()
 
 
 def _ormqr(call: LapackCall) -> list[ir.Value]:
@@ -125,7 +119,7 @@ def _ormqr(call: LapackCall) -> list[ir.Value]:
     left, transpose = call.option("left"), call.option("transpose")
     turned = "C" if call.is_complex else "T"
     size = max(n if left else m, 1) * _BLOCK + _BLOCK_REFLECTORS
-    call.run(
+    return call.run(
         "lapack",
         "unmqr" if call.is_complex else "ormqr",
         _char("L" if left else "R"),
@@ -142,7 +136,6 @@ def _ormqr(call: LapackCall) -> list[ir.Value]:
         size,
         call.integer_work(1),
     )
-    return call.values()
 
 
 def _gesdd(call: LapackCall) -> list[ir.Value]:
@@ -155,7 +148,7 @@ def _gesdd(call: LapackCall) -> list[ir.Value]:
     if vectors:
         size += 4 * small * small
         reals = max(5 * small * small + 7 * small, 2 * large * small + 2 * small**2 + small)
-    call.run(
+    return call.run(
         "lapack",
         "gesdd",
         _char(mode),
@@ -171,7 +164,6 @@ def _gesdd(call: LapackCall) -> list[ir.Value]:
         call.integer_work(8 * small),
         call.result(4),
     )
-    return call.values()
 
 
 def _gesvd(call: LapackCall) -> list[ir.Value]:
@@ -179,7 +171,7 @@ def _gesvd(call: LapackCall) -> list[ir.Value]:
     small, large = min(m, n), max(m, n)
     mode = call.letter("mode")
     size = max(3 * small + large, 5 * small) + small * small + _BLOCK * (m + n)
-    call.run(
+    return call.run(
         "lapack",
         "gesvd",
         _char(mode),
@@ -195,7 +187,6 @@ def _gesvd(call: LapackCall) -> list[ir.Value]:
         *_complex(call, lambda: call.real_work(5 * small)),
         call.result(4),
     )
-    return call.values()
 
 
 def _singular_vectors(call: LapackCall, wanted: bool) -> list[Buffer | int]:
@@ -210,7 +201,7 @@ def _syevd(call: LapackCall) -> list[ir.Value]:
     n = call.shape(0)[-1]
     size = (2 * n + n * n if call.is_complex else 1 + 6 * n + 2 * n * n) + _BLOCK * n + 1
     reals, integers = 1 + 5 * n + 2 * n * n, 3 + 5 * n
-    call.run(
+    return call.run(
         "lapack",
         "heevd" if call.is_complex else "syevd",
         _char(call.letter("mode")),
@@ -226,7 +217,6 @@ def _syevd(call: LapackCall) -> list[ir.Value]:
         integers,
         call.result(2),
     )
-    return call.values()
 
 
 def _geev(call: LapackCall) -> list[ir.Value]:
@@ -247,7 +237,7 @@ def _geev(call: LapackCall) -> list[ir.Value]:
     start = call.updated(0, None, matrix)
     values = [call.result(number) for number in range(first)]
     sides = [vectors(0), vectors(1)]
-    call.run(
+    results = call.run(
         "lapack",
         "geev",
         *(_char("V" if side else "N") for side in wanted),
@@ -264,7 +254,6 @@ def _geev(call: LapackCall) -> list[ir.Value]:
         *_complex(call, lambda: call.real_work(2 * n)),
         call.result(first + 2),
     )
-    results = call.values()
     if not call.is_complex:
         for side in range(2):
             if wanted[side]:
@@ -278,16 +267,14 @@ def _geev(call: LapackCall) -> list[ir.Value]:
 def _finite_or_zero(matrix: ir.Value) -> tuple[ir.Value, ir.Value]:
     """`matrix`, zero where it is not finite throughout; and where it is, [...]."""
     shape = hlo.shape(matrix)
-    kind = hlo.element_type(matrix)
-    real = matrix
-    if isinstance(kind, ir.ComplexType):
+    if isinstance(hlo.element_type(matrix), ir.ComplexType):
         halves = [hlo.unary(part, matrix) for part in ("real", "imag")]
         finite = hlo.and_(*(hlo.is_finite(half) for half in halves))
         zero = hlo.full_like(halves[0], 0.0)
         zero = hlo.binary("complex", zero, zero)
     else:
-        finite = hlo.is_finite(real)
-        zero = hlo.full_like(real, 0.0)
+        finite = hlo.is_finite(matrix)
+        zero = hlo.full_like(matrix, 0.0)
     dims = [len(shape) - 2, len(shape) - 1]
     finite = hlo.reduce(finite, hlo.full(True, [], np.bool_), dims, "and")
     everywhere = hlo.broadcast_in_dim(finite, shape, range(len(shape) - 2))
@@ -333,7 +320,7 @@ def _gees(call: LapackCall) -> list[ir.Value]:
     schur_form = call.updated(0, 0)
     vectors = call.result(1) if mode == "V" else call.work(1)
     values = [call.result(number) for number in range(2, last + 1)]
-    call.run(
+    return call.run(
         "lapack",
         "gees",
         _char(mode),
@@ -352,13 +339,12 @@ def _gees(call: LapackCall) -> list[ir.Value]:
         None,
         call.result(last + 2),
     )
-    return call.values()
 
 
 def _gehrd(call: LapackCall) -> list[ir.Value]:
     n = call.shape(0)[-1]
     size = max(n, 1) * _BLOCK + _BLOCK_REFLECTORS
-    call.run(
+    return call.run(
         "lapack",
         "gehrd",
         n,
@@ -371,13 +357,12 @@ def _gehrd(call: LapackCall) -> list[ir.Value]:
         size,
         call.result(2),
     )
-    return call.values()
 
 
 def _sytrd(call: LapackCall) -> list[ir.Value]:
     n = call.shape(0)[-1]
     size = max(n, 1) * _BLOCK
-    call.run(
+    return call.run(
         "lapack",
         "hetrd" if call.is_complex else "sytrd",
         _char(call.letter("uplo")),
@@ -391,14 +376,13 @@ def _sytrd(call: LapackCall) -> list[ir.Value]:
         size,
         call.result(4),
     )
-    return call.values()
 
 
 def _gtsv(call: LapackCall) -> list[ir.Value]:
     """The lower diagonal begins with an element that counts for nothing."""
     n, columns = call.shape(3)[-2:]
     lower = call.updated(0, 0)
-    call.run(
+    return call.run(
         "lapack",
         "gtsv",
         n,
@@ -410,7 +394,6 @@ def _gtsv(call: LapackCall) -> list[ir.Value]:
         _leading(n),
         call.result(4),
     )
-    return call.values()
 
 
 def _solve_perturbed(call: LapackCall) -> list[ir.Value]:
@@ -443,7 +426,8 @@ def _solve_perturbed(call: LapackCall) -> list[ir.Value]:
         return solve.given(hlo.broadcast_in_dim(value, shape, dims))
 
     below = repeated(lower)
-    solve.run(
+    least = hlo.full(0.0, [*outer, columns], call.part)  # that of a pivot, which is written there
+    return solve.run(
         "lapack",
         "lagts",
         -1,
@@ -454,10 +438,9 @@ def _solve_perturbed(call: LapackCall) -> list[ir.Value]:
         repeated(second),
         repeated(swaps),
         solve.updated(3, 0),
-        0.0,
+        solve.overwritten(least),
         solve.integer_work(1),
     )
-    return solve.values()
 
 
 ROUTINES: dict[str, Routine] = {
