@@ -30,9 +30,7 @@ def every_family(
     convolved = jax.lax.conv_general_dilated(
         image, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
-    pooled = jax.lax.reduce_window(
-        image, -np.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
-    )
+    pooled = jax.lax.reduce_window(image, -np.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
     return jax.numpy.tanh(x) * 2, jax.nn.softmax(x), x @ w, convolved, pooled
 
 

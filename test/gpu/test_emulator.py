@@ -1,0 +1,79 @@
+"""The emulator sees faults: each is planted into a kernel that is right, and has to show."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import numpy as np
+import pytest
+from emulator import Emulator, host_ir
+from models import Compiled, compile_for_gpu
+
+import stepwell
+from stepwell.runtime.cuda import CudaExecutable
+
+ROWS, LENGTH = 3, 1000
+X = np.random.default_rng(0).integers(-8, 8, (ROWS, LENGTH)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def sums() -> Compiled:
+    """Sums of rows of integers, exact in any order: shuffles, shared memory, a barrier."""
+    module = jax.export.export(jax.jit(lambda x: x.sum(1)))(X).mlir_module()
+    return compile_for_gpu(str(module))
+
+
+def run(compiled: Compiled, emulator: Emulator, pattern: str, planted: str) -> np.ndarray:
+    """The result with every match of `pattern` in the kernel replaced."""
+    (text,) = compiled.kernels.values()
+    changed = re.sub(pattern, planted, text)
+    assert pattern == "" or changed != text, text
+    emulator.add(changed)
+    return CudaExecutable(compiled.artifact)(X)[0]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_exact(sums: Compiled, emulator: Emulator, backwards: bool) -> None:
+    emulator.configure(backwards=backwards)
+    np.testing.assert_array_equal(run(sums, emulator, "", ""), X.sum(1))
+
+
+BARRIER = r".*call void @llvm\.nvvm\.barrier\.cta\.sync\.aligned\.all\(i32 0\).*\n"
+
+
+def test_missing_barrier(sums: Compiled, emulator: Emulator) -> None:
+    """Shared memory that was not written yet holds NaNs."""
+    assert not np.array_equal(run(sums, emulator, BARRIER, ""), X.sum(1))
+
+
+def test_barrier_that_some_threads_miss(sums: Compiled, emulator: Emulator) -> None:
+    """Half of the threads wait at a barrier of another number."""
+    number = (
+        "  %planted.tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()\n"
+        "  %planted.number = lshr i32 %planted.tid, 7\n"
+        "  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 %planted.number)\n"
+    )
+    with pytest.raises(stepwell.Error, match="deadlock: 256 threads of block 0 of kernel_"):
+        run(sums, emulator, BARRIER, number)
+
+
+def test_wrong_shuffle(sums: Compiled, emulator: Emulator) -> None:
+    got = run(sums, emulator, r"(shfl\.sync\.bfly\.f32\(i32 -1, float %\d+, i32) 16,", r"\1 8,")
+    assert not np.array_equal(got, X.sum(1))
+
+
+def test_wrong_mask(sums: Compiled, emulator: Emulator) -> None:
+    with pytest.raises(stepwell.Error, match="a shuffle among some threads of a warp"):
+        run(sums, emulator, r"(shfl\.sync\.bfly\.f32\(i32) -1,", r"\1 65535,")
+
+
+def test_element_that_no_thread_writes(sums: Compiled, emulator: Emulator) -> None:
+    """Memory that nothing wrote is NaN."""
+    assert np.isnan(run(sums, emulator, r"store float %\d+, ptr %\d+, align 4\n", "\n")).all()
+
+
+def test_unknown_intrinsic(sums: Compiled) -> None:
+    (text,) = sums.kernels.values()
+    with pytest.raises(AssertionError, match="the emulator does not know"):
+        host_ir(text.replace("llvm.nvvm.shfl.sync.bfly.f32", "llvm.nvvm.shfl.sync.up.f32"))
