@@ -14,6 +14,7 @@ in x^2 on [0, 1] and of log(1 - erf(x)) on [1, 4]."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -50,9 +51,15 @@ _DOUBLE: dict[str, Callable[..., ir.Value]] = {
 """Expansions in f64; f32 takes them too where it has none of its own."""
 
 
-def _expansion(name: str, element: str) -> Callable[..., ir.Value] | None:
+_BY_SCALING = ("math.exp", "math.tanh")
+"""Expansions in f32 that AVX-512 shortens."""
+
+
+def _expansion(name: str, element: str, avx512: bool) -> Callable[..., ir.Value] | None:
     if element == "f64":
         return _DOUBLE.get(name)
+    if name in _BY_SCALING:
+        return functools.partial(_SINGLE[name], avx512=avx512)
     return _SINGLE.get(name) or vector_math_double.through_double(_DOUBLE[name])
 
 
@@ -74,6 +81,7 @@ class ExpandMath(Pass):
     name: ClassVar[str] = "expand-math"
 
     def run(self, op: ir.Operation, state: State) -> None:
+        avx512 = {"avx512f", "avx512vl"} <= set(state.target.features)
         found: list[ir.Operation] = []
         rounded: list[ir.Operation] = []
         narrow: list[ir.Operation] = []
@@ -95,7 +103,7 @@ class ExpandMath(Pass):
             call = call.operation
             kind = call.results[0].type
             element = kind.element_type if isinstance(kind, ir.VectorType) else kind
-            expansion = _expansion(call.name, str(element))
+            expansion = _expansion(call.name, str(element), avx512)
             if expansion is None:
                 continue
             with ir.InsertionPoint(call), call.location:

@@ -1,5 +1,10 @@
-// RUN: stepwell-opt %s --pass-pipeline='builtin.module(expand-math)' | filecheck %s
+// RUN: stepwell-opt %s --target=x86_64-v3 --pass-pipeline='builtin.module(expand-math)' | filecheck %s
+// RUN: stepwell-opt %s --target=x86_64-v4 --pass-pipeline='builtin.module(expand-math)' \
+// RUN:   | filecheck %s --check-prefix=AVX512
 
+// AVX512-LABEL: func.func @vector
+// AVX512: llvm.call_intrinsic "llvm.x86.avx512.mask.scalef.ps.512"
+// AVX512-NEXT: return
 // CHECK-LABEL: func.func @vector
 // CHECK-NOT: math.exp
 // CHECK: math.roundeven %{{.*}} : vector<16xf32>

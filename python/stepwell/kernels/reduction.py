@@ -9,19 +9,26 @@ from stepwell.kernels.builder import CONTRACT, vector
 from stepwell.kernels.structured import Structured, defining_op, source_name
 from stepwell.mlir import ir
 
-_KINDS: dict[str, tuple[str, float | int | str]] = {
-    "arith.addf": ("add", 0.0),
-    "arith.mulf": ("mul", 1.0),
-    "arith.maximumf": ("maximumf", float("-inf")),
-    "arith.minimumf": ("minimumf", float("inf")),
-    "arith.addi": ("add", 0),
-    "arith.muli": ("mul", 1),
-    "arith.maxsi": ("maxsi", "least"),
-    "arith.minsi": ("minsi", "greatest"),
-    "arith.andi": ("and", -1),
-    "arith.ori": ("or", 0),
-    "arith.xori": ("xor", 0),
+_IDENTITIES: dict[str, float | int | str] = {
+    "arith.addf": 0.0,
+    "arith.mulf": 1.0,
+    "arith.maximumf": float("-inf"),
+    "arith.minimumf": float("inf"),
+    "arith.addi": 0,
+    "arith.muli": 1,
+    "arith.maxsi": "least",
+    "arith.minsi": "greatest",
+    "arith.andi": -1,
+    "arith.ori": 0,
+    "arith.xori": 0,
 }
+
+_FLAGS = {
+    "arith.addf": CONTRACT,
+    "arith.maximumf": "#arith.fastmath<nsz>",
+    "arith.minimumf": "#arith.fastmath<nsz>",
+}
+"""Of two zeros either may be the largest: telling them apart would double the work."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,6 @@ class Combiner:
     """The operation that joins a new element to the accumulator."""
 
     op_name: str
-    kind: str
     identity: ir.Attribute
 
     @staticmethod
@@ -39,31 +45,34 @@ class Combiner:
         operations = [child.operation for child in reduction.body.operations]
         last = defining_op(operations[-1].operands[0])
         uses = [use.owner.operation for use in accumulator.uses]
-        if last is None or last.name not in _KINDS or uses != [last]:
+        if last is None or last.name not in _IDENTITIES or uses != [last]:
             raise LoweringError(f"{source_name(reduction.op)}: the reduction has no known combiner")
-        kind, identity = _KINDS[last.name]
-        return Combiner(last.name, kind, _identity(identity, accumulator.type))
+        return Combiner(last.name, _identity(_IDENTITIES[last.name], accumulator.type))
 
     def join(self, left: ir.Value, right: ir.Value) -> ir.Value:
         """Combine two accumulators (scalars or vectors)."""
-        attributes = (
-            {"fastmath": ir.Attribute.parse(CONTRACT)} if self.op_name == "arith.addf" else {}
-        )
+        flags = _FLAGS.get(self.op_name)
+        attributes = {"fastmath": ir.Attribute.parse(flags)} if flags else {}
         return ir.Operation.create(
             self.op_name, results=[left.type], operands=[left, right], attributes=attributes
         ).results[0]
 
     def across_lanes(self, value: ir.Value) -> ir.Value:
-        """Combine the lanes of a vector (in any order: float sums may be reassociated)."""
+        """Combine the lanes of a vector, its halves first."""
         if not isinstance(value.type, ir.VectorType):
             return value
-        floating = self.op_name.endswith("f")
-        return vector.ReductionOp(
-            value.type.element_type,
-            ir.Attribute.parse(f"#vector.kind<{self.kind}>"),
-            value,
-            fastmath=ir.Attribute.parse("#arith.fastmath<reassoc>") if floating else None,
-        ).result
+        (count,), element = value.type.shape, value.type.element_type
+        while count > 1:
+            half = count // 2
+            kind = ir.VectorType.get([half], element)
+            value = self.join(
+                *(
+                    vector.ExtractStridedSliceOp(kind, value, [begin], [half], [1]).result
+                    for begin in (0, half)
+                )
+            )
+            count = half
+        return vector.ExtractOp(value, [], [0]).result
 
     def identity_of(self, kind: ir.Type) -> ir.Attribute:
         """The identity as a constant attribute of a scalar or vector type."""

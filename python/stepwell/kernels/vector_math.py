@@ -19,6 +19,9 @@ _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 _OGT, _OLT, _OEQ, _UNO = 2, 4, 1, 14
 _FLOOR_EXPONENT = -87.33654
 _CEIL_EXPONENT = 88.72283
+_SUBNORMAL_EXPONENT, _OVERFLOW = -105.0, 90.0
+"""e to these is zero and infinity in f32."""
+
 
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
 _LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
@@ -93,15 +96,49 @@ def _times_power_of_two(x: ir.Value, n: ir.Value) -> ir.Value:
     return arith.BitcastOp(x.type, bits).result
 
 
-def exp(x: ir.Value) -> ir.Value:
-    """e^x, within 1.5 ulp; results below 1.2e-38 are 0, above the largest float infinity."""
-    bounded = _clamp(x, _FLOOR_EXPONENT, _CEIL_EXPONENT)
+_SCALEF = {
+    4: ("llvm.x86.avx512.mask.scalef.ps.128", 8),
+    8: ("llvm.x86.avx512.mask.scalef.ps.256", 8),
+    16: ("llvm.x86.avx512.mask.scalef.ps.512", 16),
+}
+"""By lanes: AVX-512's x * 2^n for floats n, and the bits of its mask."""
+
+_CURRENT_ROUNDING = 4
+
+
+def _scalef(x: ir.Value, n: ir.Value) -> ir.Value:
+    """x * 2^n for floats n, in one instruction that rounds where the result is subnormal."""
+    name, bits = _SCALEF[x.type.shape[0]]
+    mask = constant(ir.IntegerType.get_signless(bits), -1)
+    operands = [x, n, x, mask]
+    if bits == 16:
+        operands.append(constant(ir.IntegerType.get_signless(32), _CURRENT_ROUNDING))
+    return ir.Operation.create(
+        "llvm.call_intrinsic",
+        results=[x.type],
+        operands=operands,
+        attributes={
+            "intrin": ir.StringAttr.get(name),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        },
+    ).results[0]
+
+
+def exp(x: ir.Value, *, avx512: bool = False) -> ir.Value:
+    """e^x, within 1.5 ulp; results above the largest float are infinity. Those below 1.2e-38 are 0,
+    but subnormal with `avx512`, whose instructions make them."""
+    avx512 = avx512 and isinstance(x.type, ir.VectorType) and x.type.shape[0] in _SCALEF
+    low, high = (_SUBNORMAL_EXPONENT, _OVERFLOW) if avx512 else (_FLOOR_EXPONENT, _CEIL_EXPONENT)
+    bounded = _clamp(x, low, high)
     n = math.RoundEvenOp(_scale(bounded, _LOG2_E)).result
     r = _fma(n, constant(x.type, -_LN2_HIGH), bounded)
     r = _fma(n, constant(x.type, -_LN2_LOW), r)
     square = arith.MulFOp(r, r).result
     p = _fma(polynomial(r, _EXP), square, r)
     p = arith.AddFOp(p, constant(x.type, 1.0)).result
+    if avx512:
+        return _scalef(p, n)
     result = _times_power_of_two(p, n)
     result = _where(_OLT, x, _FLOOR_EXPONENT, constant(x.type, 0.0), result)
     return _where(_OGT, x, _CEIL_EXPONENT, constant(x.type, _math.inf), result)
@@ -131,12 +168,12 @@ def log(x: ir.Value) -> ir.Value:
     return arith.SelectOp(nan, x, result).result
 
 
-def tanh(x: ir.Value) -> ir.Value:
+def tanh(x: ir.Value, *, avx512: bool = False) -> ir.Value:
     """Hyperbolic tangent, within 2 ulp: odd polynomial for |x| < 0.625, else by the exponential."""
     square = arith.MulFOp(x, x).result
     small = _fma(arith.MulFOp(polynomial(square, _TANH_SMALL), square).result, x, x)
     size = math.AbsFOp(x).result
-    grown = arith.AddFOp(exp(_scale(size, 2.0)), constant(x.type, 1.0)).result
+    grown = arith.AddFOp(exp(_scale(size, 2.0), avx512=avx512), constant(x.type, 1.0)).result
     inverse = arith.DivFOp(constant(x.type, -2.0), grown).result
     large = math.CopySignOp(arith.AddFOp(inverse, constant(x.type, 1.0)).result, x).result
     return _where(_OLT, size, 0.625, small, large)

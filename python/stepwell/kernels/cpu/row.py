@@ -19,7 +19,7 @@ from stepwell.mlir import ir
 ACCUMULATORS = 4
 """Independent accumulators of a pass: hides the latency of an addition."""
 
-SCRATCH_BYTES = 64 << 10
+SCRATCH_BYTES = 512 << 10
 """Longest row that is kept in scratch."""
 
 
