@@ -12,11 +12,14 @@ copies the last line back:
       insert the line into the result }
 
 Several operands are sorted together by the comparator's verdict on all of them.
+
+Where all that is read of the results are their first few elements (top_k), these alone are found:
+one pass over the row keeps the least so far in order, and most elements cost one comparison.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,7 +27,10 @@ from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg import _loops as loops
 from stepwell.passes.linalg._loops import Values
-from stepwell.passes.stablehlo._values import integer
+from stepwell.passes.stablehlo._values import integer, integers
+
+MOST = 256
+"""So many first elements are selected at most: each one found late moves the others."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,13 @@ def _sort(op: ir.Operation) -> Values:
     dimension = integer(op, "dimension", len(shape) - 1) % len(shape)
     length = shape[dimension]
     others = [size for d, size in enumerate(shape) if d != dimension]
+    few = _elements_read(op, dimension)
+
+    def first_few(outer: Values, results: Values) -> Sequence[ir.Value]:
+        def at(position: ir.Value) -> Values:
+            return [*outer[:dimension], position, *outer[dimension:]]
+
+        return _select(op.regions[0].blocks[0], operands, results, at, (few, length))
 
     def row(outer: Values, results: Values) -> Sequence[ir.Value]:
         def at(position: ir.Value) -> Values:
@@ -71,7 +84,75 @@ def _sort(op: ir.Operation) -> Values:
             ],
         )
 
-    return loops.nest(others, [loops.empty(shape, loops.element_of(o)) for o in operands], row)
+    results = [loops.empty(shape, loops.element_of(o)) for o in operands]
+    return loops.nest(others, results, first_few if few <= min(MOST, length // 4) else row)
+
+
+def _elements_read(op: ir.Operation, dimension: int) -> int:
+    """How many elements along `dimension`, from the first on, slices of the results read."""
+    most = 0
+    for result in op.results:
+        for use in result.uses:
+            user = use.owner.operation
+            if user.name != "stablehlo.slice":
+                return loops.shape_of(result)[dimension]
+            most = max(most, integers(user, "limit_indices")[dimension])
+    return most
+
+
+def _select(
+    less: ir.Block,
+    operands: Values,
+    results: Values,
+    at: Callable[[ir.Value], Values],
+    counts: tuple[int, int],
+) -> Values:
+    """The `few` least of `length` elements, in order, at the beginning of a row of `results`."""
+    few, length = counts
+    one, limit = loops.index(1), loops.index(few)
+    types = [result.type for result in results]
+
+    def is_less(lefts: Values, rights: Values) -> ir.Value:
+        pairs = [v for pair in zip(lefts, rights, strict=True) for v in pair]
+        return loops.inline_scalars(less, pairs)[0]
+
+    def insert(number: ir.Value, news: Values, into: Values) -> Values:
+        """Put `news` where it belongs, and move all behind it by one; of equal elements the one
+        that was there stays in front."""
+
+        def step(j: ir.Value, state: Values) -> Sequence[ir.Value]:
+            moving, *rest = state
+            held, kept = rest[: len(news)], rest[len(news) :]
+            there = [loops.extract(k, at(j)) for k in kept]
+            empty = loops.compare(j, "GE", number)
+            moving = loops.either(moving, loops.either(empty, is_less(held, there)))
+            return [
+                moving,
+                *(loops.choose(moving, t, h) for h, t in zip(held, there, strict=True)),
+                *(
+                    loops.insert(loops.choose(moving, h, t), k, at(j))
+                    for h, t, k in zip(held, there, kept, strict=True)
+                ),
+            ]
+
+        end = loops.minimum(loops.add(number, one), limit)
+        state = [loops.boolean(False), *news, *into]
+        return loops.loop(loops.index(0), end, one, state, step)[1 + len(news) :]
+
+    def element(number: ir.Value, kept: Values) -> Sequence[ir.Value]:
+        news = [loops.extract(o, at(number)) for o in operands]
+        last = [loops.extract(k, at(loops.index(few - 1))) for k in kept]
+        is_wanted = loops.either(loops.compare(number, "LT", limit), is_less(news, last))
+        return loops.branch(
+            is_wanted,
+            types,
+            lambda: insert(number, news, kept),
+            lambda: kept,
+        )
+
+    if not few:
+        return results
+    return loops.loop(loops.index(0), loops.index(length), one, results, element)
 
 
 def _merge_passes(less: ir.Block, lines: Values, spare: Values, length: int) -> Values:

@@ -20,6 +20,24 @@ func.func @rows(%x: tensor<4x100xf32>) -> tensor<4x100xf32> {
   return %r : tensor<4x100xf32>
 }
 
+// The first three of a hundred: one pass that compares with the third.
+// CHECK-LABEL: func.func @first_few
+// CHECK: scf.for
+// CHECK: stablehlo.compare LT
+// CHECK: scf.if
+// CHECK: scf.for
+// CHECK-NOT: arith.shli
+// CHECK: stablehlo.slice
+func.func @first_few(%x: tensor<4x100xf32>) -> tensor<4x3xf32> {
+  %r = "stablehlo.sort"(%x) ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  }) {dimension = 1 : i64} : (tensor<4x100xf32>) -> tensor<4x100xf32>
+  %s = stablehlo.slice %r [0:4, 0:3] : (tensor<4x100xf32>) -> tensor<4x3xf32>
+  return %s : tensor<4x3xf32>
+}
+
 // CHECK-LABEL: func.func @rejected
 // CHECK-NEXT: stablehlo.reverse
 func.func @rejected(%x: tensor<4xf32>) -> tensor<4xf32> {

@@ -134,6 +134,12 @@ GATHERS = [
     exact("lower-triangle", lambda x: jnp.tril(x), MATRIX),
     exact("sort", lambda x: jnp.sort(x, -1), MATRIX),
     exact("top-k", lambda x: lax.top_k(x, 3), MATRIX),
+    exact("top-1", lambda x: lax.top_k(x, 1), MATRIX),
+    exact("top-k-of-equals", lambda x: lax.top_k(x, 7), integers(9, 100, low=0, high=5)),
+    exact("top-k-of-ascending", lambda x: lax.top_k(x, 16), np.sort(normal(9, 100))),
+    exact("least-of-columns", lambda x: jnp.argsort(x, axis=0, stable=True)[:6],
+          integers(60, 9, low=0, high=5)),
+    exact("least-but-one", lambda x: jnp.sort(x)[1:4], normal(40)),
 ]  # fmt: skip
 
 TRANSPOSES = Batch([*transposes()])
