@@ -17,17 +17,20 @@ _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 """ln 2 in two parts (Cody and Waite): n times the first is exact for |n| < 2^15."""
 
 _OGT, _OLT, _OEQ, _UNO = 2, 4, 1, 14
-_FLOOR_EXPONENT = -87.33654
-_CEIL_EXPONENT = 88.72283
-_SUBNORMAL_EXPONENT, _OVERFLOW = -105.0, 90.0
+_FLOOR_EXPONENT, _CEIL_EXPONENT = -105.0, 90.0
 """e to these is zero and infinity in f32."""
-
+_BIAS = 127
+_ROUNDING = 1.5 * 2**23 + _BIAS
+"""Added to a float less than 2^21, it rounds it to an integer n; the low nine bits are then those
+of n + 127, the exponent field of 2^n."""
 
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
 _LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
         -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)  # fmt: skip
 _TANH_SMALL = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1,
                -3.33332819422e-1)  # fmt: skip
+_TANH_LIMIT = 10.0
+"""Where tanh rounds to 1."""
 _ERF_LIMIT = 3.92
 _ERF_P = (2.046597273874795e-06, 0.00028485027723945677, 0.003771612886339426,
           0.052766524255275726, 0.1905682384967804, 1.1283791065216064)  # fmt: skip
@@ -87,13 +90,18 @@ def _integer(kind: ir.Type) -> ir.Type:
     return like(kind, ir.IntegerType.get_signless(32))
 
 
-def _times_power_of_two(x: ir.Value, n: ir.Value) -> ir.Value:
-    """x * 2^n for integral floats n, added to the exponent field; the result must be normal."""
-    kind = _integer(n.type)
-    exponent = arith.FPToSIOp(kind, n).result
-    shifted = arith.ShLIOp(exponent, constant(kind, 23)).result
-    bits = arith.AddIOp(arith.BitcastOp(kind, x).result, shifted).result
-    return arith.BitcastOp(x.type, bits).result
+def _bits(x: ir.Value) -> ir.Value:
+    return arith.BitcastOp(_integer(x.type), x).result
+
+
+def _to_exponent(n: ir.Value) -> ir.Value:
+    """The low bits of n, moved to the exponent field."""
+    return arith.ShLIOp(n, constant(n.type, 23)).result
+
+
+def _times_power(x: ir.Value, exponent: ir.Value) -> ir.Value:
+    """x with `exponent` added to its exponent field: x * 2^n, when that is normal."""
+    return arith.BitcastOp(x.type, arith.AddIOp(_bits(x), exponent).result).result
 
 
 _SCALEF = {
@@ -125,23 +133,40 @@ def _scalef(x: ir.Value, n: ir.Value) -> ir.Value:
     ).results[0]
 
 
+def _has_scalef(kind: ir.Type) -> bool:
+    return isinstance(kind, ir.VectorType) and kind.shape[0] in _SCALEF
+
+
 def exp(x: ir.Value, *, avx512: bool = False) -> ir.Value:
-    """e^x, within 1.5 ulp; results above the largest float are infinity. Those below 1.2e-38 are 0,
-    but subnormal with `avx512`, whose instructions make them."""
-    avx512 = avx512 and isinstance(x.type, ir.VectorType) and x.type.shape[0] in _SCALEF
-    low, high = (_SUBNORMAL_EXPONENT, _OVERFLOW) if avx512 else (_FLOOR_EXPONENT, _CEIL_EXPONENT)
-    bounded = _clamp(x, low, high)
-    n = math.RoundEvenOp(_scale(bounded, _LOG2_E)).result
-    r = _fma(n, constant(x.type, -_LN2_HIGH), bounded)
+    """e^x, within 1.5 ulp, subnormal results included; above the largest float infinity. `avx512`
+    allows its instructions."""
+    x = _clamp(x, _FLOOR_EXPONENT, _CEIL_EXPONENT)
+    p, rounded = _exp_parts(x)
+    if avx512 and _has_scalef(x.type):
+        return _scalef(p, arith.SubFOp(rounded, constant(x.type, _ROUNDING)).result)
+    # 2^n in two factors, so that a subnormal result is rounded once and a large one overflows.
+    half = _bits(_fma(x, constant(x.type, _LOG2_E / 2), _ROUNDING))
+    rest = arith.SubIOp(_bits(rounded), half).result
+    factor = arith.BitcastOp(x.type, _to_exponent(half)).result
+    return arith.MulFOp(_times_power(p, _to_exponent(rest)), factor).result
+
+
+def _exp_parts(x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """p and _ROUNDING + n with e^x = p 2^n, where n is integral."""
+    rounded = _fma(x, constant(x.type, _LOG2_E), _ROUNDING)
+    n = arith.SubFOp(rounded, constant(x.type, _ROUNDING)).result
+    r = _fma(n, constant(x.type, -_LN2_HIGH), x)
     r = _fma(n, constant(x.type, -_LN2_LOW), r)
     square = arith.MulFOp(r, r).result
     p = _fma(polynomial(r, _EXP), square, r)
-    p = arith.AddFOp(p, constant(x.type, 1.0)).result
-    if avx512:
-        return _scalef(p, n)
-    result = _times_power_of_two(p, n)
-    result = _where(_OLT, x, _FLOOR_EXPONENT, constant(x.type, 0.0), result)
-    return _where(_OGT, x, _CEIL_EXPONENT, constant(x.type, _math.inf), result)
+    return arith.AddFOp(p, constant(x.type, 1.0)).result, rounded
+
+
+def _exp_of_moderate(x: ir.Value) -> ir.Value:
+    """e^x for |x| < 87, within 1.5 ulp."""
+    p, rounded = _exp_parts(x)
+    n = arith.SubIOp(_bits(rounded), constant(_integer(x.type), _BIAS)).result
+    return _times_power(p, _to_exponent(n))
 
 
 def log(x: ir.Value) -> ir.Value:
@@ -173,7 +198,12 @@ def tanh(x: ir.Value, *, avx512: bool = False) -> ir.Value:
     square = arith.MulFOp(x, x).result
     small = _fma(arith.MulFOp(polynomial(square, _TANH_SMALL), square).result, x, x)
     size = math.AbsFOp(x).result
-    grown = arith.AddFOp(exp(_scale(size, 2.0), avx512=avx512), constant(x.type, 1.0)).result
+    if avx512 and _has_scalef(x.type):
+        power = exp(_scale(size, 2.0), avx512=True)
+    else:
+        limit = constant(x.type, _TANH_LIMIT)
+        power = _exp_of_moderate(_scale(_where(_OGT, size, _TANH_LIMIT, limit, size), 2.0))
+    grown = arith.AddFOp(power, constant(x.type, 1.0)).result
     inverse = arith.DivFOp(constant(x.type, -2.0), grown).result
     large = math.CopySignOp(arith.AddFOp(inverse, constant(x.type, 1.0)).result, x).result
     return _where(_OLT, size, 0.625, small, large)

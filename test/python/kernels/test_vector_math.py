@@ -44,6 +44,7 @@ def both_signs(values: np.ndarray) -> np.ndarray:
 
 RANGES = [
     Range("exp", jnp.exp, np.exp, linear(-87.3, 88.7), 1.5),
+    Range("exp-subnormal", jnp.exp, np.exp, linear(-103.9, -87.3), 1),
     Range("exp-small", jnp.exp, np.exp, both_signs(logarithmic(1e-30, 1)), 1.5),
     Range("exp-subnormal", jnp.exp, np.exp, linear(-103.9, -87.3), 1.5),
     Range("log", jnp.log, np.log, logarithmic(1.2e-38, 3e38), 1),
@@ -67,7 +68,9 @@ RANGES = [
     Range("sqrt", jnp.sqrt, np.sqrt, logarithmic(1.2e-38, 3e38), 0.5),
 ]
 
-SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -1.0, 1.0, 200.0, -200.0, 1e-45], np.float32)
+SPECIAL = np.array(
+    [np.nan, np.inf, -np.inf, 0.0, -1.0, 1.0, 200.0, -200.0, 1e-45, 88.8, -104.1], np.float32
+)
 SPECIAL_VALUES: dict[str, tuple[Callable[..., jax.Array], Callable[..., np.ndarray]]] = {
     "exp": (jnp.exp, np.exp),
     "log": (jnp.log, np.log),
