@@ -7,9 +7,11 @@
 // AVX512-NEXT: return
 // CHECK-LABEL: func.func @vector
 // CHECK-NOT: math.exp
-// CHECK: math.roundeven %{{.*}} : vector<16xf32>
 // CHECK: math.fma %{{.*}} : vector<16xf32>
+// CHECK: arith.shli %{{.*}} : vector<16xi32>
 // CHECK: arith.bitcast %{{.*}} : vector<16xi32> to vector<16xf32>
+// CHECK: arith.mulf %{{.*}} : vector<16xf32>
+// CHECK-NEXT: return
 func.func @vector(%x: vector<16xf32>) -> vector<16xf32> {
   %0 = math.exp %x : vector<16xf32>
   return %0 : vector<16xf32>

@@ -14,7 +14,6 @@ from jax import numpy as jnp
 from programs import Case, parameter, run
 from scipy import special
 
-from stepwell import targets
 
 SAMPLES = 40_000
 
@@ -46,7 +45,6 @@ RANGES = [
     Range("exp", jnp.exp, np.exp, linear(-87.3, 88.7), 1.5),
     Range("exp-subnormal", jnp.exp, np.exp, linear(-103.9, -87.3), 1),
     Range("exp-small", jnp.exp, np.exp, both_signs(logarithmic(1e-30, 1)), 1.5),
-    Range("exp-subnormal", jnp.exp, np.exp, linear(-103.9, -87.3), 1.5),
     Range("log", jnp.log, np.log, logarithmic(1.2e-38, 3e38), 1),
     Range("log-near-1", jnp.log, np.log, linear(0.5, 2), 1),
     Range("log-subnormal", jnp.log, np.log, logarithmic(1e-44, 1.1e-38), 1),
@@ -108,8 +106,6 @@ def ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", [parameter(r.name) for r in RANGES])
 def test_error(name: str) -> None:
-    if name == "exp-subnormal" and "avx512f" not in targets.host().features:
-        pytest.skip("results below 1.2e-38 are 0 on machines without AVX-512")
     tested = next(r for r in RANGES if r.name == name)
     error = ulps(results()[name], tested.reference(tested.arguments.astype(np.float64)))
     worst = int(np.argmax(error))
