@@ -14,7 +14,6 @@ from jax import numpy as jnp
 from programs import Case, parameter, run
 from scipy import special
 
-
 SAMPLES = 40_000
 
 
