@@ -153,7 +153,8 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, target: Target) -> None
         return
     kind = ir.StringAttr(kernel.attributes["kernel.kind"]).value
     if isinstance(group.nest, GridBuilder):
-        emit_on_grid(group, group.nest, kind)
+        operands = contraction_operands(group.anchor()) if kind == "contraction" else None
+        emit_on_grid(group, group.nest, kind, operands)
         return
     lanes = target.vector_lanes
     if kind == "contraction":

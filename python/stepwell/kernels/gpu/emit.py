@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from stepwell.errors import LoweringError
-from stepwell.kernels.gpu import elementwise, reduction, row
+from stepwell.kernels.gpu import contraction, elementwise, reduction, row
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.rows import check
 
 _EMITTERS = {
-    "contraction": reduction.emit,
     "outer-reduction": reduction.emit,
     "concatenate": elementwise.emit_concatenate,
     "transpose": elementwise.emit,
@@ -19,9 +18,14 @@ _EMITTERS = {
 }
 
 
-def emit_on_grid(group: KernelGroup, nest: GridBuilder, kind: str) -> None:
-    """Write a group of `kind`; raises LoweringError for one that no emitter takes."""
-    if kind in ("elementwise", "pad") and group.reductions():
+def emit_on_grid(
+    group: KernelGroup, nest: GridBuilder, kind: str, operands: tuple[int, int] | None
+) -> None:
+    """Write a group of `kind`; `operands` are lhs and rhs of a contraction. Raises LoweringError
+    for a group that no emitter takes."""
+    if kind == "contraction":
+        contraction.emit(group, nest, operands)
+    elif kind in ("elementwise", "pad") and group.reductions():
         check(group)
         row.emit(group, nest)
     elif kind in _EMITTERS:

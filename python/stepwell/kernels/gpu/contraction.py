@@ -1,0 +1,335 @@
+"""Contractions on a grid: matrix products and convolutions by tiles in shared memory.
+
+    out[b, m, n] += lhs[b, m, k] * rhs[b, k, n]        (m and k may be several dimensions)
+
+A block computes a tile of `rows` x `columns` outputs. In every step its threads copy `depth` columns
+of the lhs and rows of the rhs to shared memory, 4 elements at a time along the dimension that is
+contiguous, then each adds their products to a register tile: groups of 4 rows by groups of 4
+columns, spread over the block's tile so that the threads of a warp read different banks. The
+epilogue works on the accumulators. Arithmetic is that of the operands' own types (no tensor cores).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepwell.kernels.builder import Lanes, vector
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.gpu import reduction
+from stepwell.kernels.gpu.elementwise import element_bits, fill_halos
+from stepwell.kernels.gpu.grid import GridBuilder
+from stepwell.kernels.group import KernelGroup, accesses
+from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize, linearize
+from stepwell.kernels.structured import Structured, element_type, is_multiply_add, shape_of
+from stepwell.mlir import ir
+
+GROUP = 4
+"""Elements of a vector access to memory, and of a group of rows or columns of a thread."""
+
+PADDING_BITS = 128
+"""Shared rows are longer by this: writes along a column then meet different banks."""
+
+FULL_GRID = 128
+"""Blocks that keep a large GPU busy; with fewer, tiles are smaller."""
+
+
+@dataclass(frozen=True)
+class SimtTile:
+    """A block's tile and each thread's part of it; extents are multiples of each other's."""
+
+    rows: int
+    columns: int
+    depth: int
+    thread_rows: int
+    thread_columns: int
+
+    @property
+    def threads(self) -> int:
+        return self.rows // self.thread_rows * (self.columns // self.thread_columns)
+
+
+LARGE = SimtTile(128, 128, 16, 8, 8)
+MEDIUM = SimtTile(64, 64, 16, 4, 4)
+NARROW = SimtTile(128, 32, 16, 4, 4)
+FLAT = SimtTile(8, 128, 32, 2, 4)
+
+
+def choose(shape: ContractionShape) -> SimtTile:
+    """The tile for a contraction: as large as leaves enough blocks, and not much larger than the
+    output."""
+    if shape.m <= FLAT.rows:
+        return FLAT
+    if shape.n <= NARROW.columns:
+        return NARROW
+    blocks = -(-shape.m // LARGE.rows) * -(-shape.n // LARGE.columns) * shape.extent(shape.batch)
+    return LARGE if blocks >= FULL_GRID else MEDIUM
+
+
+def emit(group: KernelGroup, nest: GridBuilder, operands: tuple[int, int] | None) -> None:
+    """Write a contraction of `operands`, the numbers of lhs and rhs; one that is too small for
+    tiles, or more than a product, is done a thread an output."""
+    op = group.anchor()
+    shape = ContractionShape.of(op, operands) if operands is not None else None
+    if shape is None or not is_multiply_add(op) or min(shape.n, shape.k) < GROUP:
+        reduction.emit(group, nest)
+        return
+    _Tiled(group, nest, op, shape, choose(shape)).emit()
+
+
+class _Tiled:
+    def __init__(
+        self,
+        group: KernelGroup,
+        nest: GridBuilder,
+        op: Structured,
+        shape: ContractionShape,
+        tile: SimtTile,
+    ) -> None:
+        self.group = group
+        self.nest = nest
+        self.evaluator = group.evaluator
+        self.op = op
+        self.shape = shape
+        self.tile = tile
+        self.lanes = Lanes.of(GROUP)
+        self.lhs = self._shared(shape.lhs, tile.rows)
+        self.rhs = self._shared(shape.rhs, tile.columns)
+
+    def _shared(self, operand: int, extent: int) -> ir.Value:
+        """A tile of an operand, [depth][extent and some padding]."""
+        kind = element_type(self.op.inputs[operand])
+        bits = element_bits(kind)
+        return self.nest.shared([self.tile.depth, extent + PADDING_BITS // bits], kind, bits // 8)
+
+    def emit(self) -> None:
+        shape, tile = self.shape, self.tile
+        down, across = -(-shape.m // tile.rows), -(-shape.n // tile.columns)
+        batch = shape.extent(shape.batch)
+        blocks = batch * down * across
+        with self.nest.grid(blocks, tile.threads) as (block, thread), self.evaluator.scope():
+            fill_halos(self.group, self.nest, block * tile.threads + thread, blocks * tile.threads)
+            which, row, column = delinearize(block, [batch, down, across])
+            dims = [Index()] * len(shape.sizes)
+            extents = [shape.sizes[d] for d in shape.batch]
+            for axis, index in zip(shape.batch, delinearize(which, extents), strict=True):
+                dims[axis] = index
+            first_row = self._named("row", row) * tile.rows
+            first_column = self._named("column", column) * tile.columns
+            self._block(dims, first_row, first_column, thread)
+
+    def _named(self, name: str, index: Index) -> Index:
+        """`index` computed once, as a variable, so that addresses are linear in it."""
+        if index.is_constant:
+            return index
+        value = self.nest.index_value(index, Lanes.of(1))
+        return Index.of(Variable(name, index.low, index.high, value))
+
+    def _block(self, dims: list[Index], row: Index, column: Index, thread: Index) -> None:
+        tile, nest = self.tile, self.nest
+        width = tile.columns // tile.thread_columns
+        down = self._named("ty", thread.floordiv(width))
+        across = self._named("tx", thread.mod(width))
+        rows = _spread(down, tile.rows, tile.thread_rows)
+        columns = _spread(across, tile.columns, tile.thread_columns)[::GROUP]
+        kind = element_type(self.op.op.results[0])
+        zero = nest.zero(kind, GROUP)
+
+        def step(k: Variable, sums: list[ir.Value]) -> list[ir.Value]:
+            start = Index.of(k) * tile.depth
+            with self.evaluator.scope():
+                self._copy(self.shape.lhs, self.lhs, dims, row, start, thread)
+                self._copy(self.shape.rhs, self.rhs, dims, column, start, thread)
+            nest.barrier()
+            sums = self._multiply(sums, rows, columns)
+            nest.barrier()
+            return sums
+
+        steps = -(-self.shape.k // tile.depth)
+        cells = [(r, c) for r in rows for c in columns]
+        sums = nest.reduce_loop("k", 0, steps, 1, [zero] * len(cells), step)
+        for (r, c), total in zip(cells, sums, strict=True):
+            self._finish(dims, row + r, column + c, total)
+
+    def _multiply(
+        self, sums: list[ir.Value], rows: list[Index], columns: list[Index]
+    ) -> list[ir.Value]:
+        """Add the products of the tiles in shared memory."""
+        nest, op, lanes = self.nest, self.op, self.lanes
+        grouped = self.tile.thread_rows % GROUP == 0
+        accumulator = op.body.arguments[len(op.inputs)]
+        one = Lanes.of(1)
+        for k in range(self.tile.depth):
+            at = constant(k)
+            right = [nest.load(self.rhs, [at, c + lanes.index], lanes) for c in columns]
+            left: list[ir.Value] = []
+            for r in rows[::GROUP] if grouped else rows:
+                if not grouped:
+                    left.append(nest.load(self.lhs, [at, r], one))
+                    continue
+                four = nest.load(self.lhs, [at, r + lanes.index], lanes)
+                left += [vector.ExtractOp(four, [], [i]).result for i in range(GROUP)]
+            products = [(a, b) for a in left for b in right]
+            following = []
+            for (a, b), total in zip(products, sums, strict=True):
+                arguments: dict = {
+                    op.body.arguments[self.shape.lhs]: a,
+                    op.body.arguments[self.shape.rhs]: b,
+                    accumulator: total,
+                }
+                following.append(self.evaluator.run_body(op, [], arguments, lanes))
+            sums = following
+        return sums
+
+    def _copy(
+        self,
+        operand: int,
+        buffer: ir.Value,
+        dims: list[Index],
+        first: Index,
+        start: Index,
+        thread: Index,
+    ) -> None:
+        """Copy a tile of an operand to shared memory: `first` is its first row or column, `start`
+        its first place in the reduced dimensions. Places outside of the operand become zeros."""
+        tile, nest, lanes = self.tile, self.nest, self.lanes
+        extent, limit = (
+            (tile.rows, self.shape.m) if operand == self.shape.lhs else (tile.columns, self.shape.n)
+        )
+        along_k = self._is_contiguous_in_k(operand)
+        inner, outer = (tile.depth, extent) if along_k else (extent, tile.depth)
+        count = inner * outer // GROUP
+        zero = nest.zero(element_type(self.op.inputs[operand]), GROUP)
+        for number in range(-(-count // tile.threads)):
+            flat = self._named("copied", thread + number * tile.threads)
+            with self.evaluator.scope(), nest.inside([(flat, count)]) as wanted, wanted.then():
+                major, minor = delinearize(flat, [outer, inner // GROUP])
+                minor = self._named("minor", minor) * GROUP
+                major = self._named("major", major)
+                ends = minor + lanes.index
+                k, place = (ends, major) if along_k else (major, ends)
+                bounds = [(start + k, self.shape.k), (first + place, limit)]
+                whole = all(lanes.at(i, 0).high + _reach(i, lanes) < size for i, size in bounds)
+                if whole or _steps_by_groups(bounds, lanes):
+                    tests = [(lanes.at(i, 0), size) for i, size in bounds]
+                    self._guarded(operand, buffer, dims, (k, place), (start, first), tests, zero)
+                    continue
+                for lane in range(GROUP):
+                    at = lanes.at(k, lane), lanes.at(place, lane)
+                    tests = [(lanes.at(i, lane), size) for i, size in bounds]
+                    self._guarded(operand, buffer, dims, at, (start, first), tests, None)
+
+    def _guarded(
+        self,
+        operand: int,
+        buffer: ir.Value,
+        dims: list[Index],
+        at: tuple[Index, Index],
+        origin: tuple[Index, Index],
+        tests: list[tuple[Index, int]],
+        zero: ir.Value | None,
+    ) -> None:
+        """Copy what lies at `at`, (k, row or column) of the tile that starts at `origin`: a vector,
+        or an element where `zero`, the vector for places outside, is None."""
+        nest = self.nest
+        lanes = self.lanes if zero is not None else Lanes.of(1)
+        kind = element_type(self.op.inputs[operand])
+
+        def copy() -> None:
+            value = self._operand(operand, dims, origin[0] + at[0], origin[1] + at[1], lanes)
+            nest.store(value, buffer, list(at), lanes)
+
+        if all(index.high < size for index, size in tests):
+            copy()
+            return
+        with nest.inside(tests, otherwise=True) as branch:
+            with branch.then(), self.evaluator.scope():
+                copy()
+            with branch.otherwise():
+                nest.store(nest.zero(kind, 1) if zero is None else zero, buffer, list(at), lanes)
+
+    def _operand(
+        self, operand: int, dims: list[Index], k: Index, place: Index, lanes: Lanes
+    ) -> ir.Value:
+        point = self._point(dims, k, place, operand == self.shape.lhs)
+        return self.evaluator.at(
+            self.op.inputs[operand], apply_map(self.op.maps[operand], point), lanes
+        )
+
+    def _point(self, dims: list[Index], k: Index, place: Index, is_row: bool) -> list[Index]:
+        """The point of the iteration space at `k` and a row or column."""
+        shape, point = self.shape, list(dims)
+        for axis, index in zip(shape.reduced, self._split(k, shape.reduced), strict=True):
+            point[axis] = index
+        if is_row:
+            for axis, index in zip(shape.rows, self._split(place, shape.rows), strict=True):
+                point[axis] = index
+        else:
+            point[shape.column] = place
+        return point
+
+    def _split(self, flat: Index, axes: tuple[int, ...]) -> list[Index]:
+        return delinearize(flat, [self.shape.sizes[axis] for axis in axes])
+
+    def _is_contiguous_in_k(self, operand: int) -> bool:
+        """Whether neighbours in the last reduced dimension lie together in memory."""
+        sizes = self.shape.sizes
+        dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(sizes)]
+        at = apply_map(self.op.maps[operand], [Index.of(d) for d in dims])
+        leaves = set(self.evaluator.buffers)
+        found = next(accesses(self.op.inputs[operand], at, leaves), None)
+        if found is None:
+            return True
+        leaf, indices = found
+        flat = linearize(indices, shape_of(leaf))
+        last = next((d for d in reversed(self.shape.reduced) if sizes[d] > 1), None)
+        return last is not None and flat.coefficient(dims[last]) == 1
+
+    def _finish(self, dims: list[Index], row: Index, column: Index, total: ir.Value) -> None:
+        """Write the outputs of one row and 4 columns."""
+        n = self.shape.n
+        if n % GROUP == 0:
+            with self.nest.inside([(row, self.shape.m), (column, n)]) as branch, branch.then():
+                self._write(dims, row, column + self.lanes.index, total, self.lanes)
+            return
+        for lane in range(GROUP):
+            bounds = [(row, self.shape.m), (column + lane, n)]
+            with self.nest.inside(bounds) as branch, branch.then():
+                value = vector.ExtractOp(total, [], [lane]).result
+                self._write(dims, row, column + lane, value, Lanes.of(1))
+
+    def _write(
+        self, dims: list[Index], row: Index, column: Index, total: ir.Value, lanes: Lanes
+    ) -> None:
+        point = list(dims)
+        for axis, index in zip(self.shape.rows, self._split(row, self.shape.rows), strict=True):
+            point[axis] = index
+        point[self.shape.column] = column
+        at = apply_map(self.op.output_map, point)
+        result = self.op.op.results[0]
+        with self.evaluator.scope():
+            initial = self.evaluator.at(self.op.outputs[0], at, lanes)
+            sum_ = self.nest.add(self.nest.as_vector(initial, lanes), total)
+            self.evaluator.bind(result, at, sum_)
+            for output in self.group.outputs:
+                place = self.group.point_of(output, result, at)
+                self.group.write(output, place, lanes)
+
+
+def _spread(thread: Index, extent: int, own: int) -> list[Index]:
+    """The places of a thread that has `own` of `extent`: groups of 4 side by side with those of
+    its neighbours; fewer than 4 in a row."""
+    if own % GROUP:
+        return [thread * own + i for i in range(own)]
+    stride = extent // (own // GROUP)
+    return [thread * GROUP + g * stride + i for g in range(own // GROUP) for i in range(GROUP)]
+
+
+def _reach(index: Index, lanes: Lanes) -> int:
+    """How far the last lane lies from the first."""
+    return (lanes.count - 1) * (lanes.stride(index) or 0)
+
+
+def _steps_by_groups(bounds: list[tuple[Index, int]], lanes: Lanes) -> bool:
+    """Whether a vector lies inside of all bounds when its first element does: the bounds of what
+    moves with the lane are multiples of the group."""
+    return all(size % GROUP == 0 for index, size in bounds if lanes.stride(index))

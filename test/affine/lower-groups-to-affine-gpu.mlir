@@ -1,0 +1,62 @@
+// RUN: stepwell-opt %s --target=cuda:sm_90a --split-input-file --pass-pipeline='builtin.module(legalize-to-linalg,form-fusion-groups,lower-groups-to-affine)' | filecheck %s
+
+// Elementwise: 16 bytes a thread, neighbouring threads side by side.
+
+// CHECK: func.func private @kernel_0
+// CHECK: affine.parallel (%[[B:.*]], %[[T:.*]]) = (0, 0) to (8, 256) {
+// CHECK: affine.for %[[I:.*]] = #map(%[[B]], %[[T]]) to 2048 step 2048 {
+// CHECK: affine.vector_load %{{.*}}[%[[I]] * 4] : memref<8192xf32>, vector<4xf32>
+// CHECK: math.exp %{{.*}} : vector<4xf32>
+func.func @main(%x: tensor<128x64xf32>) -> tensor<128x64xf32> {
+  %0 = stablehlo.exponential %x : tensor<128x64xf32>
+  return %0 : tensor<128x64xf32>
+}
+
+// -----
+
+// A long row belongs to a block: shuffles in its warps, then shared memory.
+
+// CHECK: memref.alloca() {alignment = 16 : i64} : memref<8xf32, #gpu.address_space<workgroup>>
+// CHECK: affine.parallel (%[[B:.*]], %[[T:.*]]) = (0, 0) to (8, 256) {
+// CHECK-COUNT-5: gpu.shuffle xor
+// CHECK: gpu.barrier
+func.func @main(%x: tensor<8x1000xf32>) -> tensor<8xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<8x1000xf32>, tensor<f32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+
+// -----
+
+// A product: tiles of both operands in shared memory, a barrier after each, 4x4 outputs a thread.
+
+// CHECK-DAG: memref.alloca() {alignment = 16 : i64} : memref<16x68xf32, #gpu.address_space<workgroup>>
+// CHECK: affine.parallel (%{{.*}}, %{{.*}}) = (0, 0) to (4, 256) {
+// CHECK: affine.for %{{.*}} = 0 to 4 iter_args
+// CHECK: gpu.barrier
+// CHECK: gpu.barrier
+// CHECK: affine.yield
+func.func @main(%x: tensor<128x64xf32>, %w: tensor<64x128xf32>) -> tensor<128x128xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<128x64xf32>, tensor<64x128xf32>) -> tensor<128x128xf32>
+  return %0 : tensor<128x128xf32>
+}
+
+// -----
+
+// What no emitter takes: the threads of one block share its parallel loops.
+
+// CHECK: kernel.kind = "scalar"
+// CHECK: affine.parallel (%{{.*}}, %[[T:.*]]) = (0, 0) to (1, 256) {
+// CHECK: gpu.barrier
+// CHECK: scf.for %{{.*}} = %[[T]] to %{{.*}} step
+// CHECK: gpu.barrier
+func.func @main(%x: tensor<4x9xi32>) -> tensor<4xi32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %0 = stablehlo.reduce(%x init: %zero) across dimensions = [1] : (tensor<4x9xi32>, tensor<i32>) -> tensor<4xi32>
+    reducer(%a: tensor<i32>, %b: tensor<i32>) {
+      %1 = stablehlo.add %a, %b : tensor<i32>
+      %2 = stablehlo.add %1, %b : tensor<i32>
+      stablehlo.return %2 : tensor<i32>
+    }
+  return %0 : tensor<4xi32>
+}

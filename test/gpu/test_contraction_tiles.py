@@ -1,0 +1,83 @@
+"""Every tile of the contraction kernel, with rows, columns and sums that no tile divides: exact on
+integers, forwards and backwards."""
+
+from __future__ import annotations
+
+import jax
+import models
+import numpy as np
+import pytest
+from emulator import Emulator
+from models import compile_for_gpu, load_on_emulator
+
+import stepwell
+from stepwell import cuda_assembly, ptxas, targets
+from stepwell.assembly import kernel_units
+from stepwell.kernels.gpu.contraction import FLAT, LARGE, MEDIUM, NARROW, SimtTile
+from stepwell.mlir import ir, new_context
+from stepwell.ptx import kernel_llvm, ptx
+from stepwell.targets.nvidia import NvidiaTarget
+
+SHAPES = {
+    "large": (LARGE, (128, 100, 18, 121)),
+    "large-whole": (LARGE, (128, 128, 16, 128)),
+    "medium": (MEDIUM, (2, 70, 18, 66)),
+    "narrow": (NARROW, (1, 130, 33, 24)),
+    "flat": (FLAT, (3, 5, 40, 130)),
+    "one-row": (FLAT, (1, 1, 77, 200)),
+}
+"""The tile that is chosen, and batch, m, k and n."""
+
+
+def integers(*shape: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+
+
+def product(a: np.ndarray, b: np.ndarray) -> str:
+    return str(jax.export.export(jax.jit(lambda a, b: a @ b))(a, b).mlir_module())
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_tile(name: str, emulator: Emulator) -> None:
+    tile, (batch, m, k, n) = SHAPES[name]
+    a, b = integers(batch, m, k, seed=1), integers(batch, k, n, seed=2)
+    compiled = compile_for_gpu(product(a, b))
+    blocks = batch * -(-m // tile.rows) * -(-n // tile.columns)
+    program = compiled.artifact.manifest.cuda
+    assert program is not None
+    assert program.code[2:4] == (blocks, tile.threads)
+    executable = load_on_emulator(compiled, emulator)
+    for backwards in (False, True):
+        emulator.configure(backwards=backwards)
+        np.testing.assert_array_equal(executable(a, b)[0], a @ b)
+
+
+@pytest.mark.parametrize("tile", [LARGE, MEDIUM, NARROW, FLAT])
+def test_tiles_fit(tile: SimtTile) -> None:
+    assert tile.threads % 32 == 0
+    assert tile.columns % tile.thread_columns == 0
+    assert tile.rows % tile.thread_rows == 0
+
+
+@pytest.mark.skipif(models.needs_ptxas(), reason="there is no ptxas (pip install stepwell[cuda])")
+@pytest.mark.parametrize("name", ["cuda:sm_80", "cuda:sm_90a", "cuda:sm_100a", "cuda:sm_120"])
+def test_inner_loop(name: str) -> None:
+    """The large tile: 16 steps of 64 multiply-adds from 4 wide loads, all in registers, at most
+    128 of them so that two blocks share a multiprocessor."""
+    target = targets.get(name)
+    assert isinstance(target, NvidiaTarget)
+    a, b = np.zeros((2048, 512), np.float32), np.zeros((512, 2048), np.float32)
+    lowered = stepwell.lower(product(a, b), target=name).step("affine")
+    (unit,) = kernel_units(lowered._walk, lowered._options).values()
+    with new_context(), ir.Location.unknown():
+        text = ptx(kernel_llvm(cuda_assembly.lower_unit(unit, target), target), target)
+    made = ptxas.assemble(text, target)
+    usage = made.usage()[unit.symbol]
+    assert usage.registers <= 128
+    assert usage.spill_loads == usage.spill_stores == usage.stack == 0
+    sass = ptxas.sass(made.cubin)
+    # sm_100 adds two products at a time (FFMA2).
+    assert sass.count("FFMA") + sass.count("FFMA2") == 16 * 64
+    assert sass.count("LDS.128") == 16 * 4
+    assert sass.count("LDG.E.128") >= 4
+    assert sass.count("STG.E.128") == 16
