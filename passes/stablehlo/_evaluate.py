@@ -358,6 +358,7 @@ def _dot_general(op: ir.Operation, arrays: Arrays) -> np.ndarray | None:
     batch = [left[d] for d in numbers.lhs_batching_dimensions]
     summed = {left[d] for d in numbers.lhs_contracting_dimensions} | set(batch)
     result = batch + [d for d in (*left, *right) if d not in summed]
-    wide = np.dtype(np.float32) if dtype.itemsize == 2 and _is_float(arrays[0]) else dtype
+    is_half = dtype.itemsize == 2 and dtype.kind in "fV"
+    wide: np.dtype = np.dtype(np.float32) if is_half else dtype
     product = np.einsum(lhs.astype(wide), left, rhs.astype(wide), right, result, optimize=True)
     return product.astype(dtype)

@@ -141,7 +141,7 @@ def exp(x: ir.Value, *, avx512: bool = False) -> ir.Value:
     """e^x, within 1.5 ulp, subnormal results included; above the largest float infinity. `avx512`
     allows its instructions."""
     x = _clamp(x, _FLOOR_EXPONENT, _CEIL_EXPONENT)
-    p, rounded = _exp_parts(x)
+    p, rounded = _exp_parts(x, _ROUNDING)
     if avx512 and _has_scalef(x.type):
         return _scalef(p, arith.SubFOp(rounded, constant(x.type, _ROUNDING)).result)
     # 2^n in two factors, so that a subnormal result is rounded once and a large one overflows.
@@ -151,10 +151,10 @@ def exp(x: ir.Value, *, avx512: bool = False) -> ir.Value:
     return arith.MulFOp(_times_power(p, _to_exponent(rest)), factor).result
 
 
-def _exp_parts(x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """p and _ROUNDING + n with e^x = p 2^n, where n is integral."""
-    rounded = _fma(x, constant(x.type, _LOG2_E), _ROUNDING)
-    n = arith.SubFOp(rounded, constant(x.type, _ROUNDING)).result
+def _exp_parts(x: ir.Value, rounding: float) -> tuple[ir.Value, ir.Value]:
+    """p and `rounding` + n with e^x = p 2^n, where n is integral."""
+    rounded = _fma(x, constant(x.type, _LOG2_E), rounding)
+    n = arith.SubFOp(rounded, constant(x.type, rounding)).result
     r = _fma(n, constant(x.type, -_LN2_HIGH), x)
     r = _fma(n, constant(x.type, -_LN2_LOW), r)
     square = arith.MulFOp(r, r).result
@@ -164,9 +164,8 @@ def _exp_parts(x: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 def _exp_of_moderate(x: ir.Value) -> ir.Value:
     """e^x for |x| < 87, within 1.5 ulp."""
-    p, rounded = _exp_parts(x)
-    n = arith.SubIOp(_bits(rounded), constant(_integer(x.type), _BIAS)).result
-    return _times_power(p, _to_exponent(n))
+    p, rounded = _exp_parts(x, _ROUNDING - _BIAS)
+    return _times_power(p, _to_exponent(_bits(rounded)))
 
 
 def log(x: ir.Value) -> ir.Value:

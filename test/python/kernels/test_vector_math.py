@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 import pytest
-from jax import lax
+from jax import export, lax
 from jax import numpy as jnp
 from programs import Case, parameter, run
 from scipy import special
+
+import stepwell
 
 SAMPLES = 40_000
 
@@ -125,3 +127,19 @@ def test_power(name: str) -> None:
     with np.errstate(all="ignore"):
         want = np.power(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
     np.testing.assert_allclose(results()[name], want, rtol=POWER_TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh"])
+def test_without_avx512(name: str) -> None:
+    """What machines with AVX2 only take, of all arguments that the ranges have, and special ones."""
+    function, reference = SPECIAL_VALUES[name]
+    ranges = [r.arguments for r in RANGES if r.name.startswith(name)]
+    x = np.concatenate([*ranges, SPECIAL])
+    exported = export.export(jax.jit(function), platforms=["cpu"])(x)
+    result = stepwell.compile(exported, target="x86_64-v3", threads=1)(x)[0]
+    with np.errstate(all="ignore"):
+        want = reference(x.astype(np.float64))
+        error = ulps(result, want)
+    finite = np.isfinite(want.astype(np.float32))
+    assert np.max(error[finite]) <= 2
+    np.testing.assert_array_equal(result[~finite], want.astype(np.float32)[~finite])
