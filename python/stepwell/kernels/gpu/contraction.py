@@ -2,9 +2,9 @@
 
     out[b, m, n] += lhs[b, m, k] * rhs[b, k, n]        (m and k may be several dimensions)
 
-A block computes a tile of `rows` x `columns` outputs. In every step its threads copy `depth` columns
-of the lhs and rows of the rhs to shared memory, 4 elements at a time along the dimension that is
-contiguous, then each adds their products to a register tile: groups of 4 rows by groups of 4
+A block computes a tile of `rows` x `columns` outputs. In every step its threads copy `depth` places
+of k of both operands to shared memory, 4 elements at a time along the dimension that is contiguous,
+then each adds their products to a register tile: groups of 4 rows by groups of 4
 columns, spread over the block's tile so that the threads of a warp read different banks. The
 epilogue works on the accumulators. Arithmetic is that of the operands' own types (no tensor cores).
 """
