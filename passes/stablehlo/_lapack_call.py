@@ -6,8 +6,7 @@ parts: operands are transposed and split accordingly, results put together again
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,26 +14,40 @@ from stepwell import dtypes
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.kernels.library_call import ATTRIBUTE, TARGET, Buffer, LibraryCall
-from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir
+from stepwell.passes.stablehlo._lapack_signatures import call_name
 
 Argument = int | float | str | Buffer | None
 """An integer, a number of the matrices' type, "char U", a buffer, or no address."""
 
+BLOCK = 64
+"""Columns that LAPACK works on at a time, where there is room."""
+
+BLOCK_REFLECTORS = 65 * 64
+"""Elements of the triangular factor that newer versions put at the end of the working memory."""
+
+
+def leading(size: int) -> int:
+    """A leading dimension is 1 at least."""
+    return max(size, 1)
+
+
+def char(letter: str) -> str:
+    """A letter as an argument."""
+    return f"char {letter}"
+
 
 class LapackCall:
-    """A custom call on matrices of LAPACK's type `prefix` (s, d, c, z), whose batch is that of
-    operand `primary`. Routines ask for its operands and results as buffers, then `run` it."""
+    """A custom call on `batch` matrices of LAPACK's type `prefix` (s, d, c, z). Routines ask for
+    its operands and results as buffers, then `run` it."""
 
-    def __init__(
-        self, op: ir.Operation, prefix: str, primary: int = 0, column_major: bool = False
-    ) -> None:
+    def __init__(self, op: ir.Operation, prefix: str, batch: int, column_major: bool) -> None:
         self.op = op
         self.prefix = prefix
         self.part = np.float32 if prefix in "sc" else np.float64
         self.is_complex = prefix in "cz"
-        self.batch = math.prod(self.shape(primary)[:-2])
-        self.column_major = column_major
+        self.batch = batch
+        self._column_major = column_major
         self._inputs: list[ir.Value] = []
         self._updated: list[tuple[int, ir.Value]] = []
         self._types: list[ir.RankedTensorType] = []
@@ -43,12 +56,6 @@ class LapackCall:
         self._results: list[ir.Value] = []
 
     # What the custom call says
-
-    @property
-    def name(self) -> str:
-        """The operation and its target, for messages."""
-        target = ir.StringAttr(self.op.attributes["call_target_name"]).value
-        return f"{source_name(self.op)}: stablehlo.custom_call @{target}"
 
     def shape(self, operand: int) -> tuple[int, ...]:
         """The shape of an operand."""
@@ -61,11 +68,18 @@ class LapackCall:
                 entries = ir.DictAttr(self.op.attributes[place])
                 if name in entries:
                     return int(entries[name].value)  # pyright: ignore[reportAttributeAccessIssue]
-        raise LoweringError(f"{self.name}: its configuration does not give {name}")
+        raise self.refusal(f"its configuration does not give {name}")
 
-    def letter(self, name: str) -> str:
-        """The letter that the call's configuration gives for `name`."""
-        return chr(self.option(name))
+    def letter(self, name: str, known: str) -> str:
+        """The letter, one of `known`, that the call's configuration gives for `name`."""
+        letter = chr(self.option(name))
+        if letter not in known:
+            raise self.refusal(f"{name} is {letter}; known are {', '.join(known)}")
+        return letter
+
+    def refusal(self, reason: str) -> LoweringError:
+        """The error that says why the call cannot be made."""
+        return LoweringError(f"{call_name(self.op)}: {reason}")
 
     # Buffers of the library call
 
@@ -180,7 +194,7 @@ class LapackCall:
         if layouts in self.op.attributes:
             layout = ir.DenseIntElementsAttr(ir.ArrayAttr(self.op.attributes[layouts])[number])
             return [int(d) for d in layout][::-1]
-        if self.column_major and rank > 1:
+        if self._column_major and rank > 1:
             return [*range(rank - 2), rank - 1, rank - 2]
         return list(range(rank))
 
@@ -194,6 +208,11 @@ class LapackCall:
         if isinstance(hlo.element_type(self.op.results[number]), ir.ComplexType):
             value = whole(value)
         return _transposed(value, inverse)
+
+
+def if_complex(call: LapackCall, buffer: Callable[[], Buffer]) -> list[Buffer]:
+    """An argument that functions of complex matrices have alone."""
+    return [buffer()] if call.is_complex else []
 
 
 def _transposed(value: ir.Value, order: list[int]) -> ir.Value:

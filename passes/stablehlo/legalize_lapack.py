@@ -27,7 +27,8 @@ from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._lapack_call import LapackCall
-from stepwell.passes.stablehlo._lapack_routines import PRIMARY, ROUTINES, UNTYPED
+from stepwell.passes.stablehlo._lapack_routines import ROUTINES, UNTYPED
+from stepwell.passes.stablehlo._lapack_signatures import checked_batch
 
 _TARGET = re.compile(r"(?:lapack|blas)_([sdcz])(\w+?)(_ffi)?")
 _PREFIXES = {"f32": "s", "f64": "d", "complex<f32>": "c", "complex<f64>": "z"}
@@ -74,8 +75,7 @@ def _untyped(op: ir.Operation, target: str) -> list[ir.Value]:
             f"{source_name(op)}: stablehlo.custom_call @{target} of {kind} is not supported; "
             f"LAPACK computes with {', '.join(_PREFIXES)}"
         )
-    call = LapackCall(op, _PREFIXES[kind], PRIMARY.get(target, 0), column_major=True)
-    return UNTYPED[target](call)
+    return _routine(op, UNTYPED[target], _PREFIXES[kind], column_major=True)
 
 
 def _lapack(op: ir.Operation, match: re.Match[str]) -> list[ir.Value]:
@@ -89,4 +89,9 @@ def _lapack(op: ir.Operation, match: re.Match[str]) -> list[ir.Value]:
                 else f"of LAPACK there are {', '.join(sorted(ROUTINES))}"
             )
         )
-    return ROUTINES[name](LapackCall(op, prefix, PRIMARY.get(name, 0)))
+    return _routine(op, name, prefix, column_major=False)
+
+
+def _routine(op: ir.Operation, function: str, prefix: str, *, column_major: bool) -> list[ir.Value]:
+    batch = checked_batch(op, function, prefix)
+    return ROUTINES[function](LapackCall(op, prefix, batch, column_major))

@@ -68,3 +68,36 @@ func.func @old(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
   %0 = stablehlo.custom_call @lapack_sgeqrf(%a) : (tensor<4x4xf32>) -> tensor<4x4xf32>
   return %0 : tensor<4x4xf32>
 }
+
+// -----
+
+// A function may not be told of more than there is.
+func.func @too_small(%a: tensor<4x4xf32>) -> tensor<3xi32> {
+  // expected-error@+1 {{@lapack_sgetrf_ffi: sgetrf has T[m,n] -> T[m,n] I[min] I[], the call (tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<3xi32>, tensor<i32>)}}
+  %0:3 = stablehlo.custom_call @lapack_sgetrf_ffi(%a) : (tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<3xi32>, tensor<i32>)
+  return %0#1 : tensor<3xi32>
+}
+
+// -----
+
+func.func @other_type(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  // expected-error@+1 {{dpotrf has T[n,n] -> T[n,n] I[]}}
+  %0:2 = stablehlo.custom_call @lapack_dpotrf_ffi(%a) {mhlo.backend_config = {uplo = 76 : ui8}} : (tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<i32>)
+  return %0#0 : tensor<4x4xf32>
+}
+
+// -----
+
+func.func @unknown_mode(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  // expected-error@+1 {{@lapack_spotrf_ffi: uplo is A; known are L, U}}
+  %0:2 = stablehlo.custom_call @lapack_spotrf_ffi(%a) {mhlo.backend_config = {uplo = 65 : ui8}} : (tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<i32>)
+  return %0#0 : tensor<4x4xf32>
+}
+
+// -----
+
+func.func @unconfigured(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  // expected-error@+1 {{@lapack_spotrf_ffi: its configuration does not give uplo}}
+  %0:2 = stablehlo.custom_call @lapack_spotrf_ffi(%a) : (tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<i32>)
+  return %0#0 : tensor<4x4xf32>
+}
