@@ -133,7 +133,20 @@ class Index:
         if rest.low // divisor == rest.high // divisor:
             return quotient + rest.low // divisor
         grain, coarse, _ = rest._coarsen(divisor)
-        return quotient + Index.of(Quotient(coarse, divisor // grain, remainder=False))
+        divisor //= grain
+        inner = coarse._only_quotient()
+        if inner is not None:  # (x floordiv a) floordiv b
+            coarse, divisor = inner.dividend, inner.divisor * divisor
+        return quotient + Index.of(Quotient(coarse, divisor, remainder=False))
+
+    def _only_quotient(self) -> Quotient | None:
+        """The quotient that is all of this index, if it is one."""
+        if len(self.terms) != 1 or self.constant:
+            return None
+        ((atom, factor),) = self.terms
+        if isinstance(atom, Quotient) and not atom.remainder and factor == 1:
+            return atom
+        return None
 
     def _coarsen(self, divisor: int) -> tuple[int, Index, Index]:
         """(g, coarse, fine) with self == g * coarse + fine, 0 <= fine < g, and g a divisor of
@@ -196,8 +209,8 @@ def _normal(factors: dict[Atom, int], constant: int) -> Index:
     for atom, factor in list(factors.items()):
         if not isinstance(atom, Quotient) or not atom.remainder or not factor:
             continue
-        whole = Quotient(atom.dividend, atom.divisor, remainder=False)
-        if factors.get(whole, 0) == factor * atom.divisor:
+        whole = atom.dividend.floordiv(atom.divisor)._only_quotient()
+        if whole is not None and factors.get(whole, 0) == factor * atom.divisor:
             factors[atom] = factors[whole] = 0
             return _normal({a: c for a, c in factors.items() if c}, constant) + (
                 atom.dividend * factor
