@@ -42,7 +42,7 @@ from stepwell.passes.llvm.lower_host_to_llvm import (
     Statement,
     read_host,
 )
-from stepwell.pipeline import Progress, Walk, main_function
+from stepwell.pipeline import KERNEL_PASSES_OF_GPUS, Progress, Walk, main_function
 from stepwell.targets.nvidia import NvidiaTarget
 
 _GRID = re.compile(r"affine\.parallel \(%\w+, %\w+\) = \(0, 0\) to \((\d+), (\d+)\)")
@@ -156,7 +156,7 @@ def lower_unit(unit: assembly.KernelUnit, target: NvidiaTarget) -> ir.Operation:
     """The `gpu.module` of one kernel, in the current context."""
     module = ir.Module.parse(unit.text.replace("@kernel(", f"@{unit.symbol}(", 1))
     state = State(target=target)
-    for name in ("expand-math", "map-to-blocks-and-threads", "lower-kernels-to-nvvm"):
+    for name in KERNEL_PASSES_OF_GPUS:
         make_pass(name).apply(module, state)
     (gpu_module,) = (
         child.operation.detach_from_parent()

@@ -53,6 +53,14 @@ class Step:
 
 _TIDY = "upstream:canonicalize,cse"
 
+KERNEL_PASSES_OF_GPUS = (
+    "expand-math",
+    "expand-remainder",
+    "map-to-blocks-and-threads",
+    "lower-kernels-to-nvvm",
+)
+"""From affine to nvvm, for one kernel or all."""
+
 STEPS = (
     Step("legalize-small-types", "stablehlo", ("legalize-small-types",)),
     Step(
@@ -105,7 +113,7 @@ STEPS = (
     Step(
         "lower-kernels-to-nvvm",
         "nvvm",
-        ("expand-math", "map-to-blocks-and-threads", "lower-kernels-to-nvvm"),
+        KERNEL_PASSES_OF_GPUS,
         machine="gpu",
     ),
 )

@@ -172,6 +172,25 @@ def test_what_no_emitter_takes_runs_on_one_block(emulator: Emulator) -> None:
     assert any("the threads of one block" in remark for remark in compiled.remarks)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_remainders_are_exact(dtype: str, emulator: Emulator) -> None:
+    """Also where the quotient is large, or so near to an integer that a division rounds to it."""
+    kind = np.finfo(dtype)
+    x, y = (normal(400, seed=n).astype(dtype) for n in (1, 2))
+    x[:100] *= np.asarray(1000, dtype)
+    x[100:200] = np.nextafter(y[100:200] * np.asarray(3, dtype), np.asarray(0, dtype))
+    special = np.array([0.0, -0.0, 1.5, np.inf, -np.inf, np.nan, kind.max, kind.tiny / 4], dtype)
+    x[200:264], y[200:264] = np.repeat(special, 8), np.tile(special, 8)
+    with jax.enable_x64(True):
+        module = exported(lax.rem, x, y)
+    (got,) = load_on_emulator(compile_for_gpu(module), emulator)(x, y)
+    with np.errstate(invalid="ignore"):
+        expected = np.fmod(x, y)
+    np.testing.assert_array_equal(got, expected)
+    known = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(got[known]), np.signbit(expected[known]))
+
+
 @pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_100a", "cuda:sm_120"])
 def test_other_architectures(target: str, emulator: Emulator) -> None:
     x = normal(3, 70)
