@@ -60,9 +60,10 @@ def load(
     bytes of any of these files, StableHLO text, a `jax.export.Exported`, an `ir.Module`, a
     `torch.export.ExportedProgram` or its file (.pt2), or a pair of an `nn.Module` and its inputs.
     `shapes` gives concrete shapes, by input name, where the model leaves dimensions open, and
-    `specialization` what else an ONNX model leaves open.
+    `specialization` what else it leaves open.
     Raises ModelError (UnsupportedError among them) with one sentence on what is wrong.
     """
+    values = specialization.values if specialization else {}
     if pytorch.is_model(model):
         return pytorch.load(model, shapes)
     if isinstance(model, ir.Module):
@@ -74,13 +75,13 @@ def load(
     if isinstance(model, str):
         from stepwell.frontends import stablehlo
 
-        return stablehlo.from_bytes(model.encode(), "StableHLO text", shapes=shapes)
+        return stablehlo.from_bytes(model.encode(), "StableHLO text", shapes, values)
     if isinstance(model, (bytes, bytearray, memoryview)):
         return _load_bytes(bytes(model), "the given bytes", shapes, specialization)
     if hasattr(model, "mlir_module_serialized"):
         from stepwell.frontends import jax
 
-        return jax.from_exported(cast(jax.Exported, model), shapes=shapes)
+        return jax.from_exported(cast(jax.Exported, model), shapes, values)
     if hasattr(model, "graph") and hasattr(model, "opset_import"):
         from stepwell.frontends import onnx
 
@@ -119,10 +120,11 @@ def _load_bytes(
 ) -> Imported:
     from stepwell.frontends import jax, stablehlo
 
+    values = specialization.values if specialization else {}
     if _is_mlir(data[:4096]):
-        return stablehlo.from_bytes(data, source, shapes=shapes)
+        return stablehlo.from_bytes(data, source, shapes, values)
     if jax.is_serialized(data):
-        return jax.from_serialized(data, source, shapes=shapes)
+        return jax.from_serialized(data, source, shapes, values)
     from stepwell.frontends import onnx
 
     return onnx.from_bytes(data, source, shapes, specialization)

@@ -18,10 +18,12 @@ class Exported(Protocol):
     mlir_module_serialized: bytes
 
 
-def from_exported(exported: Exported, shapes: Shapes | None = None) -> Imported:
+def from_exported(
+    exported: Exported, shapes: Shapes | None = None, values: stablehlo.Values | None = None
+) -> Imported:
     """Import an exported JAX function; inputs are its flattened arguments, arg0, arg1, ..."""
     source = f"the JAX function {exported.fun_name}"
-    return stablehlo.from_bytes(exported.mlir_module_serialized, source, shapes)
+    return stablehlo.from_bytes(exported.mlir_module_serialized, source, shapes, values)
 
 
 def is_serialized(data: bytes) -> bool:
@@ -29,7 +31,12 @@ def is_serialized(data: bytes) -> bool:
     return data.find(_ARTIFACT) > 0
 
 
-def from_serialized(data: bytes, source: str, shapes: Shapes | None = None) -> Imported:
+def from_serialized(
+    data: bytes,
+    source: str,
+    shapes: Shapes | None = None,
+    values: stablehlo.Values | None = None,
+) -> Imported:
     """Import what `Exported.serialize()` wrote: a flatbuffer around a portable artifact.
 
     The artifact is a flatbuffer vector of bytes, which stand behind their 32-bit length.
@@ -38,4 +45,4 @@ def from_serialized(data: bytes, source: str, shapes: Shapes | None = None) -> I
     (length,) = struct.unpack_from("<I", data, start - 4)
     if start + length > len(data):
         raise ModelError(f"{source} is an exported JAX function that is cut short")
-    return stablehlo.from_bytes(data[start : start + length], source, shapes)
+    return stablehlo.from_bytes(data[start : start + length], source, shapes, values)

@@ -7,19 +7,21 @@ legalized, and large constants moved into the weight table, so that passes can r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from stepwell import dtypes
 from stepwell.dense import has_buffer, read_dense, read_resources
 from stepwell.errors import LoweringError, ModelError, OpenModelError
-from stepwell.frontends import Imported, Shapes, TensorSpec
+from stepwell.frontends import Imported, Shapes, TensorSpec, open_values
 from stepwell.frontends.shardy import erase_shardy, without_shardy, without_shardy_syntax
 from stepwell.frontends.top_k import legalize_top_k
 from stepwell.mlir import deserialize_portable_artifact, ir, new_context, run_upstream
 from stepwell.specialization import OpenSpec
 from stepwell.weights import INLINE_ELEMENTS, WeightTable
+
+Values = Mapping[str, np.ndarray]
 
 _BYTECODE = b"ML\xefR"
 _PORTABLE = b"StableHLO_v"
@@ -36,10 +38,14 @@ _REFINE = (
 )
 
 
-def from_bytes(data: bytes, source: str, shapes: Shapes | None = None) -> Imported:
+def from_bytes(
+    data: bytes, source: str, shapes: Shapes | None = None, values: Values | None = None
+) -> Imported:
     """Import StableHLO text, MLIR bytecode or a portable artifact.
 
-    Inputs are called arg0, arg1, ... and outputs out0, out1, ...; `shapes` uses these names.
+    Inputs are called arg0, arg1, ... and outputs out0, out1, ...; `shapes` uses these names, and so
+    does `values`, the data of inputs that shapes depend on. Raises OpenModelError when such shapes
+    or values are missing.
     """
     context = new_context()
     with context:
@@ -48,7 +54,7 @@ def from_bytes(data: bytes, source: str, shapes: Shapes | None = None) -> Import
         except (ir.MLIRError, ValueError) as error:
             raise ModelError(f"{source} is not StableHLO: {_first_line(error)}") from None
         resources = {} if data.startswith(_BYTECODE) else read_resources(data)
-        return from_parsed(module, source, resources, shapes)
+        return from_parsed(module, source, resources, shapes, values)
 
 
 def from_module(module: ir.Module, shapes: Shapes | None = None) -> Imported:
@@ -81,9 +87,10 @@ def from_parsed(
     source: str,
     resources: dict[str, bytes] | None = None,
     shapes: Shapes | None = None,
+    values: Values | None = None,
 ) -> Imported:
     """Import `module` itself, in its context, which has to be current. `resources` has the data of
-    its `dense_resource`s."""
+    its `dense_resource`s; the rest is as in `from_bytes`."""
     weights = WeightTable()
     with ir.Location.unknown():
         main = _rename_main(module, source)
@@ -91,7 +98,7 @@ def from_parsed(
         try:
             run_upstream(module.operation, "func.func(stablehlo-legalize-composite-to-call)")
             run_upstream(module.operation, "inline{default-pipeline=},symbol-dce")
-            _refine(module, main, shapes or {})
+            _refine(module, main, shapes or {}, values or {})
             legalize_top_k(module)
             run_upstream(module.operation, "symbol-dce")
             _legalize_dynamic_and_quantized(module, main)
@@ -143,8 +150,9 @@ def _drop_attributes(module: ir.Module, main: ir.Operation) -> None:
                 del operation.attributes[name]
 
 
-def _refine(module: ir.Module, main: ir.Operation, shapes: Shapes) -> None:
-    """Give open dimensions of the inputs their sizes from `shapes`, and propagate them."""
+def _refine(module: ir.Module, main: ir.Operation, shapes: Shapes, values: Values) -> None:
+    """Give open dimensions of the inputs their sizes from `shapes`, and propagate them and the
+    `values` of inputs that other dimensions depend on."""
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
     unknown = sorted(set(shapes) - {f"arg{i}" for i in range(len(kind.inputs))})
     if unknown:
@@ -157,9 +165,23 @@ def _refine(module: ir.Module, main: ir.Operation, shapes: Shapes) -> None:
     except OpenModelError as error:
         inputs, outputs = _open_specs(kind.inputs, "arg"), _open_specs(kind.results, "out")
         raise OpenModelError(str(error), inputs, outputs) from None
+    open_values.make_known(main, values)
     if types != list(kind.inputs):
         text = ",".join(str(t) for t in types)
         run_upstream(module.operation, f"stablehlo-refine-arguments{{types={text}}},{_REFINE}")
+    elif values:
+        run_upstream(module.operation, _REFINE)
+    if open_values.fix_generators(main):
+        run_upstream(module.operation, _REFINE)
+    missing = tuple(name for name in open_values.needed(main) if name not in values)
+    if missing:
+        inputs, outputs = _open_specs(kind.inputs, "arg"), _open_specs(kind.results, "out")
+        raise OpenModelError(
+            f"shapes depend on the value of input {missing[0]}, which only a call can tell",
+            inputs,
+            outputs,
+            values=missing,
+        )
 
 
 def _legalize_dynamic_and_quantized(module: ir.Module, main: ir.Operation) -> None:

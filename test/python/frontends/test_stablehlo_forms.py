@@ -40,6 +40,42 @@ def test_dynamic_reshape_of_constants() -> None:
     np.testing.assert_array_equal(result, X.reshape(3, 2))
 
 
+def test_values_of_inputs_are_sizes() -> None:
+    body = """
+      %0 = stablehlo.reshape %n : (tensor<i64>) -> tensor<1xi64>
+      %1 = stablehlo.constant dense<3> : tensor<1xi64>
+      %2 = stablehlo.concatenate %0, %1, dim = 0 :
+        (tensor<1xi64>, tensor<1xi64>) -> tensor<2xi64>
+      %3 = stablehlo.dynamic_broadcast_in_dim %x, %2, dims = [1] :
+        (tensor<3xf32>, tensor<2xi64>) -> tensor<?x3xf32>
+      %4 = stablehlo.convert %n : (tensor<i64>) -> tensor<f32>
+      %5 = stablehlo.dynamic_broadcast_in_dim %4, %2, dims = [] :
+        (tensor<f32>, tensor<2xi64>) -> tensor<?x3xf32>
+      %6 = stablehlo.add %3, %5 : tensor<?x3xf32>
+      return %6 : tensor<?x3xf32>"""
+    head = "func.func @main(%x: tensor<3xf32>, %n: tensor<i64>) -> tensor<?x3xf32>"
+    exe = stepwell.compile(f"{head} {{{body}\n}}", threads=1)
+    x = np.array([1, 2, 3], np.float32)
+    for n in (2, 5, 2):
+        (result,) = exe(x, np.array(n))
+        np.testing.assert_array_equal(result, np.tile(x + n, (n, 1)))
+
+
+def test_random_bits_of_an_open_shape() -> None:
+    jax = pytest.importorskip("jax")
+    state = np.arange(4, dtype=np.uint32)
+
+    def bits(x: jax.Array) -> list[jax.Array]:
+        return jax.lax.rng_bit_generator(state, (x.shape[0], 3), dtype=np.uint32)
+
+    (batch,) = jax.export.symbolic_shape("batch")
+    open_shape = jax.ShapeDtypeStruct((batch,), np.float32)
+    exe = stepwell.compile(jax.export.export(jax.jit(bits), platforms=["cpu"])(open_shape))
+    x = np.zeros(5, np.float32)
+    for got, want in zip(exe(x), jax.jit(bits)(x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_quantized_sum() -> None:
     kind = "tensor<4x!quant.uniform<i8:f32, 0.5:3>>"
     body = f"""
