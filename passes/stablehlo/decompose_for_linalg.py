@@ -10,6 +10,9 @@ four times the channels, whose result is spread out over the pixels:
     %t = stablehlo.transpose %s, dims = [0, 1, 3, 2, 4, 5]
     %y = stablehlo.reshape %t                                   // tensor<1x8x8x8xf32>
 
+Where the phases of the pixels reach different inputs (a 4x4 kernel), each is a convolution of its
+own taps, and the four are concatenated in the place of %p.
+
 - A grouped convolution that is not depthwise becomes one convolution a group.
 - A dot_general with several contracting dimensions gets one; its batch dimensions come first.
 - Normal random numbers are made of uniform ones.
@@ -22,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import ClassVar
 
@@ -90,6 +94,28 @@ class _Window:
         """Pixels of the convolution at input resolution."""
         return self.size + sum(self.padding) - self.taps + 1
 
+    def of_phase(self, phase: int) -> _Phase:
+        """The taps of the kernel that reach the pixels `phase`, `phase + stride`, ..."""
+        first = (self.low - phase) % self.stride
+        taps = -(-(self.kernel - first) // self.stride)
+        low = (self.low - phase - first) // self.stride
+        outputs = -(-self.result // self.stride)
+        return _Phase(first, taps, (low, outputs - self.size - low + taps - 1))
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """Every stride-th tap of a kernel from `first` on, and the padding (or, negative, cropping) of
+    the input for them."""
+
+    first: int
+    taps: int
+    padding: tuple[int, int]
+
+
+WASTE = 1.25
+"""With so many products with zeros to one that counts, each phase is a convolution of its own."""
+
 
 @RULES.on("convolution")
 def transposed_convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
@@ -119,14 +145,31 @@ def transposed_convolution(op: ir.Operation, weights: WeightTable) -> ir.Value |
         _Window(inputs[1 + d], kernel[d], strides[d], pads[d][0], result[1 + d])
         for d in range(rank)
     ]
+    wasted = prod(w.taps * w.stride for w in windows) / prod(w.kernel for w in windows)
+    if wasted > WASTE and all(w.kernel >= w.stride for w in windows):
+        apart = [_phase(op, windows, at) for at in product(*(range(s) for s in strides))]
+        spread = _spread_phases(hlo.concatenate(apart, rank + 1), strides, kernel[-1])
+        return hlo.slice(spread, [0] * (rank + 2), result)
     phases = rebuild(
         op,
         [lhs, _phase_kernel(rhs, windows)],
         [inputs[0], *(w.outputs for w in windows), kernel[-1] * prod(strides)],
         {"lhs_dilation": None, "padding": i64_pairs([w.padding for w in windows])},
     )
-    spread = _spread_phases(phases, windows, kernel[-1])
+    spread = _spread_phases(phases, strides, kernel[-1])
     return hlo.slice(spread, [0] * (rank + 2), result)
+
+
+def _phase(op: ir.Operation, windows: Sequence[_Window], at: Sequence[int]) -> ir.Value:
+    """The pixels of one phase: [N, h.., O]."""
+    lhs, rhs = op.operands
+    phases = [window.of_phase(phase) for window, phase in zip(windows, at, strict=True)]
+    *spatial, inputs, outputs = hlo.shape(rhs)
+    steps = [*(w.stride for w in windows), 1, 1]
+    taps = hlo.slice(rhs, [*(p.first for p in phases), 0, 0], [*spatial, inputs, outputs], steps)
+    sizes = [-(-w.result // w.stride) for w in windows]
+    attributes = {"lhs_dilation": None, "padding": i64_pairs([p.padding for p in phases])}
+    return rebuild(op, [lhs, taps], [hlo.shape(lhs)[0], *sizes, outputs], attributes)
 
 
 def _phase_kernel(kernel: ir.Value, windows: Sequence[_Window]) -> ir.Value:
@@ -146,13 +189,14 @@ def _phase_kernel(kernel: ir.Value, windows: Sequence[_Window]) -> ir.Value:
     return hlo.reshape(hlo.transpose(flipped, order), shape)
 
 
-def _spread_phases(value: ir.Value, windows: Sequence[_Window], features: int) -> ir.Value:
+def _spread_phases(value: ir.Value, strides: Sequence[int], features: int) -> ir.Value:
     """[N, h.., phases * O] as [N, h * stride.., O]."""
-    rank, batch = len(windows), hlo.shape(value)[0]
-    split = [batch, *(w.outputs for w in windows), *(w.stride for w in windows), features]
+    rank = len(strides)
+    batch, *sizes, _ = hlo.shape(value)
     order = [0, *(d for i in range(rank) for d in (1 + i, 1 + rank + i)), 2 * rank + 1]
-    pixels = hlo.transpose(hlo.reshape(value, split), order)
-    return hlo.reshape(pixels, [batch, *(w.outputs * w.stride for w in windows), features])
+    pixels = hlo.transpose(hlo.reshape(value, [batch, *sizes, *strides, features]), order)
+    spread = [n * stride for n, stride in zip(sizes, strides, strict=True)]
+    return hlo.reshape(pixels, [batch, *spread, features])
 
 
 def _reverses(op: ir.Operation) -> bool:

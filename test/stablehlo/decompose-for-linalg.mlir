@@ -21,6 +21,22 @@ func.func @transposed(%x: tensor<1x4x4x3xf32>, %w: tensor<2x2x3x2xf32>) -> tenso
   return %y : tensor<1x8x8x2xf32>
 }
 
+// A 4x4 kernel: every phase has 2x2 taps of its own, and its own padding.
+// CHECK-LABEL: func.func @phases
+// CHECK: %[[W:.*]] = stablehlo.slice %arg1 [0:4:2, 0:4:2, 0:3, 0:2]
+// CHECK: stablehlo.convolution(%arg0, %[[W]]) {{.*}}window = {pad = {{\[\[}}1, 0], [1, 0]]}
+// CHECK: stablehlo.convolution({{.*}}window = {pad = {{\[\[}}1, 0], [0, 1]]}
+// CHECK: stablehlo.convolution({{.*}}window = {pad = {{\[\[}}0, 1], [1, 0]]}
+// CHECK: stablehlo.convolution({{.*}}window = {pad = {{\[\[}}0, 1], [0, 1]]}
+// CHECK: stablehlo.concatenate {{.*}} -> tensor<1x4x4x8xf32>
+func.func @phases(%x: tensor<1x4x4x3xf32>, %w: tensor<4x4x3x2xf32>) -> tensor<1x8x8x2xf32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+       window = {pad = [[2, 2], [2, 2]], lhs_dilate = [2, 2]}
+       {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x4x4x3xf32>, tensor<4x4x3x2xf32>) -> tensor<1x8x8x2xf32>
+  return %y : tensor<1x8x8x2xf32>
+}
+
 // With strides as well, zeros are put between the elements.
 // CHECK-LABEL: func.func @dilated
 // CHECK: stablehlo.pad %arg0, %{{.*}}, low = [0, 1, 0], high = [0, 1, 0], interior = [0, 1, 0]
