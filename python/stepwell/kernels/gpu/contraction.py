@@ -113,22 +113,15 @@ class _Tiled:
             extents = [shape.sizes[d] for d in shape.batch]
             for axis, index in zip(shape.batch, delinearize(which, extents), strict=True):
                 dims[axis] = index
-            first_row = self._named("row", row) * tile.rows
-            first_column = self._named("column", column) * tile.columns
+            first_row = self.nest.named("row", row) * tile.rows
+            first_column = self.nest.named("column", column) * tile.columns
             self._block(dims, first_row, first_column, thread)
-
-    def _named(self, name: str, index: Index) -> Index:
-        """`index` computed once, as a variable, so that addresses are linear in it."""
-        if index.is_constant:
-            return index
-        value = self.nest.index_value(index, Lanes.of(1))
-        return Index.of(Variable(name, index.low, index.high, value))
 
     def _block(self, dims: list[Index], row: Index, column: Index, thread: Index) -> None:
         tile, nest = self.tile, self.nest
         width = tile.columns // tile.thread_columns
-        down = self._named("ty", thread.floordiv(width))
-        across = self._named("tx", thread.mod(width))
+        down = self.nest.named("ty", thread.floordiv(width))
+        across = self.nest.named("tx", thread.mod(width))
         rows = _spread(down, tile.rows, tile.thread_rows)
         columns = _spread(across, tile.columns, tile.thread_columns)[::GROUP]
         kind = element_type(self.op.op.results[0])
@@ -200,11 +193,11 @@ class _Tiled:
         count = inner * outer // GROUP
         zero = nest.zero(element_type(self.op.inputs[operand]), GROUP)
         for number in range(-(-count // tile.threads)):
-            flat = self._named("copied", thread + number * tile.threads)
+            flat = self.nest.named("copied", thread + number * tile.threads)
             with self.evaluator.scope(), nest.inside([(flat, count)]) as wanted, wanted.then():
                 major, minor = delinearize(flat, [outer, inner // GROUP])
-                minor = self._named("minor", minor) * GROUP
-                major = self._named("major", major)
+                minor = self.nest.named("minor", minor) * GROUP
+                major = self.nest.named("major", major)
                 ends = minor + lanes.index
                 k, place = (ends, major) if along_k else (major, ends)
                 bounds = [(start + k, self.shape.k), (first + place, limit)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from stepwell.kernels.builder import AffineIf, NestBuilder, affine, arith, memref
+from stepwell.kernels.builder import AffineIf, Lanes, NestBuilder, affine, arith, memref
 from stepwell.kernels.index import Index, Variable
 from stepwell.mlir import ir
 
@@ -100,6 +100,13 @@ class GridBuilder(NestBuilder):
         integer_set = ir.IntegerSet.get(len(variables), 0, expressions, [False] * len(expressions))
         values = [v.value for v in variables]
         yield AffineIf(affine.AffineIfOp(integer_set, cond_operands=values, has_else=otherwise))
+
+    def named(self, name: str, index: Index) -> Index:
+        """`index` computed once, as a variable, so that addresses are linear in it."""
+        if index.is_constant:
+            return index
+        value = self.index_value(index, Lanes.of(1))
+        return Index.of(Variable(name, index.low, index.high, value))
 
     def barrier(self) -> None:
         """Wait for all threads of the block; what they wrote is seen from here on."""
