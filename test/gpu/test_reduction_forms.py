@@ -1,5 +1,5 @@
-"""The forms of reductions over outer dimensions, exact on integers, forwards and backwards: a thread
-an output, vectors of outputs, slices of long reductions that meet in shared memory."""
+"""The forms of reductions over outer dimensions, exact on integers, forwards and backwards: a
+thread an output, vectors of outputs, slices of long reductions that meet in shared memory."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepwell.errors import LoweringError
-from stepwell.kernels.gpu import contraction, elementwise, reduction, row
+from stepwell.kernels.gpu import contraction, elementwise, reduction, row, transpose
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.rows import check
@@ -11,7 +11,7 @@ from stepwell.kernels.rows import check
 _EMITTERS = {
     "outer-reduction": reduction.emit,
     "concatenate": elementwise.emit_concatenate,
-    "transpose": elementwise.emit,
+    "transpose": transpose.emit,
     "update": elementwise.emit_update,
     "elementwise": elementwise.emit,
     "pad": elementwise.emit,
