@@ -285,34 +285,42 @@ def through_reshape(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 
 
 @RULES.on("dot_general")
-def rows_times_vector(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """One row times a matrix whose rows lie along the sum is that matrix times a vector: the scores
-    of one query, whose keys need no transpose."""
-    lhs, rhs = op.operands
+def matrix_times_vector(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A product with one row or one column, where the rows of the matrix lie along the sum: a sum
+    of each row. The scores of one query need no transpose of the keys."""
     numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    batch = list(numbers.lhs_batching_dimensions)
-    summed = list(numbers.rhs_contracting_dimensions)
-    sizes, shape = hlo.shape(lhs), hlo.shape(rhs)
-    leading = list(range(len(batch)))
-    if batch != leading or list(numbers.rhs_batching_dimensions) != leading:
+    leading = list(range(len(numbers.lhs_batching_dimensions)))
+    batches = (list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions))
+    summed = (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions))
+    kinds = {str(hlo.element_type(value)) for value in (*op.operands, op.results[0])}
+    if batches != (leading, leading) or len(summed[0]) != 1 or len(kinds) > 1:
         return None
-    if len(summed) != 1 or len(shape) != len(batch) + 2 or constant_attribute(rhs) is not None:
+    lhs, rhs = op.operands
+    for matrix, along, vector in ((rhs, summed[1][0], lhs), (lhs, summed[0][0], rhs)):
+        rows = _with_rows_along(matrix, along, len(leading))
+        sizes = hlo.shape(matrix)
+        vector_size = prod(sizes[: len(leading)]) * sizes[along]
+        if rows is None or prod(hlo.shape(vector)) != vector_size:
+            continue
+        if matrix == rhs and constant_attribute(rhs) is not None:
+            continue  # as a weight it is packed
+        shape = hlo.shape(rows)
+        flat = hlo.reshape(vector, [*shape[:-2], shape[-1]])
+        repeated = hlo.broadcast_in_dim(flat, shape, [*leading, len(shape) - 1])
+        zero = hlo.full(0, [], hlo.dtype(op.results[0]))
+        sums = hlo.reduce(hlo.multiply(rows, repeated), zero, [len(shape) - 1], "add")
+        return hlo.reshape(sums, hlo.shape(op.results[0]))
+    return None
+
+
+def _with_rows_along(matrix: ir.Value, along: int, batch: int) -> ir.Value | None:
+    """`matrix` as [batch.., rows, k] where it lies so in memory, `along` being k."""
+    if len(hlo.shape(matrix)) != batch + 2:
         return None
-    length = shape[summed[0]]
-    kinds = {str(hlo.element_type(value)) for value in (lhs, rhs, op.results[0])}
-    if len(kinds) > 1 or prod(sizes) != prod(sizes[: len(batch)]) * length:
-        return None
-    matrix, swapped = rhs, [*leading, len(batch) + 1, len(batch)]
-    move = producer(rhs, "transpose")
-    if move is not None and integers(move, "permutation") == swapped:
-        matrix, summed = move.operands[0], [2 * len(batch) + 1 - summed[0]]
-    if summed != [len(batch) + 1]:
-        return None
-    vector = hlo.reshape(lhs, [*sizes[: len(batch)], length])
-    repeated = hlo.broadcast_in_dim(vector, hlo.shape(matrix), [*leading, *summed])
-    zero = hlo.full(0, [], hlo.dtype(op.results[0]))
-    result = hlo.reduce(hlo.multiply(matrix, repeated), zero, summed, "add")
-    return hlo.reshape(result, hlo.shape(op.results[0]))
+    move = producer(matrix, "transpose")
+    if move is not None and integers(move, "permutation") == [*range(batch), batch + 1, batch]:
+        matrix, along = move.operands[0], 2 * batch + 1 - along
+    return matrix if along == batch + 1 else None
 
 
 @RULES.on("dot_general")
