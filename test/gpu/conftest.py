@@ -13,7 +13,7 @@ from stepwell import assembly
 from stepwell.runtime.cuda import DRIVER_VARIABLE
 
 _TESTS = Path(__file__).parents[1] / "python"
-sys.path += [str(_TESTS), str(_TESTS / "kernels")]
+sys.path += [str(_TESTS), str(_TESTS / "kernels"), str(_TESTS / "models")]
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import onnx
 import pytest
+import test_onnx_models
 from emulator import Emulator
 from jax import lax
 from jax import numpy as jnp
@@ -101,6 +102,18 @@ def test_convolution_network(emulator: Emulator) -> None:
     compiled = assert_same_as_cpu(
         convolution_network(), [normal(2, 3, 12, 12)], emulator, rtol=1e-4, atol=1e-4
     )
+    assert not compiled.remarks
+
+
+def test_resnet50(emulator: Emulator) -> None:
+    """All of it, with seeded weights."""
+    (path,) = (path for path in test_onnx_models.paths() if path.stem == "light_resnet50")
+    model = test_onnx_models.seeded(path)
+    image = normal(1, 3, 224, 224)
+    compiled = compile_for_gpu(model)
+    (got,) = load_on_emulator(compiled, emulator)(image)
+    (expected,) = stepwell.compile(model)(image)
+    assert test_onnx_models.relative_l2(got, expected) < 1e-5
     assert not compiled.remarks
 
 
