@@ -1,0 +1,46 @@
+"""Accuracy of Fourier transforms of all forms: rows, columns, in two steps, by other transforms."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from jax import export
+from jax import numpy as jnp
+
+import stepwell
+
+SHAPES: dict[str, tuple[tuple[int, ...], int]] = {
+    "rows": ((40, 60), -1),
+    "rows of a few lanes": ((3, 16), -1),
+    "columns": ((5, 128, 3), 1),
+    "columns of many": ((2, 77, 21), 1),
+    "two steps": ((2, 30030), -1),
+    "two equal steps": ((4096,), -1),
+    "a matrix": ((5, 37), -1),
+    "a convolution": ((1, 1013), -1),
+}
+ERROR = {"complex64": 4e-7, "complex128": 2e-15}
+"""Relative to the largest result: a few roundings for each of up to 13 passes. The convolution that
+makes transforms of prime lengths has three transforms of eight times the length."""
+
+
+@pytest.mark.parametrize("target", ["x86_64-v3", "host"])
+@pytest.mark.parametrize("kind", list(ERROR))
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_error(name: str, kind: str, target: str) -> None:
+    shape, axis = SHAPES[name]
+    rng = np.random.default_rng(len(name))
+    x = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(kind)
+    with jax.enable_x64(True):
+
+        def both(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return jnp.fft.fft(x, axis=axis), jnp.fft.ifft(x, axis=axis)
+
+        exported = export.export(jax.jit(both), platforms=["cpu"])(x)
+    results = stepwell.compile(exported, target=target, threads=1)(x)
+    exact = x.astype(np.complex128)
+    wanted = np.fft.fft(exact, axis=axis), np.fft.ifft(exact, axis=axis)
+    for result, want in zip(results, wanted, strict=True):
+        assert result.dtype == kind
+        assert np.max(np.abs(result - want)) <= ERROR[kind] * np.max(np.abs(want))
