@@ -9,7 +9,7 @@ BUILD_INPUTS := pyproject.toml CMakeLists.txt $(wildcard runtime/*.[ch])
 WORKERS ?= auto
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test test-gpu lint bench clean
 
 setup: $(VENV)/.stamp-dev
 
@@ -39,6 +39,10 @@ demo: $(VENV)/.stamp-demo
 test: setup
 	lit -s test
 	python -m pytest -n $(WORKERS) --dist loadfile
+
+# The tests of test/gpu/test_device.py need an NVIDIA GPU; all others are part of `make test`.
+test-gpu: setup
+	STEPWELL_TEST_GPU=1 python -m pytest test/gpu/test_device.py
 
 lint: setup build/typecheck
 	ruff check .

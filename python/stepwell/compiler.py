@@ -122,7 +122,8 @@ def build(
         request = Request(
             source=str(source.path),
             artifact=str(folder / "artifact.stepwell"),
-            target=target,
+            # The worker has no driver to ask for the GPU of this machine.
+            target=machine.name if isinstance(machine, NvidiaTarget) else target,
             threads=count,
             shapes=sizes,
             options=dataclasses.asdict(settings),

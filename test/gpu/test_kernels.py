@@ -27,14 +27,7 @@ def on_emulator(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator
     def run(cases: Sequence[Case], **options: object) -> list[Arrays]:
         exported = programs.export(cases)
         compiled = models.compile_for_gpu(exported.mlir_module(), **options)
-        executable = models.load_on_emulator(compiled, emulator)
-        outputs = list(executable(*[a for case in cases for a in case.arrays]))
-        results = []
-        for case in cases:
-            count = len(jax.tree.leaves(jax.eval_shape(case.function, *case.arrays)))
-            results.append(tuple(outputs[:count]))
-            del outputs[:count]
-        return results
+        return programs.results_of(cases, models.load_on_emulator(compiled, emulator))
 
     monkeypatch.setattr(programs, "run", run)
     with jax.enable_x64(True):

@@ -7,10 +7,17 @@ import subprocess
 import sys
 
 import pytest
+from emulator import Emulator
 
 from stepwell import targets
 from stepwell.errors import UsageError
-from stepwell.targets.nvidia import FIRST_PTX, TARGETS, TOOLKIT_OF_PTX, NvidiaTarget
+from stepwell.targets.nvidia import (
+    FIRST_PTX,
+    TARGETS,
+    TOOLKIT_OF_PTX,
+    NvidiaTarget,
+    for_capability,
+)
 
 _EMIT = """
 import json, sys
@@ -57,6 +64,25 @@ def test_capabilities():
         (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0),
     ]  # fmt: skip
     assert [t.cpu for t in TARGETS if t.runs_on_one_capability] == ["sm_90a", "sm_100a"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "cpu"),
+    [((8, 0), "sm_80"), ((8, 7), "sm_86"), ((9, 0), "sm_90a"), ((10, 0), "sm_100a"),
+     ((10, 3), "sm_89"), ((12, 1), "sm_120")],
+)  # fmt: skip
+def test_target_of_a_gpu(capability: tuple[int, int], cpu: str):
+    """Code for sm_90a and sm_100a runs on no other GPU."""
+    assert for_capability(capability).cpu == cpu
+
+
+def test_old_gpu():
+    with pytest.raises(UsageError, match=r"capability 7.5, and 8.0 is the oldest known"):
+        for_capability((7, 5))
+
+
+def test_gpu_of_this_machine(emulator: Emulator):
+    assert targets.get("cuda").name == "cuda:sm_90a"
 
 
 def test_other_ptx_version():

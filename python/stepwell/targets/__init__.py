@@ -46,10 +46,11 @@ def available() -> dict[str, Target]:
 
 @functools.cache
 def get(name: str) -> Target:
-    """The target called `name`; "cpu" and "host" are this machine. Raises UsageError."""
+    """The target called `name`; "cpu" and "host" are this machine, "cuda" is its GPU. Raises
+    UsageError."""
     if name in ("cpu", "host"):
         return host()
-    if name.startswith("cuda:"):
+    if name.partition(":")[0] == "cuda":
         from stepwell.targets import nvidia
 
         return nvidia.get(name)

@@ -163,9 +163,28 @@ TARGETS = (
 )  # fmt: skip
 
 
+def for_capability(capability: tuple[int, int]) -> NvidiaTarget:
+    """The target whose code runs best on a GPU of this compute capability. Raises UsageError for
+    one older than all targets."""
+    fitting = [
+        target
+        for target in TARGETS
+        if target.compute_capability == capability
+        or (target.compute_capability < capability and not target.runs_on_one_capability)
+    ]
+    if not fitting:
+        have, oldest = (".".join(map(str, c)) for c in (capability, TARGETS[0].compute_capability))
+        raise UsageError(f"the GPU has compute capability {have}, and {oldest} is the oldest known")
+    return fitting[-1]
+
+
 def get(name: str) -> NvidiaTarget:
-    """The target called `cuda:ARCHITECTURE` or `cuda:ARCHITECTURE+ptxVERSION`. Raises UsageError
-    for what there is not."""
+    """The target called `cuda:ARCHITECTURE` or `cuda:ARCHITECTURE+ptxVERSION`; "cuda" is the GPU of
+    this machine. Raises UsageError for what there is not, Error without a driver."""
+    if name == "cuda":
+        from stepwell.runtime.cuda import device
+
+        return for_capability(device().capability)
     cpu, plus, version = name.removeprefix(PREFIX).partition("+")
     known = {target.cpu: target for target in TARGETS}
     if cpu not in known:

@@ -103,6 +103,11 @@ def run(cases: Sequence[Case], **options: object) -> list[Arrays]:
     exe = stepwell.compile(
         exported.mlir_module(), threads=1, options={"use_cache": False, **options}
     )
+    return results_of(cases, exe)
+
+
+def results_of(cases: Sequence[Case], exe: Callable[..., tuple[np.ndarray, ...]]) -> list[Arrays]:
+    """Run the module that all `cases` make: the results of each."""
     outputs = list(exe(*[a for case in cases for a in case.arrays]))
     results = []
     for case in cases:
