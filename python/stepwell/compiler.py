@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from stepwell import artifact, cache, pytorch, targets
+from stepwell import artifact, cache, ptxas, pytorch, targets
 from stepwell.artifact import Artifact
 from stepwell.errors import ArtifactError, ModelError, OpenModelError, UsageError
 from stepwell.options import CompileOptions, make_options
@@ -111,6 +111,7 @@ def build(
             source.digest,
             repr(machine),
             json.dumps([count, sizes, settings.result_key(), ENTRY, special], sort_keys=True),
+            str(ptxas.release()) if isinstance(machine, NvidiaTarget) else "",
         )
         name = f"{key}.stepwell"
         use_cache = settings.use_cache and settings.dump_phases_to is None
