@@ -31,6 +31,9 @@ arith = dialect("arith")
 ACCESS_BYTES = 16
 """Every buffer starts at a multiple of this, the widest access of a thread."""
 
+RESIDENT_BLOCKS = 1
+"""Blocks that have to fit a multiprocessor: left to itself, ptxas may spill to fit more."""
+
 _KEPT = ("kernel.kind", "kernel.results", "kernel.flops", BLOCKS, THREADS)
 
 
@@ -95,6 +98,9 @@ def _lower(kernel: ir.Operation, shared: list[ir.Operation], body: ir.Block) -> 
     for marker in ("gpu.kernel", "nvvm.kernel"):
         function.attributes[marker] = ir.UnitAttr.get()
     function.attributes["nvvm.reqntid"] = ir.DenseI32ArrayAttr.get([threads])
+    function.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(
+        ir.IntegerType.get_signless(32), RESIDENT_BLOCKS
+    )
     for key, attribute in kept.items():
         function.attributes[key] = attribute
     _align_arguments(function)

@@ -8,6 +8,7 @@
 // CHECK: gpu.module @kernel_0
 // CHECK: llvm.func @kernel_0(%{{.*}}: !llvm.ptr {llvm.align = 16 : i64, llvm.noalias}, %{{.*}}: !llvm.ptr {llvm.align = 16 : i64, llvm.noalias})
 // CHECK-SAME: nvvm.kernel
+// CHECK-SAME: nvvm.minctasm = 1 : i32
 // CHECK-SAME: nvvm.reqntid = array<i32: 256>
 // CHECK: llvm.load %{{.*}} : !llvm.ptr -> vector<4xf32>
 // CHECK: func.func @main
