@@ -9,8 +9,8 @@ becomes
     %2 = stablehlo.dot_general %0, %1 : (tensor<4x64xf32>, tensor<64x8xf32>) -> tensor<4x8xf32>
     %z = stablehlo.convert %2 : (tensor<4x8xf32>) -> tensor<4x8xbf16>
 
-for dot_general, convolution, and reduce and reduce_window that add: one rounding for each result
-instead of one for each term, and kernels of f32, which are what is fast on CPUs. On GPUs nothing is
+for dot_general, convolution, and reduce that adds: one rounding for each result instead of one for
+each term, and kernels of f32, which are what is fast on CPUs. On GPUs nothing is
 changed: their matrix instructions accumulate 16-bit products in f32.
 """
 
@@ -25,7 +25,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._rules import Rules
-from stepwell.passes.stablehlo._values import integers, optional_integers, padding
+from stepwell.passes.stablehlo._values import integers
 from stepwell.weights import WeightTable
 
 RULES = Rules()
@@ -60,27 +60,15 @@ def contraction(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     return hlo.convert(result, hlo.dtype(op.results[0]))
 
 
-@RULES.on("reduce", "reduce_window")
+@RULES.on("reduce")
 def sums(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """The operand, the initial value and the result of a sum become f32."""
+    """The operand, the initial value and the result of a sum become f32. Windows are short: their
+    sums stay as they are, and as other systems round them."""
     body = [child.operation.name for child in op.regions[0].blocks[0].operations]
     if not _is_narrow(op.results[0]) or body[0] != "stablehlo.add" or len(body) != 2:
         return None
     operand, initial = map(_wide, op.operands)
-    if op.name == "stablehlo.reduce":
-        total = hlo.reduce(operand, initial, integers(op, "dimensions"), "add")
-    else:
-        rank = len(hlo.shape(operand))
-        total = hlo.reduce_window(
-            operand,
-            initial,
-            "add",
-            window=integers(op, "window_dimensions"),
-            strides=optional_integers(op, "window_strides", rank, 1),
-            padding=padding(op, rank),
-            base_dilations=optional_integers(op, "base_dilations", rank, 1),
-            window_dilations=optional_integers(op, "window_dilations", rank, 1),
-        )
+    total = hlo.reduce(operand, initial, integers(op, "dimensions"), "add")
     return hlo.convert(total, hlo.dtype(op.results[0]))
 
 
