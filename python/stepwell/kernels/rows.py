@@ -32,12 +32,17 @@ def loop_point(op: Structured, flat: Index) -> list[Index]:
 
 def is_costly(value: ir.Value) -> bool:
     """Whether a transcendental function is needed to compute `value`."""
-    op = defining_op(value)
-    structured = Structured.of(op) if op is not None else None
-    if structured is None or not structured.is_elementwise:
-        return False
-    names = {child.operation.name for child in structured.body.operations}
-    return bool(names & _COSTLY) or any(is_costly(v) for v in structured.inputs)
+    seen, waiting = {value}, [value]
+    while waiting:
+        op = defining_op(waiting.pop())
+        structured = Structured.of(op) if op is not None else None
+        if structured is None or not structured.is_elementwise:
+            continue
+        if any(child.operation.name in _COSTLY for child in structured.body.operations):
+            return True
+        waiting += [operand for operand in structured.inputs if operand not in seen]
+        seen.update(structured.inputs)
+    return False
 
 
 def check(group: KernelGroup) -> None:

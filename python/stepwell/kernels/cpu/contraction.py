@@ -27,11 +27,12 @@ from stepwell.kernels.cpu.contraction_strategy import (
 )
 from stepwell.kernels.group import KernelGroup, accesses, widths
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
+from stepwell.kernels.rows import is_costly
 from stepwell.kernels.structured import Structured, defining_op, element_type, shape_of
 from stepwell.mlir import ir
 
 PanelBody = Callable[[Index, bool], None]
-Place = Callable[[tuple[int, Index | int], Index, list[Index]], list[Index]]
+Place = Callable[[tuple[Index | int, Index | int], Index, list[Index]], list[Index]]
 """The point of the iteration space for a point of the register tile, a column, and k."""
 
 
@@ -68,6 +69,14 @@ class _Contraction:
         self.packed = is_packed(self.op, self.shape)
         self.gathered = self._gathered_panel()
         self.reads_gathered = False
+        result = self.op.op.results[0]
+        self.is_costly = any(
+            is_costly(output.value) for output in group.outputs if output.value != result
+        )
+        self.finished: ir.Value | None = None
+        if self.is_costly:
+            rows = strategy.box[0] * strategy.box[1]
+            self.finished = self.nest.scratch([rows, self.panel], element_type(result))
 
     def _gathered_panel(self) -> ir.Value | None:
         """Scratch for one panel of an rhs that is not packed, when enough row tiles share it."""
@@ -263,7 +272,7 @@ class _Contraction:
         points = [(r, c) for r in range(box[0]) for c in range(box[1])]
 
         def place(
-            point: tuple[int, Index | int], column: Index, reduced: list[Index]
+            point: tuple[Index | int, Index | int], column: Index, reduced: list[Index]
         ) -> list[Index]:
             full = list(dims)
             index = [*rows[:-2], rows[-2] + point[0], rows[-1] + point[1]]
@@ -310,10 +319,43 @@ class _Contraction:
 
         ask = self._prefetch_results(place, start, box[1], len(vectors))
         sums = self._walk(step, zeros * len(points), ask)
+        if self.is_costly:
+            self._finish_by_rows(box, place, start, vectors, sums)
+            return
         for number, point in enumerate(points):
             for v, register in enumerate(vectors):
                 total = sums[number * len(vectors) + v]
                 at = place(point, start + register.offset, [Index()] * len(self.shape.reduced))
+                self._finish(at, total, register)
+
+    def _finish_by_rows(
+        self,
+        box: tuple[int, int],
+        place: Place,
+        start: Index,
+        vectors: list[_Vector],
+        sums: list[ir.Value],
+    ) -> None:
+        """An epilogue of exponentials and the like, a row at a time from scratch: for all rows at
+        once it would need more registers than there are."""
+        assert self.finished is not None
+        for number, total in enumerate(sums):
+            row, v = divmod(number, len(vectors))
+            lanes = Lanes.of(vectors[v].width)
+            at = [constant(row), lanes.index + vectors[v].offset]
+            self.nest.store(total, self.finished, at, lanes)
+        with self.nest.loop("row", 0, box[0] * box[1]) as row, self.evaluator.scope():
+            point = delinearize(Index.of(row), list(box))
+            for register in vectors:
+                lanes = Lanes.of(register.width)
+                total = self.nest.load(
+                    self.finished, [Index.of(row), lanes.index + register.offset], lanes
+                )
+                at = place(
+                    (point[0], point[1]),
+                    start + register.offset,
+                    [Index()] * len(self.shape.reduced),
+                )
                 self._finish(at, total, register)
 
     def _vectors(self, columns: int) -> list[_Vector]:
