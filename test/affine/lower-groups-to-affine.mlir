@@ -131,3 +131,20 @@ func.func @scalar(%x: tensor<4x8xf32>, %a: tensor<4xf32>, %b: tensor<4xf32>) -> 
   } -> (tensor<4xf32>, tensor<4xf32>)
   return %0#0, %0#1 : tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+
+// An epilogue with a tanh: the tile goes through scratch, and is finished a row at a time.
+// CHECK-LABEL: func.func @costly_epilogue
+// CHECK: func.func private @kernel_0
+// CHECK: %[[TILE:.*]] = memref.alloca() {alignment = 64 : i64} : memref<{{[0-9]+}}x64xf32>
+// CHECK: vector.fma
+// CHECK: affine.vector_store %{{.*}}, %[[TILE]][0, 0]
+// CHECK: affine.for %[[ROW:.*]] = 0 to
+// CHECK: affine.vector_load %[[TILE]][%[[ROW]], 0]
+// CHECK: math.tanh %{{.*}} : vector<16xf32>
+func.func @costly_epilogue(%x: tensor<12x32xf32>, %w: tensor<32x64xf32>) -> tensor<12x64xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<12x32xf32>, tensor<32x64xf32>) -> tensor<12x64xf32>
+  %1 = stablehlo.tanh %0 : tensor<12x64xf32>
+  return %1 : tensor<12x64xf32>
+}
