@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -72,6 +73,8 @@ class PartitionedExecutable:
     def __init__(
         self, model: onnx.ModelProto, parts: Sequence[_Part], fixed: Mapping[str, tuple[int, ...]]
     ) -> None:
+        from onnx import numpy_helper
+
         from stepwell.frontends.onnx import signature
 
         self.inputs: tuple[OpenSpec, ...] = tuple(
@@ -79,6 +82,12 @@ class PartitionedExecutable:
         )
         self.outputs: tuple[OpenSpec, ...] = tuple(map(signature.host_spec, model.graph.output))
         self._parts, self._fixed = parts, fixed
+        names = {spec.name for spec in self.outputs}
+        self._constants = {
+            tensor.name: numpy_helper.to_array(tensor)
+            for tensor in model.graph.initializer
+            if tensor.name in names
+        }
 
     def __call__(self, *values: object) -> tuple[np.ndarray, ...]:
         """Run on one value for each of `inputs`. Returns one for each of `outputs`.
@@ -97,7 +106,7 @@ class PartitionedExecutable:
         """Run on values by input name; returns results by output name: arrays, lists of results for
         sequences, dicts for maps. Raises as a call does."""
         check_names(self.inputs, feed)
-        values: dict[str, object] = {}
+        values: dict[str, object] = {**self._constants}
         for spec in self.inputs:
             shape = self._fixed.get(spec.name, spec.shape)
             value = feed.get(spec.name)
@@ -132,16 +141,19 @@ def partitioned(
 
     Raises ModelError and what `compile_part` raises.
     """
-    from stepwell.frontends.onnx.reader import load_whole
+    from stepwell.frontends.onnx import reader
 
-    whole = load_whole(model)
+    whole = reader.find_model(model)
     if whole is None:
         return None
     from stepwell.frontends.onnx.partition import partition
 
     parts = partition(whole)
-    if not any(part.on_host for part in parts):
+    if not parts:
         return None
+    if isinstance(model, (str, os.PathLike)):
+        for proto in (whole, *(part.model for part in parts)):
+            reader.load_weights(proto, Path(os.fspath(model)).parent)
     inputs = {info.name for info in whole.graph.input}
     for name in shapes:
         if name not in inputs:

@@ -19,6 +19,7 @@ from stepwell.errors import UsageError
 from stepwell.inspection.roofline import measured
 from stepwell.options import CompileOptions
 from stepwell.partitioned import PartitionedExecutable
+from stepwell.runtime.cuda import CudaExecutable
 from stepwell.runtime.executable import Executable
 from stepwell.tools import peers
 from stepwell.tools.commands import common
@@ -75,6 +76,8 @@ def bench(
     if not isinstance(exe, Executable):
         if isinstance(exe, PartitionedExecutable):
             raise UsageError(f"what is timed is compiled whole, and this model is not: {exe!r}")
+        if isinstance(exe, CudaExecutable):
+            raise UsageError("code for GPUs cannot be timed by this command yet")
         open_inputs = ", ".join(str(spec) for spec in exe.inputs)
         raise UsageError(f"what is timed needs known shapes; give --shape for these: {open_inputs}")
     feed = random_inputs(exe.inputs, 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from stepwell.errors import ModelError, UnsupportedError
 from stepwell.frontends import load
@@ -189,3 +189,11 @@ def test_bad_stablehlo_text() -> None:
 def test_not_a_model_at_all() -> None:
     with pytest.raises(ModelError, match="int is not a model"):
         load(3)
+
+
+def test_a_function_that_calls_itself() -> None:
+    text = """<ir_version: 8, opset_import: ["": 18, "f": 1]>
+    g (float[2] x) => (float[2] y) { y = f.a (x) }
+    <domain: "f", opset_import: ["": 18, "f": 1]> a (x) => (y) { y = f.a (x) }"""
+    with pytest.raises(ModelError, match="must not be recursive"):
+        load(parser.parse_model(text))

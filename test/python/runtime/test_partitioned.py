@@ -105,6 +105,42 @@ def test_an_operator_that_nothing_has() -> None:
         compiled(text.replace('"": 20,', '"": 20, "other": 1,'))
 
 
+@pytest.mark.parametrize(
+    ("nodes", "sentence"),
+    [
+        ("t = StringConcat (s, q)", 'reads "q" which no node computes'),
+        ("t = StringConcat (s, u)  u = StringConcat (t, s)", "the graph has a cycle"),
+        ("t = StringConcat (s)", "StringConcat"),
+        ("y = Abs (q)", 'reads "q" which no node computes'),
+    ],
+)
+def test_graphs_that_make_no_sense(nodes: str, sentence: str) -> None:
+    kind = "string" if "t =" in nodes else "float"
+    output = "t" if "t =" in nodes else "y"
+    text = f"{HEAD} g ({kind}[2] s) => ({kind}[2] {output}) {{ {nodes} }}"
+    with pytest.raises(ModelError, match=sentence):
+        stepwell.compile(parser.parse_model(text), options=OPTIONS)
+
+
+def test_a_constant_result() -> None:
+    text = f"""{HEAD}
+    g (string[1] s) => (string[1] t, float[2] c) <float[2] c = {{3, 4}}> {{ t = Identity (s) }}"""
+    assert compiled(text).run({"s": ["a"]})["c"].tolist() == [3, 4]
+
+
+def test_weights_of_a_file(tmp_path: Path) -> None:
+    model = parser.parse_model(WORDS)
+    table = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    wide = np.repeat(table, 300, axis=0)
+    del model.graph.input[1]
+    model.graph.initializer.append(onnx.numpy_helper.from_array(wide, "table"))
+    path = tmp_path / "words.onnx"
+    onnx.save(model, path)
+    exe = stepwell.compile(path, threads=1, options=OPTIONS)
+    (rows, _, _) = exe(["well"])
+    np.testing.assert_allclose(rows, np.exp(wide[2:3]), rtol=1e-6)
+
+
 def test_a_branch_on_strings() -> None:
     text = f"""{HEAD}
     g (bool c, string[2] s, float[2] x) => (string[2] t, float[2] y) {{

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
 import onnx
+import onnx.inliner
 from onnx import defs
 
+from stepwell.errors import ModelError
 from stepwell.frontends.onnx.node import Tensor
 
 ONNX_DOMAINS = ("", "ai.onnx")
@@ -28,6 +30,17 @@ class _Schema(Protocol):
     def get_context_dependent_function_with_opset_version(
         self, version: int, node: bytes, types: list[bytes]
     ) -> bytes: ...
+
+
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` with its own functions in the place of the nodes that call them. Raises ModelError
+    for functions that cannot be, as those that call themselves."""
+    if not model.functions:
+        return model
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # onnx has a kind of its own for each problem
+        raise ModelError(f"the model's functions cannot be inlined: {error}") from error
 
 
 def schema_function(

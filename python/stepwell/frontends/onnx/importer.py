@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 import numpy as np
 import onnx
-import onnx.inliner
 
 from stepwell import dtypes
 from stepwell.artifact import Cut, Layout
@@ -21,7 +20,12 @@ from stepwell.errors import Error, ModelError, OpenModelError, Unsupported, Unsu
 from stepwell.frontends import Imported, Shapes, TensorSpec
 from stepwell.frontends.onnx import folding, reader, registry, signature
 from stepwell.frontends.onnx.checking import check_model
-from stepwell.frontends.onnx.functions import ONNX_DOMAINS, has_function, schema_function
+from stepwell.frontends.onnx.functions import (
+    ONNX_DOMAINS,
+    has_function,
+    inlined,
+    schema_function,
+)
 from stepwell.frontends.onnx.gradient import expand_gradients, has_gradient
 from stepwell.frontends.onnx.node import (
     Absent,
@@ -60,8 +64,7 @@ def import_model(
     OpenModelError for what has to be known and is not in `shapes` and `specialization`.
     """
     special = specialization or Specialization()
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+    model = inlined(model)
     check_model(model)
     if has_gradient(model.graph):
         model = expand_gradients(model)

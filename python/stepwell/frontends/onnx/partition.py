@@ -16,11 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
-import onnx.inliner
 import onnx.shape_inference
 from onnx import helper
 
 from stepwell.errors import ModelError
+from stepwell.frontends.onnx.checking import check_model
+from stepwell.frontends.onnx.functions import inlined
 from stepwell.frontends.onnx.host_operators import ALWAYS_ON_HOST, is_host_type
 from stepwell.frontends.onnx.node import node_name
 
@@ -41,12 +42,12 @@ class Part:
 
 
 def partition(model: onnx.ModelProto) -> list[Part]:
-    """The parts in the order in which they run; one alone when nothing has to run on the host.
+    """The parts in the order in which they run; none when nothing has to run on the host.
 
-    Raises ModelError where the type of a value that one part hands to another is not known.
+    Raises ModelError for a graph that makes no sense, and where the type of a value that one part
+    hands to another is not known.
     """
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+    model = inlined(model)
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
     _number_labels(whole.graph)
@@ -54,7 +55,10 @@ def partition(model: onnx.ModelProto) -> list[Part]:
     graph = whole.graph
     types = _types(graph)
     numbers = _part_numbers(graph, {name for name, kind in types.items() if is_host_type(kind)})
-    count = max(numbers, default=0) + 1
+    if not any(number % 2 for number in numbers):
+        return []
+    check_model(model)
+    count = max(numbers) + 1
     groups = [
         [n for n, at in zip(graph.node, numbers, strict=True) if at == i] for i in range(count)
     ]

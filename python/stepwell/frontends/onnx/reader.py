@@ -68,18 +68,12 @@ def find_model(model: object) -> onnx.ModelProto | None:
     return None
 
 
-def load_whole(model: object) -> onnx.ModelProto | None:
-    """As `find_model`, with the weights of a file in memory. Raises ModelError when some lack."""
-    found = find_model(model)
-    if found is not None and isinstance(model, (str, os.PathLike)):
-        folder = Path(os.fspath(model)).parent
-        try:
-            external_data_helper.load_external_data_for_model(found, str(folder))
-        except (OSError, ValueError, onnx.checker.ValidationError) as error:
-            raise ModelError(
-                f"{model}: error: its external data cannot be read: {error}"
-            ) from error
-    return found
+def load_weights(model: onnx.ModelProto, folder: Path) -> None:
+    """Read the external data of `model` into it. Raises ModelError when some is missing."""
+    try:
+        external_data_helper.load_external_data_for_model(model, str(folder))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"the external data cannot be read: {error}") from error
 
 
 def tensor_array(tensor: onnx.TensorProto, folder: Path) -> np.ndarray:

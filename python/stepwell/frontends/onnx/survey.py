@@ -12,12 +12,11 @@ import difflib
 from collections.abc import Iterator
 
 import onnx
-import onnx.inliner
 import onnx.shape_inference
 
 from stepwell.errors import Unsupported
 from stepwell.frontends.onnx import registry
-from stepwell.frontends.onnx.functions import ONNX_DOMAINS
+from stepwell.frontends.onnx.functions import ONNX_DOMAINS, inlined
 from stepwell.frontends.onnx.gradient import is_gradient
 from stepwell.frontends.onnx.host_operators import ALWAYS_ON_HOST
 from stepwell.frontends.onnx.importer import is_known, opset_versions, version_of
@@ -26,9 +25,7 @@ from stepwell.frontends.onnx.node import node_name
 
 def survey(model: onnx.ModelProto, imported: tuple[Unsupported, ...] = ()) -> list[Unsupported]:
     """All findings, in the order of the nodes; `imported` are those of an import of `model`."""
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
-    model = _inferred(model)
+    model = _inferred(inlined(model))
     opsets = opset_versions(model)
     types = dict(_types(model.graph))
     reasons = {(f.node, f.operator): f.reason for f in imported}
