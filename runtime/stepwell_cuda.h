@@ -10,11 +10,14 @@ extern "C" {
 #endif
 
 typedef struct stepwell_cuda_model stepwell_cuda_model;
+typedef struct stepwell_cuda_block stepwell_cuda_block;
 
 typedef struct {
   char name[128];
   int major, minor;     // compute capability
   int driver;           // newest CUDA release that the driver knows: 1000 * major + 10 * minor
+  int multiprocessors;
+  int clock;            // their highest, in kHz
 } stepwell_cuda_device;
 
 // What a model is made of. `images` are cubins or PTX text, the code of the kernel of the same
@@ -35,17 +38,49 @@ typedef struct {
   int64_t arena_bytes;
 } stepwell_cuda_spec;
 
+// An input or output, dense: `data` is an address in the host's memory, or on the GPU.
+typedef struct {
+  void *data;
+  int64_t on_device;
+} stepwell_cuda_buffer;
+
 // Load the driver (`library`: its file name) and look at its first device.
 const char *stepwell_cuda_open(const char *library, stepwell_cuda_device *device);
+
+// The time of one copy of `bytes` bytes from one place on the GPU to another, the mean of some.
+const char *stepwell_cuda_time_copy(int64_t bytes, float *milliseconds);
 
 // Load kernels, allocate one piece of device memory, and copy the weights into it.
 const char *stepwell_cuda_create(const stepwell_cuda_spec *spec, stepwell_cuda_model **model);
 
-// One call: copy the inputs in, run the program, copy the outputs out, wait.
-const char *stepwell_cuda_run(stepwell_cuda_model *model, const void *const *inputs,
-                              void *const *outputs);
+// One call: inputs in, the program, outputs out; it waits for the end. What is on the GPU is read and
+// written in place where it is aligned to 16 bytes, copied where not.
+const char *stepwell_cuda_run(stepwell_cuda_model *model, const stepwell_cuda_buffer *inputs,
+                              const stepwell_cuda_buffer *outputs);
+
+// A call that also tells the time spent in each launch of the program, in the order of its text, by
+// the GPU's clock; that of a launch in a loop is added up.
+const char *stepwell_cuda_profile(stepwell_cuda_model *model, const stepwell_cuda_buffer *inputs,
+                                  const stepwell_cuda_buffer *outputs, float *milliseconds);
+
+// The CUstream of the model's calls: what its inputs on the GPU have to be ready for.
+void *stepwell_cuda_stream(stepwell_cuda_model *model);
 
 void stepwell_cuda_destroy(stepwell_cuda_model *model);
+
+// Memory on the GPU for results, with one reference. Memory that was released is used again, once the
+// GPU has done all that it was asked to do until then.
+const char *stepwell_cuda_take(int64_t bytes, stepwell_cuda_block **block);
+void stepwell_cuda_release(stepwell_cuda_block *block);
+void *stepwell_cuda_address(const stepwell_cuda_block *block);
+const char *stepwell_cuda_download(const stepwell_cuda_block *block, void *target, int64_t bytes);
+
+// A DLManagedTensor of dense row-major content, with a reference to the block of its own, which its
+// deleter gives back. NULL when memory ran out.
+void *stepwell_cuda_export(stepwell_cuda_block *block, int code, int bits, int rank,
+                           const int64_t *shape);
+// Call the deleter of a DLManagedTensor that nobody took.
+void stepwell_cuda_discard(void *tensor);
 
 #ifdef __cplusplus
 }

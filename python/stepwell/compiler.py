@@ -14,7 +14,7 @@ from stepwell.errors import ArtifactError, ModelError, OpenModelError, UsageErro
 from stepwell.options import CompileOptions, make_options
 from stepwell.partitioned import PartitionedExecutable, partitioned
 from stepwell.progress import progress_lines
-from stepwell.runtime.cuda import CudaExecutable
+from stepwell.runtime.cuda_executable import CudaExecutable
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.threads import default_threads
 from stepwell.sources import Model, Shapes, Source, as_source

@@ -1,11 +1,11 @@
 """The host program of a model on a GPU as data: launches, copies, and jumps on conditions.
 
-An artifact for CUDA holds one; runtime/cuda_driver.c runs it. This module imports no MLIR.
+An artifact for CUDA holds one; runtime/cuda_program.c runs it. This module imports no MLIR.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 LAUNCH, COPY, LOAD, JUMP, JUMP_UNLESS = range(5)
@@ -20,6 +20,16 @@ reads a byte of device memory into one of the program's slots; positions count i
 
 INPUT, OUTPUT, WEIGHTS, ARENA = range(4)
 """Bases of places."""
+
+_LENGTHS = {COPY: 8, LOAD: 5, JUMP: 2, JUMP_UNLESS: 3}
+
+
+def instructions(code: tuple[int, ...]) -> Iterator[int]:
+    """The operation codes of a launch program, in the order of its text."""
+    at = 0
+    while at < len(code):
+        yield code[at]
+        at += 5 + 3 * code[at + 4] if code[at] == LAUNCH else _LENGTHS[code[at]]
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,11 @@ class LaunchProgram:
         images = tuple(Image(**image) for image in data["images"])
         lists = {name: tuple(data[name]) for name in ("code", "capability", "toolkit", "findings")}
         return LaunchProgram(**{**data, **lists, "images": images})
+
+    @property
+    def launch_count(self) -> int:
+        """Launches in the text of the program."""
+        return sum(operation == LAUNCH for operation in instructions(self.code))
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
         """Whether a device of this compute capability runs the code."""

@@ -24,7 +24,7 @@ from stepwell.frontends import Imported, Shapes, TensorSpec, load
 from stepwell.mlir import ir, new_context, run_upstream
 from stepwell.options import CompileOptions, make_options
 from stepwell.passes.base import Pass, make_pass, pass_files
-from stepwell.runtime.cuda import CudaExecutable
+from stepwell.runtime.cuda_executable import CudaExecutable
 from stepwell.runtime.executable import Executable, load_artifact
 from stepwell.targets import get
 from stepwell.targets.nvidia import NvidiaTarget

@@ -8,10 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <ucontext.h>
 
 enum { MAX_KERNELS = 4096, MAX_THREADS = 1024, MAX_SHARED = 64, WARP = 32, STACK = 128 << 10 };
-enum { NOT_FOUND = 500, LAUNCH_FAILED = 719, OUT_OF_MEMORY = 2 };
+enum { NOT_FOUND = 500, LAUNCH_FAILED = 719, OUT_OF_MEMORY = 2, NOT_READY = 600 };
+enum { CAPTURE_UNSUPPORTED = 900, EVENT_IN_GRAPH = 1 };
 
 typedef void (*kernel_function)(void **parameters);
 
@@ -19,6 +21,7 @@ typedef struct {
   char name[128];
   kernel_function function;
   int fibers;  // whether its threads wait for each other
+  int parameters;
   struct {
     void *address;
     size_t bytes;
@@ -34,29 +37,33 @@ int32_t emulator_tid, emulator_ctaid, emulator_ntid, emulator_nctaid;
 
 static char message[256];
 static int failure;
-static long launches, copies;
+static long launches, copies, graph_launches;
 static int capability[2] = {9, 0}, driver_version = 13000, device_count = 1, broken_launches;
 static int order;  // 1: threads run backwards
+static int no_graphs;
 
 void emulator_reset(void) {
   for (int i = 0; i < kernel_count; i++) kernels[i].shared_count = 0;
   kernel_count = 0;
-  launches = copies = 0;
+  launches = copies = graph_launches = 0;
   message[0] = 0;
 }
-void emulator_configure(int major, int minor, int version, int devices, int failing, int backwards) {
-  capability[0] = major, capability[1] = minor;
+void emulator_configure(int major, int minor, int version, int devices, int failing, int backwards,
+                        int graphs) {
+  capability[0] = major, capability[1] = minor, no_graphs = !graphs;
   driver_version = version, device_count = devices, broken_launches = failing, order = backwards;
 }
 const char *emulator_message(void) { return message; }
 long emulator_launches(void) { return launches; }
 long emulator_copies(void) { return copies; }
+long emulator_graph_launches(void) { return graph_launches; }
 
-int emulator_register(const char *name, kernel_function function, int fibers) {
+int emulator_register(const char *name, kernel_function function, int fibers, int count) {
   if (kernel_count == MAX_KERNELS) return -1;
   kernel *entry = &kernels[kernel_count];
   snprintf(entry->name, sizeof entry->name, "%s", name);
-  entry->function = function, entry->fibers = fibers, entry->shared_count = 0;
+  entry->function = function, entry->fibers = fibers, entry->parameters = count;
+  entry->shared_count = 0;
   return kernel_count++;
 }
 void emulator_share(int number, void *address, size_t bytes) {
@@ -202,7 +209,11 @@ int cuDeviceGetName(char *name, int size, int device) {
 }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   (void)device;
-  *value = attribute == 75 ? capability[0] : capability[1];
+  const int clock = 1000000, multiprocessors = 4;  // 13: in kHz
+  *value = attribute == 75   ? capability[0]
+           : attribute == 76 ? capability[1]
+           : attribute == 13 ? clock
+                             : multiprocessors;
   return 0;
 }
 int cuDevicePrimaryCtxRetain(void **context, int device) {
@@ -211,6 +222,8 @@ int cuDevicePrimaryCtxRetain(void **context, int device) {
   return 0;
 }
 int cuCtxSetCurrent(void *context) { return context ? 0 : 1; }
+int cuStreamSynchronize(void *stream);
+int cuCtxSynchronize(void) { return cuStreamSynchronize(&launches); }
 int cuGetErrorName(int error, const char **name) {
   *name = error == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED" : "CUDA_ERROR";
   return 0;
@@ -240,34 +253,167 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
   return 0;
 }
 int cuMemFree_v2(uint64_t address) { return free((void *)(uintptr_t)address), 0; }
+int cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
+  (void)flags;
+  return (*address = malloc(bytes)) ? 0 : OUT_OF_MEMORY;
+}
+int cuMemFreeHost(void *address) { return free(address), 0; }
+
+// What a stream is asked to do is done at once, but copies to the host arrive when somebody waits for
+// them. While a stream is captured, it is noted down instead.
+typedef struct step {
+  struct step *next;
+  kernel *launched;
+  unsigned blocks, threads;
+  uint64_t target, source;  // of a copy
+  size_t bytes;
+  double *event;
+  uint64_t values[];  // of the parameters, then pointers to them
+} step;
+typedef struct {
+  step *first, **last;
+} work;
+static work capturing, arriving;
+static int captured;
+
+static step *add_step(work *list, size_t extra) {
+  step *made = calloc(1, sizeof *made + extra);
+  if (!list->first) list->last = &list->first;
+  *list->last = made;
+  list->last = &made->next;
+  return made;
+}
+static void forget(work *list) {
+  while (list->first) {
+    step *done = list->first;
+    list->first = done->next;
+    free(done);
+  }
+}
+static void *at(uint64_t address) { return (void *)(uintptr_t)address; }
+
 int cuMemcpyHtoDAsync_v2(uint64_t target, const void *source, size_t bytes, void *stream) {
   (void)stream, copies++;
-  return memcpy((void *)(uintptr_t)target, source, bytes), 0;
+  if (captured) return CAPTURE_UNSUPPORTED;
+  return memcpy(at(target), source, bytes), 0;
 }
 int cuMemcpyDtoHAsync_v2(void *target, uint64_t source, size_t bytes, void *stream) {
   (void)stream, copies++;
-  return memcpy(target, (void *)(uintptr_t)source, bytes), 0;
+  if (captured) return CAPTURE_UNSUPPORTED;
+  step *copy = add_step(&arriving, bytes);
+  copy->target = (uint64_t)(uintptr_t)target, copy->bytes = bytes;
+  return memcpy(copy->values, at(source), bytes), 0;
 }
 int cuMemcpyDtoDAsync_v2(uint64_t target, uint64_t source, size_t bytes, void *stream) {
   (void)stream;
-  return memmove((void *)(uintptr_t)target, (void *)(uintptr_t)source, bytes), 0;
+  if (!captured) return memmove(at(target), at(source), bytes), 0;
+  step *copy = add_step(&capturing, 0);
+  copy->target = target, copy->source = source, copy->bytes = bytes;
+  return 0;
 }
 int cuStreamCreate(void **stream, unsigned flags) { return (void)flags, *stream = &launches, 0; }
-int cuStreamSynchronize(void *stream) { return stream ? 0 : 1; }
+int cuStreamSynchronize(void *stream) {
+  (void)stream;
+  if (captured) return CAPTURE_UNSUPPORTED;
+  for (step *copy = arriving.first; copy; copy = copy->next)
+    memcpy(at(copy->target), copy->values, copy->bytes);
+  return forget(&arriving), 0;
+}
 int cuStreamDestroy_v2(void *stream) { return stream ? 0 : 1; }
+
+// An event holds the time in milliseconds; 0 before it came.
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return 1e3 * (double)time.tv_sec + 1e-6 * (double)time.tv_nsec;
+}
+int cuEventCreate(double **event, unsigned flags) {
+  (void)flags;
+  return (*event = calloc(1, sizeof **event)) ? 0 : OUT_OF_MEMORY;
+}
+int cuEventRecordWithFlags(double *event, void *stream, unsigned flags) {
+  (void)stream;
+  if (captured && !(flags & EVENT_IN_GRAPH)) return CAPTURE_UNSUPPORTED;
+  if (captured)
+    add_step(&capturing, 0)->event = event;
+  else
+    *event = now();
+  return 0;
+}
+int cuEventRecord(double *event, void *stream) { return cuEventRecordWithFlags(event, stream, 0); }
+int cuEventSynchronize(double *event) { return *event > 0 ? 0 : NOT_READY; }
+int cuEventElapsedTime(float *milliseconds, const double *begin, const double *end) {
+  if (*begin <= 0 || *end <= 0) return NOT_READY;
+  return *milliseconds = (float)(*end - *begin), 0;
+}
+int cuEventDestroy_v2(double *event) { return free(event), 0; }
+
+static int run_grid(kernel *launched, unsigned blocks, unsigned threads, void **arguments) {
+  launches++;
+  current = launched;
+  parameters = arguments;
+  failure = 0;
+  emulator_ntid = (int32_t)threads, emulator_nctaid = (int32_t)blocks;
+  for (unsigned i = 0; i < blocks; i++) {
+    emulator_ctaid = (int32_t)i;
+    if (run_block()) return LAUNCH_FAILED;
+  }
+  return 0;
+}
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared, void *stream, void **arguments, void **extra) {
   (void)stream, (void)extra;
-  launches++;
   if (broken_launches) return LAUNCH_FAILED;
   if (!gx || gy != 1 || gz != 1 || !bx || bx > MAX_THREADS || by != 1 || bz != 1 || shared) return 1;
-  current = function;
-  parameters = arguments;
-  failure = 0;
-  emulator_ntid = (int32_t)bx, emulator_nctaid = (int32_t)gx;
-  for (unsigned i = 0; i < gx; i++) {
-    emulator_ctaid = (int32_t)i;
-    if (run_block()) return LAUNCH_FAILED;
+  if (!captured) return run_grid(function, gx, bx, arguments);
+  const size_t count = (size_t)((kernel *)function)->parameters;
+  step *launch = add_step(&capturing, count * (sizeof(uint64_t) + sizeof(void *)));
+  launch->launched = function, launch->blocks = gx, launch->threads = bx;
+  void **pointers = (void **)(launch->values + count);
+  for (size_t i = 0; i < count; i++) {
+    memcpy(&launch->values[i], arguments[i], sizeof(uint64_t));
+    pointers[i] = &launch->values[i];
+  }
+  return 0;
+}
+
+// Graphs: the steps of a captured stream, one after another.
+
+int cuStreamBeginCapture_v2(void *stream, int mode) {
+  (void)stream, (void)mode;
+  if (no_graphs || captured) return CAPTURE_UNSUPPORTED;
+  return captured = 1, 0;
+}
+int cuStreamEndCapture(void *stream, work **graph) {
+  (void)stream;
+  captured = 0;
+  *graph = malloc(sizeof **graph);
+  **graph = capturing;
+  return capturing.first = NULL, 0;
+}
+int cuGraphDestroy(work *graph) {
+  forget(graph);
+  return free(graph), 0;
+}
+int cuGraphExecDestroy(work *graph) { return cuGraphDestroy(graph); }
+int cuGraphInstantiateWithFlags(work **executable, work *graph, unsigned long long flags) {
+  if (flags) return 1;
+  *executable = malloc(sizeof **executable);
+  **executable = *graph;
+  return graph->first = NULL, 0;
+}
+int cuGraphLaunch(work *graph, void *stream) {
+  (void)stream;
+  graph_launches++;
+  if (broken_launches) return LAUNCH_FAILED;
+  for (step *next = graph->first; next; next = next->next) {
+    if (next->event)
+      *next->event = now();
+    else if (!next->launched)
+      memmove(at(next->target), at(next->source), next->bytes);
+    else if (run_grid(next->launched, next->blocks, next->threads,
+                      (void **)(next->values + next->launched->parameters)))
+      return LAUNCH_FAILED;
   }
   return 0;
 }

@@ -31,9 +31,10 @@ _SHARED = re.compile(r"^@([\w.]+) = (?:\w+ )*addrspace\(3\) global", re.MULTILIN
 _LIBRARY = ("fmod", "fmodf", "memcpy", "memmove", "memset")
 
 
-def host_ir(text: str) -> tuple[str, str, bool, list[str]]:
+def host_ir(text: str) -> tuple[str, str, bool, list[str], int]:
     """The LLVM IR of one kernel, for the CPU; its name, whether its threads wait for each other,
-    and the names of its shared memory. The function `emulated` takes the launch's parameters."""
+    the names of its shared memory, and how many parameters it has. The function `emulated` takes
+    the launch's parameters."""
     match = _KERNEL.search(text)
     assert match is not None, "no kernel in the IR"
     name = match[1]
@@ -67,7 +68,7 @@ def host_ir(text: str) -> tuple[str, str, bool, list[str]]:
     arguments = ", ".join(f"ptr %p{i}" for i in range(count))
     wrapper = ["define void @emulated(ptr %list) {", *loads]
     wrapper += [f"  call void @{name}({arguments})", "  ret void", "}"]
-    return "\n".join([text, *declared, *wrapper]), name, waits, shared
+    return "\n".join([text, *declared, *wrapper]), name, waits, shared, count
 
 
 @dataclass
@@ -92,7 +93,9 @@ class Emulator:
         library = ctypes.CDLL(str(path))
         library.emulator_message.restype = ctypes.c_char_p
         library.emulator_share.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
-        library.emulator_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int]
+        library.emulator_register.argtypes = [
+            ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int,
+        ]  # fmt: skip
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         return Emulator(path, library, llvm.create_lljit_compiler(), [])
@@ -105,9 +108,11 @@ class Emulator:
         devices: int = 1,
         broken: bool = False,
         backwards: bool = False,
+        graphs: bool = True,
     ) -> None:
-        """Say what GPU there is; `broken` launches fail, `backwards` runs the last thread first."""
-        self.library.emulator_configure(*capability, driver, devices, broken, backwards)
+        """Say what GPU there is; `broken` launches fail, `backwards` runs the last thread first,
+        and without `graphs` the driver records none."""
+        self.library.emulator_configure(*capability, driver, devices, broken, backwards, graphs)
 
     def reset(self) -> None:
         """Forget all kernels."""
@@ -121,7 +126,7 @@ class Emulator:
 
     def add(self, text: str) -> str:
         """Compile and register the kernel in LLVM IR `text`; returns its name."""
-        source, name, waits, shared = host_ir(text)
+        source, name, waits, shared, parameters = host_ir(text)
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(),
             features=llvm.get_host_cpu_features().flatten(),
@@ -154,7 +159,9 @@ class Emulator:
             linking.import_symbol(symbol, place)
         tracker = linking.link(self.jit, f"kernel_{next(_serial)}")
         self.loaded.append(tracker)
-        number = self.library.emulator_register(name.encode(), tracker["emulated"], int(waits))
+        number = self.library.emulator_register(
+            name.encode(), tracker["emulated"], int(waits), parameters
+        )
         for symbol in shared:
             self.library.emulator_share(number, tracker[symbol], sizes[symbol])
         return name

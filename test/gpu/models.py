@@ -14,7 +14,7 @@ from stepwell import assembly, cuda_assembly, ptx, ptxas
 from stepwell.artifact import Artifact, read
 from stepwell.lowering import Lowered
 from stepwell.mlir import ir, new_context
-from stepwell.runtime.cuda import CudaExecutable
+from stepwell.runtime.cuda_executable import CudaExecutable
 from stepwell.targets.nvidia import NvidiaTarget
 
 TARGET = "cuda:sm_90a"

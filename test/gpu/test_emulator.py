@@ -11,7 +11,7 @@ from emulator import Emulator, host_ir
 from models import Compiled, compile_for_gpu
 
 import stepwell
-from stepwell.runtime.cuda import CudaExecutable
+from stepwell.runtime.cuda_executable import CudaExecutable
 
 ROWS, LENGTH = 3, 1000
 X = np.random.default_rng(0).integers(-8, 8, (ROWS, LENGTH)).astype(np.float32)

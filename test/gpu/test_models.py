@@ -16,7 +16,7 @@ from models import assert_same_as_cpu, compile_for_gpu, load_on_emulator
 from onnx import helper, numpy_helper
 
 import stepwell
-from stepwell.launch import COPY, JUMP, JUMP_UNLESS, LAUNCH, LOAD
+from stepwell.launch import JUMP, JUMP_UNLESS, LOAD, instructions
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -25,16 +25,6 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 def exported(function: Callable[..., object], *arrays: np.ndarray) -> str:
     return str(jax.export.export(jax.jit(function))(*arrays).mlir_module())
-
-
-def instructions(code: tuple[int, ...]) -> list[int]:
-    """The operation codes of a launch program."""
-    lengths = {COPY: 8, LOAD: 5, JUMP: 2, JUMP_UNLESS: 3}
-    found, at = [], 0
-    while at < len(code):
-        found.append(code[at])
-        at += 5 + 3 * code[at + 4] if code[at] == LAUNCH else lengths[code[at]]
-    return found
 
 
 def test_mlp(emulator: Emulator) -> None:

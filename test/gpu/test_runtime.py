@@ -18,7 +18,8 @@ from models import Compiled, compile_for_gpu, load_on_emulator
 import stepwell
 from stepwell import artifact
 from stepwell.launch import LAUNCH
-from stepwell.runtime.cuda import DRIVER_VARIABLE, CudaExecutable
+from stepwell.runtime.cuda import DRIVER_VARIABLE
+from stepwell.runtime.cuda_executable import CudaExecutable
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 

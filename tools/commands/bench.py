@@ -19,7 +19,7 @@ from stepwell.errors import UsageError
 from stepwell.inspection.roofline import measured
 from stepwell.options import CompileOptions
 from stepwell.partitioned import PartitionedExecutable
-from stepwell.runtime.cuda import CudaExecutable
+from stepwell.runtime.cuda_executable import CudaExecutable
 from stepwell.runtime.executable import Executable
 from stepwell.tools import peers
 from stepwell.tools.commands import common

@@ -8,27 +8,26 @@ import os
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Mapping
 
 import numpy as np
 
 from stepwell import artifact
-from stepwell.artifact import Artifact, KernelInfo, TensorSpec
+from stepwell.artifact import Artifact, KernelInfo
 from stepwell.errors import UsageError
 from stepwell.runtime import library, library_functions
 from stepwell.runtime.buffers import address, allocate_arena, on_huge_pages
-from stepwell.runtime.cuda import CudaExecutable
+from stepwell.runtime.cuda_executable import CudaExecutable
 from stepwell.runtime.derived import DerivedWeights
-from stepwell.runtime.inputs import as_input, named_inputs, numpy_dtype, wrong_count
+from stepwell.runtime.inputs import as_input, wrong_count
+from stepwell.runtime.loaded import LoadedModel
 from stepwell.runtime.loading import load_code
-from stepwell.runtime.results import arranged
 from stepwell.runtime.threads import default_threads
 
 _TRACE_EVENTS = 1 << 16
 """A trace has room for as many calls at least: kernels in loops run many times."""
 
 
-class Executable:
+class Executable(LoadedModel):
     """A compiled model in memory.
 
     Call it with arrays in the order of `inputs`, or use `run` with a dict. Calls from several
@@ -37,15 +36,13 @@ class Executable:
     `outputs` has the largest.
     """
 
+    PLACE = "{0.threads} threads"
+
     def __init__(self, source: Artifact, threads: int | None = None) -> None:
         if threads is not None and threads < 1:
             raise UsageError(f"threads is {threads}; it must be 1 or more")
+        super().__init__(source)
         manifest = source.manifest
-        self.artifact = source
-        self.inputs: tuple[TensorSpec, ...] = manifest.inputs
-        visible = len(manifest.outputs) - len(manifest.cuts)
-        self.outputs: tuple[TensorSpec, ...] = manifest.outputs[:visible]
-        self.kernels: tuple[KernelInfo, ...] = manifest.kernels
         self.threads = threads or manifest.threads or default_threads()
         self._lock = threading.Lock()
         self._code = load_code(
@@ -57,10 +54,6 @@ class Executable:
         )
         weakref.finalize(self, library.library().stepwell_context_destroy, self._context)
 
-        self._expected = [(numpy_dtype(spec.dtype), spec.shape) for spec in self.inputs]
-        self._results = [(spec.shape, numpy_dtype(spec.dtype)) for spec in manifest.outputs]
-        self._cuts, self._layouts = manifest.cuts, manifest.results
-        self.result_names = list(manifest.results) or [spec.name for spec in self.outputs]
         self._input_count = len(self.inputs)
         functions = [library_functions.address(n, source.path) for n in manifest.functions]
         self._input_pointers = (ctypes.c_void_p * max(1, len(self.inputs) + len(functions)))()
@@ -113,24 +106,12 @@ class Executable:
                 self._derived.refresh(arrays, taken)
             outputs = []
             pointers = self._output_pointers
-            for index, (shape, dtype) in enumerate(self._results):
+            for index, (dtype, shape) in enumerate(self._results):
                 output = np.empty(shape, dtype)
                 pointers[index] = address(output)
                 outputs.append(output)
             self._call(*self._arguments)
-        if self._cuts or self._layouts:
-            return tuple(arranged(outputs, self._cuts, self._layouts))
-        return tuple(outputs)
-
-    def run(self, feed: Mapping[str, object]) -> dict[str, np.ndarray]:
-        """Run on arrays by input name; returns arrays by output name. Raises InputError."""
-        outputs = self(*named_inputs(self.inputs, feed))
-        return dict(zip(self.result_names, outputs, strict=True))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the artifact to `path`, which appears whole or not at all. Raises ArtifactError."""
-        with artifact.replaced_file(path) as file:
-            file.write(self.artifact.file)
+        return self._arranged(outputs)
 
     def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
         """Run once and return the nanoseconds spent in each kernel, in the order of the first
@@ -146,11 +127,6 @@ class Executable:
             if kernel >= 0:
                 spent[kernel] += end - begin
         return [(self.kernels[kernel], time) for kernel, time in spent.items()]
-
-    def __repr__(self) -> str:
-        inputs = ", ".join(map(str, self.inputs))
-        outputs = ", ".join(map(str, self.outputs))
-        return f"<stepwell.Executable ({inputs}) -> ({outputs}) on {self.threads} threads>"
 
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable | CudaExecutable:

@@ -51,17 +51,30 @@ def as_input(value: object, spec: TensorSpec, dtype: np.dtype) -> np.ndarray:
     """`value` as an aligned, C-contiguous array of `dtype` and `spec.shape`, copied only when its
     layout asks for it. Raises InputError when the dtype, rank or shape is another."""
     array = _array_of(value, spec.name, dtype)
-    if array.ndim != len(spec.shape):
+    check_shape(array.shape, spec)
+    return np.require(array, requirements=["C", "A"])
+
+
+def check_shape(shape: tuple[int, ...], spec: TensorSpec) -> None:
+    """Raise InputError when an array of `shape` is none that `spec` takes."""
+    if len(shape) != len(spec.shape):
         raise InputError(
-            f"input {spec.name!r} has rank {array.ndim} (shape {array.shape}) and the model takes "
+            f"input {spec.name!r} has rank {len(shape)} (shape {shape}) and the model takes "
             f"rank {len(spec.shape)} (shape {spec.shape})"
         )
-    if array.shape != spec.shape:
+    if shape != spec.shape:
         raise InputError(
-            f"input {spec.name!r} has shape {array.shape} and the model was compiled for "
-            f"{spec.shape}"
+            f"input {spec.name!r} has shape {shape} and the model was compiled for {spec.shape}"
         )
-    return np.require(array, requirements=["C", "A"])
+
+
+def check_dtype(given: np.dtype, name: str, dtype: np.dtype) -> None:
+    """Raise InputError when input `name` takes `dtype` and is given another."""
+    if given != dtype:
+        raise InputError(
+            f"input {name!r} has dtype {given} and the model takes {dtype}; "
+            f"convert it with .astype({str(dtype)!r})"
+        )
 
 
 def input_array(name: str, value: object, dtype: str) -> np.ndarray:
@@ -71,11 +84,7 @@ def input_array(name: str, value: object, dtype: str) -> np.ndarray:
 
 def _array_of(value: object, name: str, dtype: np.dtype) -> np.ndarray:
     array = _as_array(value, name, dtype)
-    if array.dtype != dtype:
-        raise InputError(
-            f"input {name!r} has dtype {array.dtype} and the model takes {dtype}; "
-            f"convert it with .astype({str(dtype)!r})"
-        )
+    check_dtype(array.dtype, name, dtype)
     return array
 
 

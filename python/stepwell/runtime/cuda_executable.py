@@ -1,0 +1,182 @@
+"""Models on NVIDIA GPUs."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+
+from stepwell.artifact import Artifact, KernelInfo
+from stepwell.errors import ArtifactError, UsageError
+from stepwell.runtime.buffers import address
+from stepwell.runtime.cuda import Buffer, Device, Spec, check, device, functions
+from stepwell.runtime.device_arrays import DeviceArray, DeviceTensor, device_tensor
+from stepwell.runtime.inputs import as_input, wrong_count
+from stepwell.runtime.loaded import LoadedModel
+
+
+class CudaExecutable(LoadedModel):
+    """A model compiled for an NVIDIA GPU, in the memory of the first one.
+
+    Call it with arrays in the order of `inputs`, or use `run` with a dict; `run_on_device` leaves
+    results on the GPU. Tensors of torch, cupy or jax that lie on the GPU are read where they are.
+    Calls from several threads take turns. Outputs are fresh at each call.
+    """
+
+    PLACE = "{0.device.name}"
+
+    def __init__(self, source: Artifact) -> None:
+        manifest = source.manifest
+        if manifest.cuda is None:
+            raise ArtifactError(f"{source.path} was compiled for {manifest.target}, not for a GPU")
+        super().__init__(source)
+        self._program = manifest.cuda
+        self.device = self._checked_device()
+        self._input_buffers = (Buffer * max(1, len(self._expected)))()
+        self._output_buffers = (Buffer * max(1, len(self._results)))()
+        self._lock = threading.Lock()
+        self._model = self._create()
+        self._stream: int = functions().stepwell_cuda_stream(self._model)
+        weakref.finalize(self, functions().stepwell_cuda_destroy, self._model)
+
+    def _checked_device(self) -> Device:
+        """The GPU, if it runs this code; raises ArtifactError if not."""
+        program, name = self._program, self.artifact.path
+        found = device()
+        capability, wanted = (".".join(map(str, c)) for c in (found.capability, program.capability))
+        if not program.runs_on(found.capability):
+            others = "" if program.exact else " or higher"
+            raise ArtifactError(
+                f"{name} was compiled for {program.architecture}, compute capability {wanted}"
+                f"{others}, and {found.name} has {capability}; compile the model again for it"
+            )
+        if found.driver < program.toolkit and self._needs_ptx(found):
+            have, need = (".".join(map(str, v)) for v in (found.driver, program.toolkit))
+            raise ArtifactError(
+                f"{name} holds PTX of CUDA {need}, and the driver of {found.name} knows CUDA "
+                f"{have}; update the driver"
+            )
+        return found
+
+    def _needs_ptx(self, found: Device) -> bool:
+        """Whether the driver has to assemble PTX: a cubin runs on its own capability, and on those
+        with the same major and a higher minor number."""
+        program = self._program
+        fits = found.capability[0] == program.capability[0]
+        return not fits or any(image.cubin is None for image in program.images)
+
+    def _create(self) -> ctypes.c_void_p:
+        manifest, program = self.artifact.manifest, self._program
+        parts = self.artifact.code_parts()
+        from_ptx = self._needs_ptx(self.device)
+        images = [
+            parts[image.ptx if from_ptx or image.cubin is None else image.cubin]
+            for image in program.images
+        ]
+        weights = self.artifact.weights
+        spec = Spec(
+            images=(ctypes.c_char_p * max(1, len(images)))(*images),
+            kernels=_names([image.kernel for image in program.images]),
+            kernel_count=len(images),
+            program=_numbers(program.code),
+            program_length=len(program.code),
+            slots=program.slots,
+            input_bytes=_numbers(_sizes(self._expected)),
+            input_count=len(self._expected),
+            output_bytes=_numbers(_sizes(self._results)),
+            output_count=len(self._results),
+            weights=weights.ctypes.data if weights.size else None,
+            weights_bytes=weights.size,
+            arena_bytes=manifest.arena_bytes,
+        )
+        model = ctypes.c_void_p()
+        check(functions().stepwell_cuda_create(ctypes.byref(spec), ctypes.byref(model)))
+        return model
+
+    def __call__(self, *arrays: object) -> tuple[np.ndarray, ...]:
+        """Run on `arrays`, one for each of `inputs`: numpy arrays, or anything with `__dlpack__` on
+        the host or on the GPU. Returns one numpy array for each of `outputs`.
+
+        Raises InputError for a wrong number, dtype, rank, shape or device, and for a tensor on the
+        GPU that is not contiguous; Error when the driver fails.
+        """
+        with self._lock:
+            taken = self._take(arrays)
+            outputs = self._host_outputs()
+            check(functions().stepwell_cuda_run(self._model, *self._buffers))
+        del taken
+        return self._arranged(outputs)
+
+    def run_on_device(self, *arrays: object) -> tuple[DeviceArray, ...]:
+        """As a call, with results that stay on the GPU.
+
+        Raises UsageError for a model with results of other kinds than arrays of known shapes.
+        """
+        if self._cuts or self._layouts:
+            raise UsageError(
+                "results that are lists, or whose shapes depend on data, come to the host: call "
+                "the model itself"
+            )
+        with self._lock:
+            taken = self._take(arrays)
+            outputs = [DeviceArray(shape, dtype) for dtype, shape in self._results]
+            for buffer, array in zip(self._output_buffers, outputs, strict=False):
+                buffer.data, buffer.on_device = array.address, 1
+            check(functions().stepwell_cuda_run(self._model, *self._buffers))
+        del taken
+        return tuple(outputs)
+
+    def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
+        """Run once and return the nanoseconds spent in each kernel by the GPU's clock, in the order
+        of the program; those of a kernel in a loop are added up."""
+        milliseconds = (ctypes.c_float * max(1, self._program.launch_count))()
+        with self._lock:
+            taken = self._take(arrays)
+            outputs = self._host_outputs()
+            check(functions().stepwell_cuda_profile(self._model, *self._buffers, milliseconds))
+        del taken, outputs
+        times = [round(spent * 1e6) for spent in milliseconds]
+        return [(kernel, time) for kernel, time in zip(self.kernels, times, strict=False) if time]
+
+    @property
+    def _buffers(self) -> tuple[ctypes.Array[Buffer], ctypes.Array[Buffer]]:
+        return self._input_buffers, self._output_buffers
+
+    def _take(self, arrays: Sequence[object]) -> list[np.ndarray | DeviceTensor]:
+        """Enter `arrays` in the input buffers; what is returned has to live through the call."""
+        if len(arrays) != len(self._expected):
+            raise wrong_count(self.inputs, len(arrays))
+        taken: list[np.ndarray | DeviceTensor] = []
+        for value, spec, (dtype, _), buffer in zip(
+            arrays, self.inputs, self._expected, self._input_buffers, strict=False
+        ):
+            tensor = device_tensor(value, spec, dtype, self._stream)
+            if tensor is None:
+                array = as_input(value, spec, dtype)
+                buffer.data, buffer.on_device = address(array), 0
+                taken.append(array)
+            else:
+                buffer.data, buffer.on_device = tensor.address, 1
+                taken.append(tensor)
+        return taken
+
+    def _host_outputs(self) -> list[np.ndarray]:
+        outputs = [np.empty(shape, dtype) for dtype, shape in self._results]
+        for buffer, array in zip(self._output_buffers, outputs, strict=False):
+            buffer.data, buffer.on_device = address(array), 0
+        return outputs
+
+
+def _sizes(arrays: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> list[int]:
+    return [dtype.itemsize * int(np.prod(shape, dtype=np.int64)) for dtype, shape in arrays]
+
+
+def _numbers(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * max(1, len(values)))(*values)
+
+
+def _names(values: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
+    return (ctypes.c_char_p * max(1, len(values)))(*(value.encode() for value in values))

@@ -1,0 +1,84 @@
+// The CUDA driver: its functions, looked up when they are needed (no CUDA headers, no toolkit), and
+// its errors as sentences.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uint64_t device_address;
+typedef int cuda_result;
+
+// By the names of the first versions with 64-bit addresses.
+#define CUDA_FUNCTIONS(F)                                                                          \
+  F(cuInit, (unsigned))                                                                            \
+  F(cuDriverGetVersion, (int *))                                                                   \
+  F(cuDeviceGetCount, (int *))                                                                     \
+  F(cuDeviceGet, (int *, int))                                                                     \
+  F(cuDeviceGetName, (char *, int, int))                                                           \
+  F(cuDeviceGetAttribute, (int *, int, int))                                                       \
+  F(cuDevicePrimaryCtxRetain, (void **, int))                                                      \
+  F(cuCtxSetCurrent, (void *))                                                                     \
+  F(cuCtxSynchronize, (void))                                                                      \
+  F(cuGetErrorName, (cuda_result, const char **))                                                  \
+  F(cuGetErrorString, (cuda_result, const char **))                                                \
+  F(cuModuleLoadData, (void **, const void *))                                                     \
+  F(cuModuleGetFunction, (void **, void *, const char *))                                          \
+  F(cuModuleUnload, (void *))                                                                      \
+  F(cuMemAlloc_v2, (device_address *, size_t))                                                     \
+  F(cuMemFree_v2, (device_address))                                                                \
+  F(cuMemHostAlloc, (void **, size_t, unsigned))                                                   \
+  F(cuMemFreeHost, (void *))                                                                       \
+  F(cuMemcpyHtoDAsync_v2, (device_address, const void *, size_t, void *))                          \
+  F(cuMemcpyDtoHAsync_v2, (void *, device_address, size_t, void *))                                \
+  F(cuMemcpyDtoDAsync_v2, (device_address, device_address, size_t, void *))                        \
+  F(cuStreamCreate, (void **, unsigned))                                                           \
+  F(cuStreamSynchronize, (void *))                                                                 \
+  F(cuStreamDestroy_v2, (void *))                                                                  \
+  F(cuEventCreate, (void **, unsigned))                                                            \
+  F(cuEventRecord, (void *, void *))                                                               \
+  F(cuEventSynchronize, (void *))                                                                  \
+  F(cuEventElapsedTime, (float *, void *, void *))                                                 \
+  F(cuEventDestroy_v2, (void *))                                                                   \
+  F(cuLaunchKernel, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
+                     void *, void **, void **))
+
+// What later drivers have: NULL in others, which launch kernels one by one.
+#define CUDA_GRAPH_FUNCTIONS(F)                                            \
+  F(cuStreamBeginCapture_v2, (void *, int))                                \
+  F(cuStreamEndCapture, (void *, void **))                                 \
+  F(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long))    \
+  F(cuGraphLaunch, (void *, void *))                                       \
+  F(cuGraphDestroy, (void *))                                              \
+  F(cuGraphExecDestroy, (void *))                                          \
+  F(cuEventRecordWithFlags, (void *, void *, unsigned))
+
+struct cuda_functions {
+#define CUDA_MEMBER(name, arguments) cuda_result(*name) arguments;
+  CUDA_FUNCTIONS(CUDA_MEMBER)
+  CUDA_GRAPH_FUNCTIONS(CUDA_MEMBER)
+#undef CUDA_MEMBER
+};
+
+extern struct cuda_functions cuda;
+
+// Look the functions up in `library`, once for the process. NULL or a message, as in stepwell_cuda.h.
+const char *cuda_look_up(const char *library);
+
+// A message, printf's way; it stays valid in this thread until the next one.
+const char *cuda_sentence(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// "the CUDA driver could not <doing>: <why>".
+const char *cuda_failed(const char *doing, cuda_result code);
+
+// Return the message of a driver function that failed.
+#define TRY(doing, call)                              \
+  do {                                                \
+    const cuda_result code_ = (call);                 \
+    if (code_) return cuda_failed(doing, code_);      \
+  } while (0)
+
+// Make the context of the GPU that stepwell_cuda_open found that of the calling thread.
+const char *cuda_enter(void);
+
+// Give the driver back the memory of all released blocks.
+void cuda_free_unused(void);

@@ -1,0 +1,287 @@
+// See cuda_program.h.
+#include "cuda_program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LAUNCH, COPY, LOAD, JUMP, JUMP_UNLESS };
+enum { INPUT, OUTPUT, WEIGHTS, ARENA };
+enum { PLACE = 3 };
+enum { CAPTURE_OF_THIS_THREAD = 1, RECORD_IN_GRAPH = 1 };
+
+// Two events a launch; `milliseconds` adds up what lies between them.
+typedef struct {
+  void **events;
+  bool *pending;
+  float *milliseconds;
+  bool in_graph;
+} timing;
+
+static const char *damaged(int64_t at) {
+  return cuda_sentence("the launch program is damaged at position %lld", (long long)at);
+}
+
+// Look at the place at `at` of the code.
+static const char *resolve(cuda_program *program, int64_t at) {
+  if (at + PLACE > program->length) return damaged(at);
+  const int64_t base = program->code[at], number = program->code[at + 1];
+  const device_address offset = (device_address)program->code[at + 2];
+  if (base == WEIGHTS || base == ARENA)
+    program->addresses[at] = (base == WEIGHTS ? program->weights : program->arena) + offset;
+  else if (number >= 0 && ((base == INPUT && number < program->input_count) ||
+                           (base == OUTPUT && number < program->output_count)))
+    program->moving[program->moving_count++] = at;
+  else
+    return damaged(at);
+  return NULL;
+}
+
+// Check the instruction at `at` and look at its places; `next` is where the one after it stands.
+static const char *prepare_instruction(cuda_program *program, int64_t at, int64_t slots,
+                                       int64_t *next) {
+  const int64_t *code = program->code + at, left = program->length - at;
+  const char *problem = NULL;
+  switch (code[0]) {
+    case LAUNCH:
+      if (left < 5 || code[1] < 0 || code[1] >= program->kernel_count || code[4] < 0 ||
+          left < 5 + PLACE * code[4])
+        return damaged(at);
+      for (int64_t i = 0; i < code[4] && !problem; i++) {
+        const int64_t place = at + 5 + PLACE * i;
+        problem = resolve(program, place);
+        program->arguments[at + 5 + i] = &program->addresses[place];
+      }
+      program->numbers[at] = program->launch_count++;
+      *next = at + 5 + PLACE * code[4];
+      return problem;
+    case COPY:
+      if (left < 8) return damaged(at);
+      problem = resolve(program, at + 1);
+      *next = at + 8;
+      return problem ? problem : resolve(program, at + 4);
+    case LOAD:
+      if (left < 5 || code[1] < 0 || code[1] >= slots) return damaged(at);
+      program->has_graphs = false;
+      *next = at + 5;
+      return resolve(program, at + 2);
+    case JUMP:
+      if (left < 2 || code[1] < 0 || code[1] > program->length) return damaged(at);
+      program->has_graphs = false;
+      *next = at + 2;
+      return NULL;
+    case JUMP_UNLESS:
+      if (left < 3 || code[1] < 0 || code[1] >= slots || code[2] < 0 || code[2] > program->length)
+        return damaged(at);
+      program->has_graphs = false;
+      *next = at + 3;
+      return NULL;
+    default:
+      return damaged(at);
+  }
+}
+
+static bool driver_has_graphs(void) {
+#define IS_THERE(name, arguments) &&cuda.name
+  return true CUDA_GRAPH_FUNCTIONS(IS_THERE);
+}
+
+const char *cuda_program_prepare(cuda_program *program, const int64_t *code, int64_t length,
+                                 int64_t slots) {
+  const size_t places = (size_t)length + 1;
+  const size_t starts = (size_t)(program->input_count + program->output_count) + 1;
+  bool complete = true;
+  const struct {
+    void **array;
+    size_t count, bytes;
+  } arrays[] = {{(void **)&program->code, places, sizeof *program->code},
+                {(void **)&program->addresses, places, sizeof *program->addresses},
+                {(void **)&program->numbers, places, sizeof *program->numbers},
+                {(void **)&program->moving, places, sizeof *program->moving},
+                {(void **)&program->arguments, places, sizeof *program->arguments},
+                {(void **)&program->conditions, (size_t)slots + 1, 1},
+                {(void **)&program->starts, starts, sizeof *program->starts}};
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+    complete &= (*arrays[i].array = calloc(arrays[i].count, arrays[i].bytes)) != NULL;
+  for (int i = 0; i < CUDA_GRAPHS; i++)
+    complete &= (program->recordings[i].starts = calloc(starts, sizeof *program->starts)) != NULL;
+  if (!complete) return "there is not enough memory for the model";
+  program->length = length;
+  if (length) memcpy(program->code, code, (size_t)length * sizeof *code);
+  program->has_graphs = driver_has_graphs();
+  const char *problem = NULL;
+  for (int64_t at = 0; at < length && !problem;)
+    problem = prepare_instruction(program, at, slots, &at);
+  return problem;
+}
+
+static size_t starts_bytes(const cuda_program *program) {
+  return (size_t)(program->input_count + program->output_count) * sizeof *program->starts;
+}
+
+void cuda_program_bind(cuda_program *program, const device_address *starts) {
+  if (!memcmp(program->starts, starts, starts_bytes(program))) return;
+  memcpy(program->starts, starts, starts_bytes(program));
+  for (int64_t i = 0; i < program->moving_count; i++) {
+    const int64_t at = program->moving[i];
+    const int64_t *code = program->code + at;
+    const int64_t first = code[0] == INPUT ? 0 : program->input_count;
+    program->addresses[at] = starts[first + code[1]] + (device_address)code[2];
+  }
+}
+
+static const char *read_time(timing *times, int64_t launch) {
+  if (!times->pending[launch]) return NULL;
+  float spent = 0;
+  void *const *events = times->events + 2 * launch;
+  TRY("time a kernel", cuda.cuEventSynchronize(events[1]));
+  TRY("time a kernel", cuda.cuEventElapsedTime(&spent, events[0], events[1]));
+  times->milliseconds[launch] += spent;
+  times->pending[launch] = false;
+  return NULL;
+}
+
+static const char *mark(const timing *times, int64_t event, void *stream) {
+  if (!times) return NULL;
+  void *which = times->events[event];
+  TRY("time a kernel", times->in_graph
+                           ? cuda.cuEventRecordWithFlags(which, stream, RECORD_IN_GRAPH)
+                           : cuda.cuEventRecord(which, stream));
+  return NULL;
+}
+
+static const char *launch(cuda_program *program, int64_t at, void *stream, timing *times) {
+  const int64_t *code = program->code + at, number = program->numbers[at];
+  const char *problem = times ? read_time(times, number) : NULL;
+  if (!problem) problem = mark(times, 2 * number, stream);
+  if (problem) return problem;
+  TRY("launch a kernel",
+      cuda.cuLaunchKernel(program->functions[code[1]], (unsigned)code[2], 1, 1, (unsigned)code[3],
+                          1, 1, 0, stream, &program->arguments[at + 5], NULL));
+  if (times) times->pending[number] = true;
+  return mark(times, 2 * number + 1, stream);
+}
+
+static const char *follow(cuda_program *program, void *stream, timing *times) {
+  for (int64_t at = 0; at < program->length;) {
+    const int64_t *code = program->code + at;
+    switch (code[0]) {
+      case LAUNCH: {
+        const char *problem = launch(program, at, stream, times);
+        if (problem) return problem;
+        at += 5 + PLACE * code[4];
+        break;
+      }
+      case COPY:
+        if (code[7])
+          TRY("copy on the GPU",
+              cuda.cuMemcpyDtoDAsync_v2(program->addresses[at + 4], program->addresses[at + 1],
+                                        (size_t)code[7], stream));
+        at += 8;
+        break;
+      case LOAD:
+        TRY("read a condition", cuda.cuMemcpyDtoHAsync_v2(&program->conditions[code[1]],
+                                                          program->addresses[at + 2], 1, stream));
+        TRY("run the model", cuda.cuStreamSynchronize(stream));
+        at += 5;
+        break;
+      case JUMP:
+        at = code[1];
+        break;
+      default:
+        at = program->conditions[code[1]] ? at + 3 : code[2];
+    }
+  }
+  return NULL;
+}
+
+// All of the program as a graph that can be launched.
+static const char *capture(cuda_program *program, void *stream, timing *times, void **made) {
+  void *graph = NULL;
+  TRY("record launches", cuda.cuStreamBeginCapture_v2(stream, CAPTURE_OF_THIS_THREAD));
+  const char *problem = follow(program, stream, times);
+  cuda_result code = cuda.cuStreamEndCapture(stream, &graph);
+  if (!problem && !code) code = cuda.cuGraphInstantiateWithFlags(made, graph, 0);
+  if (graph) cuda.cuGraphDestroy(graph);
+  return problem ? problem : code ? cuda_failed("record launches", code) : NULL;
+}
+
+// What is known of launches at the present addresses; else the recording that was unused for longest.
+static cuda_recording *recording(cuda_program *program) {
+  cuda_recording *oldest = program->recordings;
+  for (int i = 0; i < CUDA_GRAPHS; i++) {
+    cuda_recording *seen = &program->recordings[i];
+    if (seen->used && !memcmp(seen->starts, program->starts, starts_bytes(program))) return seen;
+    if (seen->used < oldest->used) oldest = seen;
+  }
+  if (oldest->graph) cuda.cuGraphExecDestroy(oldest->graph);
+  oldest->graph = NULL;
+  oldest->used = 0;
+  memcpy(oldest->starts, program->starts, starts_bytes(program));
+  return oldest;
+}
+
+const char *cuda_program_run(cuda_program *program, void *stream) {
+  if (program->has_graphs) {
+    cuda_recording *seen = recording(program);
+    const bool again = seen->used;
+    seen->used = ++program->calls;
+    if (again && !seen->graph && capture(program, stream, NULL, &seen->graph)) {
+      seen->graph = NULL;
+      program->has_graphs = false;  // the launches themselves may still work
+    }
+    if (seen->graph) {
+      TRY("run the model", cuda.cuGraphLaunch(seen->graph, stream));
+      return NULL;
+    }
+  }
+  return follow(program, stream, NULL);
+}
+
+static const char *timed(cuda_program *program, void *stream, timing *times) {
+  for (int64_t i = 0; i < 2 * program->launch_count; i++)
+    TRY("make an event", cuda.cuEventCreate(&times->events[i], 0));
+  void *graph = NULL;
+  const char *problem = NULL;
+  if (program->has_graphs) {
+    times->in_graph = true;
+    if (capture(program, stream, times, &graph)) graph = NULL;
+    times->in_graph = false;
+  }
+  if (graph) {
+    const cuda_result code = cuda.cuGraphLaunch(graph, stream);
+    if (code) problem = cuda_failed("run the model", code);
+  } else {
+    memset(times->pending, 0, (size_t)program->launch_count);
+    problem = follow(program, stream, times);
+  }
+  if (!problem) {
+    const cuda_result code = cuda.cuStreamSynchronize(stream);
+    if (code) problem = cuda_failed("run the model", code);
+  }
+  for (int64_t i = 0; i < program->launch_count && !problem; i++) problem = read_time(times, i);
+  if (graph) cuda.cuGraphExecDestroy(graph);
+  return problem;
+}
+
+const char *cuda_program_profile(cuda_program *program, void *stream, float *milliseconds) {
+  const size_t count = (size_t)program->launch_count;
+  timing times = {calloc(2 * count + 1, sizeof(void *)), calloc(count + 1, 1), milliseconds, false};
+  memset(milliseconds, 0, count * sizeof *milliseconds);
+  const char *problem = times.events && times.pending ? timed(program, stream, &times)
+                                                      : "there is not enough memory for events";
+  for (size_t i = 0; times.events && i < 2 * count; i++)
+    if (times.events[i]) cuda.cuEventDestroy_v2(times.events[i]);
+  free(times.events);
+  free(times.pending);
+  return problem;
+}
+
+void cuda_program_destroy(cuda_program *program) {
+  for (int i = 0; i < CUDA_GRAPHS; i++) {
+    if (program->recordings[i].graph) cuda.cuGraphExecDestroy(program->recordings[i].graph);
+    free(program->recordings[i].starts);
+  }
+  void *owned[] = {program->code,      program->addresses,  program->numbers, program->moving,
+                   program->arguments, program->conditions, program->starts};
+  for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
+}
