@@ -110,6 +110,16 @@ EXPORT void *stepwell_cuda_address(const stepwell_cuda_block *block) {
   return (void *)(uintptr_t)block->address;
 }
 
+EXPORT const char *stepwell_cuda_upload(const stepwell_cuda_block *block, const void *source,
+                                        int64_t bytes) {
+  const char *problem = cuda_enter();
+  if (problem || !bytes) return problem;
+  TRY("copy an array to the GPU",
+      cuda.cuMemcpyHtoDAsync_v2(block->address, source, (size_t)bytes, NULL));
+  TRY("copy an array to the GPU", cuda.cuStreamSynchronize(NULL));
+  return NULL;
+}
+
 EXPORT const char *stepwell_cuda_download(const stepwell_cuda_block *block, void *target,
                                           int64_t bytes) {
   const char *problem = cuda_enter();

@@ -73,6 +73,7 @@ void stepwell_cuda_destroy(stepwell_cuda_model *model);
 const char *stepwell_cuda_take(int64_t bytes, stepwell_cuda_block **block);
 void stepwell_cuda_release(stepwell_cuda_block *block);
 void *stepwell_cuda_address(const stepwell_cuda_block *block);
+const char *stepwell_cuda_upload(const stepwell_cuda_block *block, const void *source, int64_t bytes);
 const char *stepwell_cuda_download(const stepwell_cuda_block *block, void *target, int64_t bytes);
 
 // A DLManagedTensor of dense row-major content, with a reference to the block of its own, which its

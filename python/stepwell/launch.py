@@ -24,12 +24,17 @@ INPUT, OUTPUT, WEIGHTS, ARENA = range(4)
 _LENGTHS = {COPY: 8, LOAD: 5, JUMP: 2, JUMP_UNLESS: 3}
 
 
-def instructions(code: tuple[int, ...]) -> Iterator[int]:
-    """The operation codes of a launch program, in the order of its text."""
+def instructions(code: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """The instructions of a launch program in the order of its text: operation, and position."""
     at = 0
     while at < len(code):
-        yield code[at]
+        yield code[at], at
         at += 5 + 3 * code[at + 4] if code[at] == LAUNCH else _LENGTHS[code[at]]
+
+
+def launched_kernels(code: tuple[int, ...]) -> list[int]:
+    """The number of the kernel of each launch, in the order of the program's text."""
+    return [code[at + 1] for operation, at in instructions(code) if operation == LAUNCH]
 
 
 @dataclass(frozen=True)
@@ -64,11 +69,6 @@ class LaunchProgram:
         images = tuple(Image(**image) for image in data["images"])
         lists = {name: tuple(data[name]) for name in ("code", "capability", "toolkit", "findings")}
         return LaunchProgram(**{**data, **lists, "images": images})
-
-    @property
-    def launch_count(self) -> int:
-        """Launches in the text of the program."""
-        return sum(operation == LAUNCH for operation in instructions(self.code))
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
         """Whether a device of this compute capability runs the code."""

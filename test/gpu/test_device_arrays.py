@@ -151,6 +151,13 @@ def test_types_survive(dtype: str, compiled: Compiled, emulator: Emulator) -> No
     assert device_tensor(np.zeros(3), spec, kind, 0) is None
 
 
+def test_arrays_of_the_host(compiled: Compiled, emulator: Emulator) -> None:
+    executable = load_on_emulator(compiled, emulator)
+    array = DeviceArray.copy_of(X.T.copy().T)
+    np.testing.assert_array_equal(array.numpy(), X)
+    np.testing.assert_array_equal(executable(array)[0], X * 2 + 1)
+
+
 def test_what_dlpack_cannot_say(compiled: Compiled, emulator: Emulator) -> None:
     load_on_emulator(compiled, emulator)
     with pytest.raises(BufferError, match="DLPack has no type for int4"):

@@ -6,7 +6,7 @@ import json
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +16,13 @@ import numpy as np
 from stepwell import artifact
 from stepwell.artifact import KernelInfo
 from stepwell.errors import UsageError
-from stepwell.inspection.roofline import measured
+from stepwell.inspection.roofline import Roofline, measured
 from stepwell.options import CompileOptions
 from stepwell.partitioned import PartitionedExecutable
 from stepwell.runtime.cuda_executable import CudaExecutable
+from stepwell.runtime.device_arrays import DeviceArray
 from stepwell.runtime.executable import Executable
+from stepwell.runtime.threads import default_threads
 from stepwell.tools import peers
 from stepwell.tools.commands import common
 from stepwell.tools.commands.run import random_inputs
@@ -39,6 +41,15 @@ class Timing:
     least: float
     calls: int
     ratio: float
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """Median seconds of a kernel, beside what the machine can do."""
+
+    kernel: KernelInfo
+    seconds: float
+    roofline: Roofline
 
 
 @click.command("bench")
@@ -66,25 +77,27 @@ def bench(
 ) -> None:
     """Time MODEL, an artifact or anything that `stepwell compile` takes, on random inputs.
 
-    Contenders run in turns in this process; the figure is the median of single calls.
+    Contenders run in turns in this process; the figure is the median of single calls. On a GPU
+    they take and give arrays of the host, or ("on the GPU") leave them there.
     """
     names = [name for name in against.split(",") if name]
     if names and (model == "-" or artifact.is_artifact(model)):
         raise UsageError("--against needs the model's own file, which the peers read as well")
     options = CompileOptions(opt_level=opt_level, use_cache=not no_cache)
     exe = common.load_or_compile(model, target, threads, shapes, options)
-    if not isinstance(exe, Executable):
+    if not isinstance(exe, Executable | CudaExecutable):
         if isinstance(exe, PartitionedExecutable):
             raise UsageError(f"what is timed is compiled whole, and this model is not: {exe!r}")
-        if isinstance(exe, CudaExecutable):
-            raise UsageError("code for GPUs cannot be timed by this command yet")
         open_inputs = ", ".join(str(spec) for spec in exe.inputs)
         raise UsageError(f"what is timed needs known shapes; give --shape for these: {open_inputs}")
     feed = random_inputs(exe.inputs, 0)
     arrays = [feed[spec.name] for spec in exe.inputs]
     calls: dict[str, Callable[[], object]] = {"stepwell": lambda: exe(*arrays)}
+    if isinstance(exe, CudaExecutable) and exe.results_are_arrays:
+        calls["stepwell, on the GPU"] = on_the_gpu(exe, arrays)
+    cpu_threads = exe.threads if isinstance(exe, Executable) else threads or default_threads()
     for name in names:
-        calls[name] = peers.prepare(name, Path(model), feed, exe.threads)
+        calls[name] = peers.prepare(name, Path(model), feed, cpu_threads)
     timings = measure(calls, seconds)
     kernels = kernel_times(exe, arrays) if per_kernel else []
     if as_json:
@@ -113,15 +126,33 @@ def measure(calls: Mapping[str, Callable[[], object]], seconds: float) -> list[T
     ]
 
 
-def kernel_times(exe: Executable, arrays: list[np.ndarray]) -> list[tuple[KernelInfo, float]]:
-    """Median seconds of each kernel, the slowest first."""
+def on_the_gpu(exe: CudaExecutable, arrays: list[np.ndarray]) -> Callable[[], object]:
+    """A call whose inputs and outputs stay on the GPU."""
+    copies = [DeviceArray.copy_of(array) for array in arrays]
+    return lambda: exe.run_on_device(*copies)
+
+
+def kernel_times(exe: Executable | CudaExecutable, arrays: list[np.ndarray]) -> list[KernelTime]:
+    """The time of each kernel, the slowest first."""
     runs = [exe.profile(*arrays) for _ in range(_PROFILED_CALLS)]
     kernels = [kernel for kernel, _ in runs[0]]
     medians = [statistics.median(spent) for spent in zip(*map(_nanoseconds, runs), strict=True)]
+    peaks = dict(zip(map(id, exe.kernels), _rooflines(exe), strict=True))
     return sorted(
-        ((kernel, time / 1e9) for kernel, time in zip(kernels, medians, strict=True)),
-        key=lambda item: -item[1],
+        (
+            KernelTime(kernel, time / 1e9, peaks[id(kernel)])
+            for kernel, time in zip(kernels, medians, strict=True)
+        ),
+        key=lambda item: -item.seconds,
     )
+
+
+def _rooflines(exe: Executable | CudaExecutable) -> Sequence[Roofline]:
+    if isinstance(exe, Executable):
+        return [measured(exe.threads)] * len(exe.kernels)
+    from stepwell.inspection.gpu_roofline import rooflines
+
+    return rooflines(exe)
 
 
 def _nanoseconds(profile: list[tuple[KernelInfo, int]]) -> list[int]:
@@ -129,36 +160,41 @@ def _nanoseconds(profile: list[tuple[KernelInfo, int]]) -> list[int]:
 
 
 def _print_json(
-    exe: Executable, timings: list[Timing], kernels: list[tuple[KernelInfo, float]]
+    exe: Executable | CudaExecutable, timings: list[Timing], kernels: list[KernelTime]
 ) -> None:
+    place = {"threads": exe.threads} if isinstance(exe, Executable) else {"gpu": exe.device.name}
     data: dict[str, object] = {
-        "threads": exe.threads,
+        **place,
         "target": exe.artifact.manifest.target,
         "contenders": [vars(timing) for timing in timings],
     }
     if kernels:
-        roofline = measured(exe.threads)
-        data["peak"] = {"gflops": roofline.flops / 1e9, "gbps": roofline.bandwidth / 1e9}
+        peak = _highest(kernels)
+        data["peak"] = {"gflops": peak.flops / 1e9, "gbps": peak.bandwidth / 1e9}
         data["kernels"] = [
-            vars(kernel)
+            vars(entry.kernel)
             | {
-                "seconds": time,
-                "share_of_peak": roofline.share(kernel, time),
-                "bound": roofline.bound(kernel),
+                "seconds": entry.seconds,
+                "share_of_peak": entry.roofline.share(entry.kernel, entry.seconds),
+                "bound": entry.roofline.bound(entry.kernel),
             }
-            for kernel, time in kernels
+            for entry in kernels
         ]
     print(json.dumps(data, indent=2))
 
 
+def _highest(kernels: list[KernelTime]) -> Roofline:
+    """On a GPU, kernels with matrix instructions have another peak than those without."""
+    return max((entry.roofline for entry in kernels), key=lambda roofline: roofline.flops)
+
+
 def _print_tables(
-    exe: Executable, timings: list[Timing], kernels: list[tuple[KernelInfo, float]]
+    exe: Executable | CudaExecutable, timings: list[Timing], kernels: list[KernelTime]
 ) -> None:
     from rich.table import Table
 
     console = common.console()
-    noun = "thread" if exe.threads == 1 else "threads"
-    table = Table(title=f"{exe.threads} {noun}, ms a call", title_justify="left", box=None)
+    table = Table(title=f"{exe.place}, ms a call", title_justify="left", box=None)
     table.add_column("runtime")
     for name in ("median", "least", "calls", "against stepwell"):
         table.add_column(name, justify="right")
@@ -173,11 +209,11 @@ def _print_tables(
     console.print(table)
     if not kernels:
         return
-    total = sum(time for _, time in kernels)
-    roofline = measured(exe.threads)
+    total = sum(entry.seconds for entry in kernels)
+    peak = _highest(kernels)
     title = (
-        f"by kernel; this machine: {roofline.flops / 1e9:.0f} GFLOP/s on {exe.threads} {noun}, "
-        f"{roofline.bandwidth / 1e9:.0f} GB/s from memory"
+        f"by kernel; this machine: {peak.flops / 1e9:.0f} GFLOP/s on {exe.place}, "
+        f"{peak.bandwidth / 1e9:.0f} GB/s from memory"
     )
     table = Table(title=title, title_justify="left", box=None)
     for name in ("kernel", "strategy", "sources"):
@@ -185,7 +221,8 @@ def _print_tables(
     for name in ("us", "%", "GFLOP/s", "MB", "GB/s", "of peak"):
         table.add_column(name, justify="right")
     table.add_column("bound")
-    for kernel, time_spent in kernels:
+    for entry in kernels:
+        kernel, time_spent = entry.kernel, entry.seconds
         table.add_row(
             kernel.name,
             kernel.strategy,
@@ -195,7 +232,7 @@ def _print_tables(
             f"{kernel.flops / max(time_spent, 1e-9) / 1e9:.1f}",
             f"{kernel.bytes / 1e6:.2f}",
             f"{kernel.bytes / max(time_spent, 1e-9) / 1e9:.1f}",
-            f"{100 * roofline.share(kernel, time_spent):.0f} %",
-            roofline.bound(kernel),
+            f"{100 * entry.roofline.share(kernel, time_spent):.0f} %",
+            entry.roofline.bound(kernel),
         )
     console.print(table)

@@ -84,6 +84,7 @@ def functions() -> ctypes.CDLL:
         "take": (message, [number, pointers]),
         "release": (None, [_POINTER]),
         "address": (_POINTER, [_POINTER]),
+        "upload": (message, [_POINTER, _POINTER, number]),
         "download": (message, [_POINTER, _POINTER, number]),
         "export": (_POINTER, [_POINTER, ctypes.c_int, ctypes.c_int, ctypes.c_int, _NUMBERS]),
         "discard": (None, [_POINTER]),

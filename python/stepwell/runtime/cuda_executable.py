@@ -11,6 +11,7 @@ import numpy as np
 
 from stepwell.artifact import Artifact, KernelInfo
 from stepwell.errors import ArtifactError, UsageError
+from stepwell.launch import launched_kernels
 from stepwell.runtime.buffers import address
 from stepwell.runtime.cuda import Buffer, Device, Spec, check, device, functions
 from stepwell.runtime.device_arrays import DeviceArray, DeviceTensor, device_tensor
@@ -26,8 +27,6 @@ class CudaExecutable(LoadedModel):
     Calls from several threads take turns. Outputs are fresh at each call.
     """
 
-    PLACE = "{0.device.name}"
-
     def __init__(self, source: Artifact) -> None:
         manifest = source.manifest
         if manifest.cuda is None:
@@ -41,6 +40,11 @@ class CudaExecutable(LoadedModel):
         self._model = self._create()
         self._stream: int = functions().stepwell_cuda_stream(self._model)
         weakref.finalize(self, functions().stepwell_cuda_destroy, self._model)
+
+    @property
+    def place(self) -> str:
+        """Where it runs: the name of the GPU."""
+        return self.device.name
 
     def _checked_device(self) -> Device:
         """The GPU, if it runs this code; raises ArtifactError if not."""
@@ -110,12 +114,17 @@ class CudaExecutable(LoadedModel):
         del taken
         return self._arranged(outputs)
 
+    @property
+    def results_are_arrays(self) -> bool:
+        """Whether all results are arrays of known shapes, which may stay on the GPU."""
+        return not self._cuts and not self._layouts
+
     def run_on_device(self, *arrays: object) -> tuple[DeviceArray, ...]:
         """As a call, with results that stay on the GPU.
 
         Raises UsageError for a model with results of other kinds than arrays of known shapes.
         """
-        if self._cuts or self._layouts:
+        if not self.results_are_arrays:
             raise UsageError(
                 "results that are lists, or whose shapes depend on data, come to the host: call "
                 "the model itself"
@@ -132,7 +141,8 @@ class CudaExecutable(LoadedModel):
     def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
         """Run once and return the nanoseconds spent in each kernel by the GPU's clock, in the order
         of the program; those of a kernel in a loop are added up."""
-        milliseconds = (ctypes.c_float * max(1, self._program.launch_count))()
+        count = len(launched_kernels(self._program.code))
+        milliseconds = (ctypes.c_float * max(1, count))()
         with self._lock:
             taken = self._take(arrays)
             outputs = self._host_outputs()

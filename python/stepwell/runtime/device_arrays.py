@@ -14,7 +14,7 @@ import numpy as np
 
 from stepwell.artifact import TensorSpec
 from stepwell.errors import InputError
-from stepwell.runtime.cuda import check, functions
+from stepwell.runtime.cuda import check, device, functions
 from stepwell.runtime.inputs import check_dtype, check_shape, numpy_dtype
 
 _CUDA, _MANAGED = 2, 13
@@ -138,6 +138,14 @@ class DeviceArray:
         self._block = ctypes.c_void_p()
         check(functions().stepwell_cuda_take(self.nbytes, ctypes.byref(self._block)))
         weakref.finalize(self, functions().stepwell_cuda_release, self._block)
+
+    @staticmethod
+    def copy_of(array: np.ndarray) -> DeviceArray:
+        """A copy of `array` on the GPU."""
+        device()
+        copy, source = DeviceArray(array.shape, array.dtype), np.ascontiguousarray(array)
+        check(functions().stepwell_cuda_upload(copy._block, source.ctypes.data, copy.nbytes))
+        return copy
 
     @property
     def address(self) -> int:

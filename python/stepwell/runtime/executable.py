@@ -36,8 +36,6 @@ class Executable(LoadedModel):
     `outputs` has the largest.
     """
 
-    PLACE = "{0.threads} threads"
-
     def __init__(self, source: Artifact, threads: int | None = None) -> None:
         if threads is not None and threads < 1:
             raise UsageError(f"threads is {threads}; it must be 1 or more")
@@ -79,6 +77,11 @@ class Executable(LoadedModel):
                 self._arena.ctypes.data,
             )
         )
+
+    @property
+    def place(self) -> str:
+        """Where it runs: "2 threads"."""
+        return "1 thread" if self.threads == 1 else f"{self.threads} threads"
 
     def __call__(self, *arrays: object) -> tuple[np.ndarray, ...]:
         """Run on `arrays`, one for each of `inputs`: numpy arrays, or anything with `__dlpack__`

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -21,9 +20,6 @@ class LoadedModel:
     `outputs` has the largest.
     """
 
-    PLACE: ClassVar[str]
-    """Where it runs, as `repr` says it: a format of the model's fields."""
-
     def __init__(self, source: Artifact) -> None:
         manifest = source.manifest
         self.artifact = source
@@ -35,6 +31,11 @@ class LoadedModel:
         self._expected = [(numpy_dtype(spec.dtype), spec.shape) for spec in manifest.inputs]
         self._results = [(numpy_dtype(spec.dtype), spec.shape) for spec in manifest.outputs]
         self._cuts, self._layouts = manifest.cuts, manifest.results
+
+    @property
+    def place(self) -> str:
+        """Where it runs, in words."""
+        raise NotImplementedError
 
     def __call__(self, *arrays: object) -> tuple[np.ndarray, ...]:
         """Run on `arrays`, one for each of `inputs`. Raises InputError."""
@@ -58,5 +59,4 @@ class LoadedModel:
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs))
         outputs = ", ".join(map(str, self.outputs))
-        place = self.PLACE.format(self)
-        return f"<stepwell.{type(self).__name__} ({inputs}) -> ({outputs}) on {place}>"
+        return f"<stepwell.{type(self).__name__} ({inputs}) -> ({outputs}) on {self.place}>"
