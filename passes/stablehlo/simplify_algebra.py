@@ -21,13 +21,16 @@ import numpy as np
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.mlir import ir
+from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
     constant_attribute,
+    has_one_use,
     integer,
     integers,
     producer,
+    rebuild,
     splat,
 )
 from stepwell.weights import WeightTable
@@ -243,6 +246,37 @@ def transpose_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     first = integers(inner, "permutation")
     with _fused(op, inner):
         return hlo.transpose(inner.operands[0], [first[d] for d in integers(op, "permutation")])
+
+
+@RULES.on("transpose")
+def transpose_of_product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A transpose that puts what is left of a product's lhs last: the operands change places, so
+    that the product is written in that order (the weighed values of an attention in JAX)."""
+    dot = producer(op.operands[0], "dot_general")
+    if dot is None or not has_one_use(op.operands[0]) or "algorithm" in dot.attributes:
+        return None
+    numbers = bindings.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
+    batches = (list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions))
+    summed = (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions))
+    batch = len(batches[0])
+    left, right = (len(hlo.shape(v)) - batch - len(summed[0]) for v in dot.operands)
+    permutation = integers(op, "permutation")
+    if not right or permutation[-1] not in range(batch, batch + left):
+        return None
+    lhs, rhs = dot.operands
+    sizes = hlo.shape(op.operands[0])
+    order = [*range(batch), *range(batch + left, batch + left + right), *range(batch, batch + left)]
+    attributes: dict[str, ir.Attribute | None] = {
+        "dot_dimension_numbers": bindings.DotDimensionNumbers.get(
+            batches[1], batches[0], summed[1], summed[0]
+        )
+    }
+    if "precision_config" in dot.attributes:
+        both = list(ir.ArrayAttr(dot.attributes["precision_config"]))
+        attributes["precision_config"] = ir.ArrayAttr.get(both[::-1])
+    with _fused(op, dot):
+        swapped = rebuild(dot, [rhs, lhs], [sizes[d] for d in order], attributes)
+        return hlo.transpose(swapped, [order.index(d) for d in permutation])
 
 
 @RULES.on("transpose")

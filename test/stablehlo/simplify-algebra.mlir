@@ -99,3 +99,35 @@ func.func @rejected(%x: tensor<4xf32>)
   %4 = stablehlo.convert %3 : (tensor<4xf16>) -> tensor<4xf32>
   return %0, %1, %2, %4 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+
+// The operands of a product change places where what is left of the first is wanted last; not where
+// the transpose leaves it before that of the second, or the product is read in its own order, too.
+// CHECK-LABEL: func.func @swapped_product
+// CHECK: %[[P:.*]] = stablehlo.dot_general %arg1, %arg0, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, HIGHEST] : (tensor<2x4x5xf32>, tensor<2x5x3xf32>) -> tensor<2x4x3xf32>
+// CHECK-NOT: stablehlo.transpose
+// CHECK: return %[[P]]
+func.func @swapped_product(%v: tensor<2x5x3xf32>, %w: tensor<2x4x5xf32>) -> tensor<2x4x3xf32> {
+  %0 = stablehlo.dot_general %v, %w, batching_dims = [0] x [0], contracting_dims = [1] x [2], precision = [HIGHEST, DEFAULT] : (tensor<2x5x3xf32>, tensor<2x4x5xf32>) -> tensor<2x3x4xf32>
+  %1 = stablehlo.transpose %0, dims = [0, 2, 1] : (tensor<2x3x4xf32>) -> tensor<2x4x3xf32>
+  return %1 : tensor<2x4x3xf32>
+}
+
+// CHECK-LABEL: func.func @product_of_heads
+// CHECK: stablehlo.dot_general %arg0, %arg1
+// CHECK: stablehlo.transpose
+func.func @product_of_heads(%v: tensor<2x5x3xf32>, %w: tensor<2x4x5xf32>) -> tensor<3x2x4xf32> {
+  %0 = stablehlo.dot_general %v, %w, batching_dims = [0] x [0], contracting_dims = [1] x [2] : (tensor<2x5x3xf32>, tensor<2x4x5xf32>) -> tensor<2x3x4xf32>
+  %1 = stablehlo.transpose %0, dims = [1, 0, 2] : (tensor<2x3x4xf32>) -> tensor<3x2x4xf32>
+  return %1 : tensor<3x2x4xf32>
+}
+
+// CHECK-LABEL: func.func @product_read_twice
+// CHECK: stablehlo.dot_general %arg0, %arg1
+// CHECK: stablehlo.transpose
+func.func @product_read_twice(%v: tensor<5x3xf32>, %w: tensor<4x5xf32>) -> (tensor<3x4xf32>, tensor<4x3xf32>) {
+  %0 = stablehlo.dot_general %v, %w, contracting_dims = [0] x [1] : (tensor<5x3xf32>, tensor<4x5xf32>) -> tensor<3x4xf32>
+  %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<3x4xf32>) -> tensor<4x3xf32>
+  return %0, %1 : tensor<3x4xf32>, tensor<4x3xf32>
+}
