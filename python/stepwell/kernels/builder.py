@@ -158,6 +158,15 @@ class NestBuilder:
         yield AffineIf(op)
 
     @contextmanager
+    def when_last(self, index: Index, count: int) -> Iterator[None]:
+        """`affine.if index == count - 1`; no condition when that is certain."""
+        if count == 1:
+            yield
+            return
+        with self.when(index, equals=count - 1) as branch, branch.then():
+            yield
+
+    @contextmanager
     def when_below(self, bounds: Sequence[tuple[Index, int]]) -> Iterator[AffineIf]:
         """`affine.if` all of the indices are below their bounds."""
         variables = list(dict.fromkeys(v for index, _ in bounds for v in index.variables()))

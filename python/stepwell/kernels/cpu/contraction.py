@@ -35,26 +35,39 @@ PanelBody = Callable[[Index, bool], None]
 Place = Callable[[tuple[Index | int, Index | int], Index, list[Index]], list[Index]]
 """The point of the iteration space for a point of the register tile, a column, and k."""
 
+Write = Callable[[list[Index], Lanes], None]
+"""Stores what becomes of the result at a point: by now the evaluator knows it there."""
+
 
 def emit(
     group: KernelGroup, strategy: ContractionStrategy, operands: tuple[int, int], lanes: int
 ) -> None:
     """Write the loops of a contraction group with `strategy`."""
-    _Contraction(group, strategy, operands, lanes).emit()
+    Contraction(group, group.anchor(), strategy, operands, lanes).emit()
 
 
-class _Contraction:
+class Contraction:
+    """The loops of the contraction `op`, one of a group's operations.
+
+    Its results go to the group's outputs, or where `write` puts them: then `written` is the value,
+    of those computed from the contraction's, that it stores.
+    """
+
     def __init__(
         self,
         group: KernelGroup,
+        op: Structured,
         strategy: ContractionStrategy,
         operands: tuple[int, int],
         lanes: int,
+        write: Write | None = None,
+        written: ir.Value | None = None,
     ) -> None:
         self.group = group
         self.nest = group.nest
         self.evaluator = group.evaluator
-        self.op = group.anchor()
+        self.op = op
+        self.write = write or self._write_outputs
         self.shape = ContractionShape.of(self.op, operands)
         self.strategy = strategy
         self.lanes = lanes
@@ -70,9 +83,8 @@ class _Contraction:
         self.gathered = self._gathered_panel()
         self.reads_gathered = False
         result = self.op.op.results[0]
-        self.is_costly = any(
-            is_costly(output.value) for output in group.outputs if output.value != result
-        )
+        results = [written] if written else [output.value for output in group.outputs]
+        self.is_costly = any(is_costly(value) for value in results if value != result)
         self.finished: ir.Value | None = None
         if self.is_costly:
             rows = strategy.box[0] * strategy.box[1]
@@ -134,11 +146,7 @@ class _Contraction:
             flat = Index.of(task)
             self.group.fill_halos(flat, self.lanes)
             which, column_group, block = delinearize(flat, [batch, panel_groups, blocks + extra])
-            dims = [Index()] * len(shape.sizes)
-            for axis, index in zip(
-                shape.batch, delinearize(which, [shape.sizes[d] for d in shape.batch]), strict=True
-            ):
-                dims[axis] = index
+            dims = self._placed(which)
             if not edges:
                 self._full_block(dims, block, column_group, full)
             elif not blocks:
@@ -149,6 +157,15 @@ class _Contraction:
                         self._edge_block(dims, edges, column_group)
                     with branch.otherwise(), self.evaluator.scope():
                         self._full_block(dims, block, column_group, full)
+
+    def _placed(self, which: Index) -> list[Index]:
+        """A point of the iteration space at number `which` of the batch."""
+        shape = self.shape
+        dims = [Index()] * len(shape.sizes)
+        sizes = [shape.sizes[d] for d in shape.batch]
+        for axis, index in zip(shape.batch, delinearize(which, sizes), strict=True):
+            dims[axis] = index
+        return dims
 
     def _edge_tiles(self) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
         """(start, count of boxes, box) of the regions that the full boxes leave, in the last two
@@ -226,24 +243,15 @@ class _Contraction:
         apart when it is not full. With `gather`, a panel that is not packed is copied first."""
 
         def body(panel: Index, last: bool) -> None:
-            self.reads_gathered = gather and self.gathered is not None
-            if self.reads_gathered:
-                self._gather_panel(dims, panel, last)
-            run(panel, last)
+            self._for_panel(dims, panel, last, run, gather)
 
         count = self.strategy.panels
         groups = -(-self.panels // count)
-        ragged = self.shape.n % self.panel != 0
         if groups == 1:
-            whole = self.panels - (1 if ragged else 0)
-            if whole:
-                with self.nest.loop("panel", 0, whole) as variable, self.evaluator.scope():
-                    body(Index.of(variable), False)
-            if ragged:
-                with self.evaluator.scope():
-                    body(constant(self.panels - 1), True)
+            self._for_all_panels(body)
             return
         start = column_group * count
+        ragged = self.shape.n % self.panel != 0
         whole = self.panels - (1 if ragged else 0)
         with self.nest.loop_between("panel", start, start + count, whole) as variable:
             with self.evaluator.scope():
@@ -252,6 +260,45 @@ class _Contraction:
             with self.nest.when(column_group, equals=groups - 1) as branch:
                 with branch.then(), self.evaluator.scope():
                     body(constant(self.panels - 1), True)
+
+    def _for_all_panels(self, body: PanelBody) -> None:
+        ragged = self.shape.n % self.panel != 0
+        whole = self.panels - (1 if ragged else 0)
+        if whole:
+            with self.nest.loop("panel", 0, whole) as variable, self.evaluator.scope():
+                body(Index.of(variable), False)
+        if ragged:
+            with self.evaluator.scope():
+                body(constant(self.panels - 1), True)
+
+    def _for_panel(
+        self, dims: list[Index], panel: Index, last: bool, run: PanelBody, gather: bool
+    ) -> None:
+        self.reads_gathered = gather and self.gathered is not None
+        if self.reads_gathered:
+            self._gather_panel(dims, panel, last)
+        run(panel, last)
+
+    def emit_block(self, which: Index, block: Index, blocks: int) -> None:
+        """All columns of one of `blocks` blocks of `row_tiles` row tiles, as part of a kernel that
+        has loops of its own; `which` is its number in the batch. Rows have to be merged."""
+        dims = self._placed(which)
+        width, taken = self.strategy.box[1], self.strategy.row_tiles
+        full, rest = divmod(self.shape.m, width)
+
+        def run(panel: Index, last: bool) -> None:
+            if full:
+                self._for_tiles(
+                    block,
+                    taken,
+                    full,
+                    lambda tile: self._tile(dims, [Index(), tile * width], (1, width), panel, last),
+                )
+            if rest:
+                with self.nest.when_last(block, blocks), self.evaluator.scope():
+                    self._tile(dims, [Index(), constant(full * width)], (1, rest), panel, last)
+
+        self._for_all_panels(lambda panel, last: self._for_panel(dims, panel, last, run, True))
 
     # The register tile
 
@@ -435,8 +482,12 @@ class _Contraction:
             with self.evaluator.scope():
                 part = self._with_initial(part, point, lanes)
                 self.evaluator.bind(result, point, part)
-                for output in self.group.outputs:
-                    self.group.write(output, self.group.point_of(output, result, point), lanes)
+                self.write(point, lanes)
+
+    def _write_outputs(self, point: list[Index], lanes: Lanes) -> None:
+        for output in self.group.outputs:
+            at = self.group.point_of(output, self.op.op.results[0], point)
+            self.group.write(output, at, lanes)
 
     def _prefetch_results(
         self, place: Place, start: Index, rows: int, vectors: int

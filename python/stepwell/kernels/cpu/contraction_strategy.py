@@ -171,19 +171,17 @@ def choose(
     best, best_cost = (1, 1, 1), math.inf
     for vectors in range(1, 5):
         for rows in range(1, most_rows + 1):
-            if rows * vectors + vectors + 1 > target.vector_registers or rows > last:
+            if not fits_registers(rows, vectors, target) or rows > last:
                 continue
             boxes = [(1, rows)]
             if rows == last and before > 1:
                 boxes += [
                     (h, rows)
                     for h in range(2, 9)
-                    if h * rows <= 14
-                    and h <= before
-                    and h * rows * vectors + vectors + 1 <= target.vector_registers
+                    if h * rows <= 14 and h <= before and fits_registers(h * rows, vectors, target)
                 ]
             for box in boxes:
-                cost = _cost(box, vectors, last, before, shape, target)
+                cost = tile_cost(box, vectors, last, before, shape, target)
                 if cost < best_cost - 1e-9:
                     best, best_cost = (*box, vectors), cost
     height, width, vectors = best
@@ -191,7 +189,12 @@ def choose(
     return _block(strategy, shape, target, packed)
 
 
-def _cost(
+def fits_registers(rows: int, vectors: int, target: Target) -> bool:
+    """Whether a register tile's sums, a vector of each column and one of the lhs have registers."""
+    return rows * vectors + vectors + 1 <= target.vector_registers
+
+
+def tile_cost(
     box: tuple[int, int],
     vectors: int,
     last: int,

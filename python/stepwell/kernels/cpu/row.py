@@ -7,6 +7,7 @@ of scratch; a last pass writes the results."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from stepwell.kernels.builder import Lanes
 from stepwell.kernels.group import KernelGroup, widths
@@ -29,22 +30,25 @@ def emit(group: KernelGroup, lanes: int) -> None:
     domain = math.prod(reductions[0].loop_sizes())
     rows = elements(reductions[0].op.results[0])
     with group.nest.parallel("row", rows) as row, group.evaluator.scope():
-        _Row(group, lanes, Index.of(row), domain // rows).emit(reductions)
+        Row(group, lanes, Index.of(row), rows, domain // rows).emit(reductions)
 
 
-class _Row:
-    def __init__(self, group: KernelGroup, lanes: int, row: Index, length: int) -> None:
+class Row:
+    """The passes over row number `row` of `rows`, each of `length` elements."""
+
+    def __init__(self, group: KernelGroup, lanes: int, row: Index, rows: int, length: int) -> None:
         self.group = group
         self.nest = group.nest
         self.evaluator = group.evaluator
         self.lanes = lanes
         self.row = row
+        self.rows = rows
         self.length = length
 
     def emit(self, reductions: list[Structured]) -> None:
+        """Reduce, and write the group's outputs."""
         self.group.fill_halos(self.row, self.lanes)
-        for reduction in reductions:
-            self._reduce(reduction)
+        self.reduce(reductions)
         full = [o for o in self.group.outputs if math.prod(o.shape) != self._rows(o.shape)]
         one = Lanes.of(1)
         for output in self.group.outputs:
@@ -52,12 +56,24 @@ class _Row:
                 self.group.write(output, delinearize(self.row, output.shape), one)
         if not full:
             return
+
+        def write(flat: Index, vector: Lanes) -> None:
+            for output in full:
+                self.group.write(output, delinearize(flat, output.shape), vector)
+
+        self.walk(write)
+
+    def reduce(self, reductions: list[Structured]) -> None:
+        """Compute the row's value of each of `reductions`, and let the evaluator know it."""
+        for reduction in reductions:
+            self._reduce(reduction)
+
+    def walk(self, body: Callable[[Index, Lanes], None]) -> None:
+        """Call `body` for the vectors of the row: their place among the elements of all rows."""
         for begin, end, width in widths(self.length, self.lanes):
             vector = Lanes.of(width)
             with self.nest.loop("i", begin, end, width) as i, self.evaluator.scope():
-                flat = self.row * self.length + Index.of(i) + vector.index
-                for output in full:
-                    self.group.write(output, delinearize(flat, output.shape), vector)
+                body(self.row * self.length + Index.of(i) + vector.index, vector)
 
     def _rows(self, shape: tuple[int, ...]) -> int:
         """The element count of a row-level value if `shape` is one, else 0."""
@@ -65,7 +81,7 @@ class _Row:
         return size if size * self.length == self._domain() and self.length > 1 else 0
 
     def _domain(self) -> int:
-        return (self.row.high + 1) * self.length
+        return self.rows * self.length
 
     def _reduce(self, op: Structured) -> None:
         combiner = Combiner.of(op)

@@ -1,0 +1,196 @@
+"""Attention: the scores of some queries, their softmax, and the sum of values it weighs, in one go.
+
+    scores[b, m, n]   = query[b, m, k] * key[b, k, n]      (and what follows: scale, mask)
+    weights[b, m, n]  = softmax of scores over n
+    out[b, m, d]      = weights[b, m, n] * value[b, n, d]
+
+A task is a block of queries. Its scores, and then its weights, stay in scratch, so that the scores
+of all queries are never in memory. The products are tiled as contractions are, the rows between
+them go as those of row kernels do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from stepwell.kernels.builder import Lanes
+from stepwell.kernels.cpu.contraction import Contraction
+from stepwell.kernels.cpu.contraction_strategy import (
+    ContractionShape,
+    ContractionStrategy,
+    fits_registers,
+    tile_cost,
+)
+from stepwell.kernels.cpu.row import Row
+from stepwell.kernels.evaluate import to_storage
+from stepwell.kernels.group import KernelGroup
+from stepwell.kernels.index import Index, delinearize, linearize
+from stepwell.kernels.structured import (
+    Structured,
+    contraction_operands,
+    defining_op,
+    element_type,
+    elements,
+    is_multiply_add,
+    shape_of,
+)
+from stepwell.mlir import ir
+from stepwell.targets import Target
+
+KIND = "attention"
+"""The kind of such a kernel."""
+
+LEAST_TASKS = 8
+"""Into so many tasks at least the queries are split, where there are enough."""
+
+
+@dataclass(frozen=True)
+class AttentionStrategy:
+    """How the two products are tiled; tiles and their number to a task are the same in rows."""
+
+    scores: ContractionStrategy
+    values: ContractionStrategy
+
+    @property
+    def queries(self) -> int:
+        """Queries of a task."""
+        return self.scores.row_tiles * self.scores.box[1]
+
+    def to_attribute(self) -> ir.Attribute:
+        """As a dictionary attribute, to stand on a kernel function."""
+        return ir.DictAttr.get(
+            {"scores": self.scores.to_attribute(), "values": self.values.to_attribute()}
+        )
+
+    @staticmethod
+    def from_attribute(attribute: ir.Attribute) -> AttentionStrategy:
+        """The inverse of `to_attribute`."""
+        entries = ir.DictAttr(attribute)
+        return AttentionStrategy(
+            ContractionStrategy.from_attribute(entries["scores"]),
+            ContractionStrategy.from_attribute(entries["values"]),
+        )
+
+
+def choose(operations: list[ir.Operation], target: Target) -> AttentionStrategy:
+    """The strategy with the least estimated time on `target` (deterministic)."""
+    shapes = [ContractionShape.of(op, operands) for op, operands in _products(operations)]
+    shape = shapes[0]
+    blocks = max(
+        math.ceil(LEAST_TASKS / shape.extent(shape.batch)),
+        math.ceil(4 * shape.m * shape.n / (target.l2_bytes // 2)),
+    )
+    queries = math.ceil(shape.m / min(blocks, shape.m))
+
+    def cost(tile: int, vectors: int, shape: ContractionShape) -> float:
+        if not fits_registers(tile, vectors, target):
+            return math.inf
+        return shape.n * shape.k * tile_cost((1, tile), vectors, queries, 1, shape, target)
+
+    def best(tile: int, shape: ContractionShape) -> int:
+        return min(range(1, 5), key=lambda vectors: cost(tile, vectors, shape))
+
+    tile = min(
+        range(1, min(8, queries) + 1),
+        key=lambda tile: sum(cost(tile, best(tile, shape), shape) for shape in shapes),
+    )
+    taken = math.ceil(queries / tile)
+    scores, values = (
+        ContractionStrategy((1, tile), best(tile, shape), taken, 1, merge_rows=True)
+        for shape in shapes
+    )
+    return AttentionStrategy(scores, values)
+
+
+def emit(group: KernelGroup, strategy: AttentionStrategy, lanes: int) -> None:
+    """Write the loops of an attention group with `strategy`."""
+    _Attention(group, strategy, lanes).emit()
+
+
+def _products(operations: list[ir.Operation]) -> list[tuple[Structured, tuple[int, int]]]:
+    """The two contractions of an attention group with their operands, that of the scores first."""
+    found = []
+    for op in operations:
+        structured = Structured.of(op)
+        if structured is not None and is_multiply_add(structured):
+            operands = contraction_operands(structured)
+            if operands is not None:
+                found.append((structured, operands))
+    return found
+
+
+class _Attention:
+    def __init__(self, group: KernelGroup, strategy: AttentionStrategy, lanes: int) -> None:
+        self.group, self.nest, self.evaluator = group, group.nest, group.evaluator
+        self.lanes = lanes
+        (scores, first), (values, second) = _products(group.operations)
+        self.rows = [r for r in group.reductions() if r.op not in (scores.op, values.op)]
+        self.raw = scores.op.results[0]
+        self.score = _last_scores(self.raw, self.rows[0])
+        self.weight = values.inputs[second[0]]
+        shape = ContractionShape.of(scores, first)
+        self.keys, self.queries, self.batch = shape.n, shape.m, shape.extent(shape.batch)
+        self.taken = strategy.queries
+        kept, weighing = element_type(self.score), element_type(self.weight)
+        self.kept = self.nest.scratch([self.taken * self.keys], kept)
+        self.weighing = (
+            self.kept if weighing == kept else self.nest.scratch([self.taken * self.keys], weighing)
+        )
+        self.start = Index()
+        self.scores = Contraction(
+            group, scores, strategy.scores, first, lanes, self._store_score, self.score
+        )
+        self.values = Contraction(group, values, strategy.values, second, lanes)
+
+    def emit(self) -> None:
+        blocks = math.ceil(self.queries / self.taken)
+        with self.nest.parallel("task", self.batch * blocks) as task, self.evaluator.scope():
+            which, block = delinearize(Index.of(task), [self.batch, blocks])
+            query = block * self.taken
+            self.start = (which * self.queries + query) * self.keys
+            self.scores.emit_block(which, block, blocks)
+            with self.evaluator.scope():
+                self.evaluator.keep(self.score, self.kept, self.start)
+                with self.nest.loop_between(
+                    "query", query, query + self.taken, self.queries
+                ) as variable:
+                    self._softmax(which * self.queries + Index.of(variable))
+            with self.evaluator.scope():
+                self.evaluator.keep(self.weight, self.weighing, self.start)
+                self.values.emit_block(which, block, blocks)
+
+    def _softmax(self, number: Index) -> None:
+        """Turn the scores of a query into weights, in their place where the type is the same."""
+        with self.evaluator.scope():
+            row = Row(self.group, self.lanes, number, self.batch * self.queries, self.keys)
+            row.reduce(self.rows)
+            row.walk(lambda flat, lanes: self._store(self.weight, self.weighing, flat, lanes))
+
+    def _store_score(self, point: list[Index], lanes: Lanes) -> None:
+        self._store(self.score, self.kept, linearize(point, shape_of(self.raw)), lanes)
+
+    def _store(self, value: ir.Value, scratch: ir.Value, flat: Index, lanes: Lanes) -> None:
+        computed = self.evaluator.at(value, delinearize(flat, shape_of(value)), lanes)
+        stored = to_storage(computed, element_type(value))
+        self.nest.store(stored, scratch, [flat - self.start], lanes)
+
+
+def _last_scores(raw: ir.Value, first: Structured) -> ir.Value:
+    """What is kept of the scores: what the first reduction reads, when all else that is made of the
+    raw scores is made of that; else the raw ones."""
+    read = max(first.inputs, key=elements)
+    made_by = defining_op(read)
+    seen: set[ir.Operation] = set()
+    waiting = [raw]
+    while waiting:
+        for use in waiting.pop().uses:
+            user = use.owner.operation
+            if user == made_by or user in seen:
+                continue
+            seen.add(user)
+            structured = Structured.of(user)
+            if structured is not None and "reduction" in structured.iterators:
+                return raw
+            waiting += user.results
+    return read
