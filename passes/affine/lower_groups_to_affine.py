@@ -43,7 +43,6 @@ from stepwell.passes.affine._scalar_fallback import emit_scalar
 from stepwell.passes.affine._thread_fallback import share_among_threads
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import contraction_operands
-from stepwell.targets import Target
 from stepwell.targets.nvidia import NvidiaTarget
 
 func = dialect("func")
@@ -84,7 +83,7 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRef
     if ir.StringAttr(kernel.attributes["kernel.kind"]).value == LIBRARY_CALL:
         return library_call.emit(kernel, body, name + _NEW)
     try:
-        _emit(kernel, body, state.target)
+        _emit(kernel, body, state)
         return []
     except LoweringError as error:
         if ir.StringAttr(kernel.attributes["kernel.kind"]).value == "update":
@@ -104,7 +103,7 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRef
         return scratch
 
 
-def _emit(kernel: ir.Operation, body: ir.Block, target: Target) -> None:
+def _emit(kernel: ir.Operation, body: ir.Block, state: State) -> None:
     block = kernel.regions[0].blocks[0]
     types = [memref_type(argument.type) for argument in block.arguments]
     with ir.InsertionPoint(body):
@@ -122,12 +121,13 @@ def _emit(kernel: ir.Operation, body: ir.Block, target: Target) -> None:
         ir.IntegerType.get_signless(64), results
     )
     entry = function.add_entry_block()
-    nest = GridBuilder() if isinstance(target, NvidiaTarget) else NestBuilder()
+    on_gpu = isinstance(state.target, NvidiaTarget)
+    nest = GridBuilder() if on_gpu else NestBuilder()
     with ir.InsertionPoint(entry):
         buffers = [_as_bytes(argument) for argument in entry.arguments]
         nest.start(entry)
         group = KernelGroup(kernel, buffers, nest)
-        emit_group(group, kernel, target)
+        emit_group(group, kernel, state)
         func.ReturnOp([])
     function.attributes["kernel.flops"] = ir.IntegerAttr.get(
         ir.IntegerType.get_signless(64), flops(group.operations)
@@ -147,14 +147,15 @@ def flops(operations: list[ir.Operation]) -> int:
     return total
 
 
-def emit_group(group: KernelGroup, kernel: ir.Operation, target: Target) -> None:
+def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
     """Call the emitter for the kind of `kernel`; results without elements need none."""
     if all(0 in output.buffer.type.shape for output in group.outputs):
         return
     kind = ir.StringAttr(kernel.attributes["kernel.kind"]).value
-    if isinstance(group.nest, GridBuilder):
+    target = state.target
+    if isinstance(group.nest, GridBuilder) and isinstance(target, NvidiaTarget):
         operands = contraction_operands(group.anchor()) if kind == "contraction" else None
-        emit_on_grid(group, group.nest, kind, operands)
+        emit_on_grid(group, group.nest, kind, operands, target, tf32=state.precision == "tf32")
         return
     lanes = target.vector_lanes
     if kind == "contraction":

@@ -45,6 +45,7 @@ from stepwell.passes.linalg._host_control import (
     materialize_operands,
     repeat_inline,
 )
+from stepwell.targets.nvidia import NvidiaTarget
 
 func = dialect("func")
 tensor = dialect("tensor")
@@ -71,19 +72,25 @@ class FormFusionGroups(Pass):
             and len(child.operation.regions[0].blocks)
         ]
         known: dict[str, str] = {}
+        widening = isinstance(state.target, NvidiaTarget)
         for host in hosts:
-            self._form(body, host, host.regions[0].blocks[0], known)
+            self._form(body, host, host.regions[0].blocks[0], known, widening)
 
     def _form(
-        self, body: ir.Block, host: ir.Operation, block: ir.Block, known: dict[str, str]
+        self,
+        body: ir.Block,
+        host: ir.Operation,
+        block: ir.Block,
+        known: dict[str, str],
+        widening: bool,
     ) -> None:
         """Form the groups of `block`, those of the loops and branches in it first."""
         for child in list(block.operations):
             if is_control(child.operation):
                 for region in child.operation.regions:
                     repeat_inline(region.blocks[0])
-                    self._form(body, host, region.blocks[0], known)
-        _Outliner(body, host, block, known, self.max_operations).run()
+                    self._form(body, host, region.blocks[0], known, widening)
+        _Outliner(body, host, block, known, self.max_operations, widening).run()
 
 
 class _Outliner:
@@ -94,18 +101,21 @@ class _Outliner:
         block: ir.Block,
         known: dict[str, str],
         limit: int,
+        widening: bool,
     ) -> None:
         self.module_body = module_body
         self.host = host
         self.block = block
         self.known = known
         self.limit = limit
+        self.widening = widening
+        """Whether a contraction may extend its operands, as GPUs do."""
 
     def run(self) -> None:
         _erase_unused(self.block)
         materialize_operands(self.block)
         _materialize_results(self.block)
-        graph = FusionGraph(self.block)
+        graph = FusionGraph(self.block, widening=self.widening)
         for node in graph.nodes:
             if node.role is not Role.INLINE and node.op.name not in TERMINATORS:
                 if self.limit and any(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.errors import LoweringError
+from stepwell.kernels.gpu.grid import ACCESS_BYTES
 from stepwell.mlir import dialect, ir, run_upstream
 from stepwell.passes.base import Pass, State
 from stepwell.passes.llvm.lower_kernels_to_llvm import (
@@ -28,11 +29,10 @@ from stepwell.passes.nvvm.map_to_blocks_and_threads import BLOCKS, THREADS
 
 arith = dialect("arith")
 
-ACCESS_BYTES = 16
-"""Every buffer starts at a multiple of this, the widest access of a thread."""
-
 RESIDENT_BLOCKS = 1
 """Blocks that have to fit a multiprocessor: left to itself, ptxas may spill to fit more."""
+
+_PIPELINE = f"convert-nvgpu-to-nvvm,{PIPELINE}"
 
 _KEPT = ("kernel.kind", "kernel.results", "kernel.flops", BLOCKS, THREADS)
 
@@ -84,7 +84,7 @@ def _lower(kernel: ir.Operation, shared: list[ir.Operation], body: ir.Block) -> 
     for op in [*shared, kernel]:
         op.detach_from_parent()
         apart.body.append(op)
-    run_upstream(apart.operation, PIPELINE)
+    run_upstream(apart.operation, _PIPELINE)
     check_lowered(apart)
     module = ir.Operation.create(
         "gpu.module", attributes={"sym_name": ir.StringAttr.get(name)}, regions=1

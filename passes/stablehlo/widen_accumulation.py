@@ -10,8 +10,9 @@ becomes
     %z = stablehlo.convert %2 : (tensor<4x8xf32>) -> tensor<4x8xbf16>
 
 for dot_general, convolution, and reduce that adds: one rounding for each result instead of one for
-each term, and kernels of f32, which are what is fast on CPUs. On GPUs nothing is
-changed: their matrix instructions accumulate 16-bit products in f32.
+each term, and kernels of f32, which are what is fast on CPUs. On GPUs dot_general and convolution
+keep their operands, and only their result becomes f32: matrix instructions accumulate 16-bit
+products so.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import integers
 from stepwell.weights import WeightTable
 
-RULES = Rules()
+RULES, GPU_RULES = Rules(), Rules()
 
 _NARROW = (ir.F16Type, ir.BF16Type)
 
@@ -49,18 +50,30 @@ def contraction(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
         return None
     if any(isinstance(hlo.element_type(value), ir.F64Type) for value in values):
         return None
+    return _accumulate(op, [_wide(operand) for operand in op.operands])
+
+
+@GPU_RULES.on("dot_general", "convolution")
+def product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A result of 16 bits becomes f32; the operands stay."""
+    return _accumulate(op, list(op.operands)) if _is_narrow(op.results[0]) else None
+
+
+def _accumulate(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
+    """The contraction of `operands` in f32, rounded to the type that `op` has."""
     kept = [name for name in op.attributes if name != "algorithm"]
     shape = list(hlo.shape(op.results[0]))
     result = ir.Operation.create(
         op.name,
         [ir.RankedTensorType.get(shape, ir.F32Type.get())],
-        [_wide(operand) for operand in op.operands],
+        operands,
         {name: op.attributes[name] for name in kept},
     ).results[0]
     return hlo.convert(result, hlo.dtype(op.results[0]))
 
 
 @RULES.on("reduce")
+@GPU_RULES.on("reduce")
 def sums(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """The operand, the initial value and the result of a sum become f32. Windows are short: their
     sums stay as they are, and as other systems round them."""
@@ -74,10 +87,10 @@ def sums(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 
 @dataclass(frozen=True)
 class WidenAccumulation(Pass):
-    """Apply the rules, unless the target is a GPU."""
+    """Apply the rules of the target's machine."""
 
     name: ClassVar[str] = "widen-accumulation"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        if not state.target.triple.startswith("nvptx"):
-            RULES.apply(op, state.weights)
+        rules = GPU_RULES if state.target.triple.startswith("nvptx") else RULES
+        rules.apply(op, state.weights)

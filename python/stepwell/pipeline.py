@@ -161,6 +161,8 @@ SPECS: dict[str, tuple[str, ...]] = {
         "scf",
         "complex",
         "gpu",  # barriers and shuffles
+        "nvgpu",  # asynchronous copies and matrix instructions
+        "nvvm",  # groups of such copies
         "llvm",  # calls of library functions
     ),
     "llvm": ("builtin", "llvm"),

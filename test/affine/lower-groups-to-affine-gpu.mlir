@@ -43,6 +43,26 @@ func.func @main(%x: tensor<128x64xf32>, %w: tensor<64x128xf32>) -> tensor<128x12
 
 // -----
 
+// A product of f16 on tensor cores: the ring of steps that cp.async fills, a wait and a barrier for
+// each, fragments by ldmatrix, sums in f32.
+
+// CHECK: affine.parallel (%{{.*}}, %{{.*}}) = (0, 0) to (4, 128) {
+// CHECK: nvgpu.device_async_copy %{{.*}}, 8 {bypassL1} : memref<8192xf16> to memref<8192xf16, #gpu.address_space<workgroup>>
+// CHECK: nvvm.cp.async.commit.group
+// CHECK: affine.for %{{.*}} = 0 to 2 iter_args
+// CHECK: nvvm.cp.async.wait.group 2
+// CHECK: gpu.barrier
+// CHECK: nvgpu.ldmatrix %{{.*}} {numTiles = 4 : i32, transpose = false}
+// CHECK: nvgpu.ldmatrix %{{.*}} {numTiles = 4 : i32, transpose = true}
+// CHECK: nvgpu.mma.sync({{.*}}) {mmaShape = [16, 8, 16]} : (vector<4x2xf16>, vector<2x2xf16>, vector<2x2xf32>) -> vector<2x2xf32>
+// CHECK: affine.yield
+func.func @main(%x: tensor<128x64xf16>, %w: tensor<64x128xf16>) -> tensor<128x128xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<128x64xf16>, tensor<64x128xf16>) -> tensor<128x128xf32>
+  return %0 : tensor<128x128xf32>
+}
+
+// -----
+
 // What no emitter takes: the threads of one block share its parallel loops.
 
 // CHECK: kernel.kind = "scalar"

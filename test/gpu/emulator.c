@@ -3,6 +3,8 @@
 //
 // Memory starts as 0xff bytes (NaNs), device memory and each block's shared memory alike, so that
 // what was never written shows. Threads that wait for others which never come are reported.
+#include "emulator.h"
+
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,7 +13,7 @@
 #include <time.h>
 #include <ucontext.h>
 
-enum { MAX_KERNELS = 4096, MAX_THREADS = 1024, MAX_SHARED = 64, WARP = 32, STACK = 128 << 10 };
+enum { MAX_KERNELS = 4096, MAX_SHARED = 64, STACK = 128 << 10 };
 enum { NOT_FOUND = 500, LAUNCH_FAILED = 719, OUT_OF_MEMORY = 2, NOT_READY = 600 };
 enum { CAPTURE_UNSUPPORTED = 900, EVENT_IN_GRAPH = 1 };
 
@@ -39,7 +41,7 @@ static char message[256];
 static int failure;
 static long launches, copies, graph_launches;
 static int capability[2] = {9, 0}, driver_version = 13000, device_count = 1, broken_launches;
-static int order;  // 1: threads run backwards
+int emulator_backwards;
 static int no_graphs;
 
 void emulator_reset(void) {
@@ -51,7 +53,7 @@ void emulator_reset(void) {
 void emulator_configure(int major, int minor, int version, int devices, int failing, int backwards,
                         int graphs) {
   capability[0] = major, capability[1] = minor, no_graphs = !graphs;
-  driver_version = version, device_count = devices, broken_launches = failing, order = backwards;
+  driver_version = version, device_count = devices, broken_launches = failing, emulator_backwards = backwards;
 }
 const char *emulator_message(void) { return message; }
 long emulator_launches(void) { return launches; }
@@ -126,10 +128,14 @@ static void meet(meeting *place, int size) {
   while (place->generation == generation) pause_fiber();
 }
 
+void emulator_fail(const char *sentence) {
+  failure = 1;
+  snprintf(message, sizeof message, "%s", sentence);
+}
+
 void emulator_barrier(int32_t number) {
   if (number < 0 || number > 15) {
-    failure = 1;
-    snprintf(message, sizeof message, "barrier %d: there are 16", number);
+    emulator_fail("a barrier beyond the 16 that there are");
     number = 0;
   }
   meet(&block_meetings[number], emulator_ntid);
@@ -142,13 +148,12 @@ static int warp_size(void) {
   return rest < WARP ? rest : WARP;
 }
 
+void emulator_meet_warp(void) { meet(&warp_meetings[emulator_tid / WARP], warp_size()); }
+
 int32_t emulator_shuffle_xor(int32_t mask, int32_t value, int32_t offset, int32_t clamp) {
   (void)clamp;
   const int thread = emulator_tid, warp = thread / WARP, source = thread ^ offset;
-  if (mask != -1) {
-    failure = 1;
-    snprintf(message, sizeof message, "a shuffle among some threads of a warp");
-  }
+  if (mask != -1) emulator_fail("a shuffle among some threads of a warp");
   exchanged[thread] = (uint32_t)value;
   meet(&warp_meetings[warp], warp_size());
   const int32_t result = source < emulator_ntid ? (int32_t)exchanged[source] : value;
@@ -169,7 +174,7 @@ static int run_block(void) {
     memset(current->shared[i].address, 0xff, current->shared[i].bytes);
   if (!current->fibers) {
     for (int i = 0; i < threads; i++) {
-      emulator_tid = order ? threads - 1 - i : i;
+      emulator_tid = emulator_backwards ? threads - 1 - i : i;
       current->function(parameters);
     }
     return 0;
@@ -177,11 +182,12 @@ static int run_block(void) {
   memset(state, 0, sizeof state);
   memset(block_meetings, 0, sizeof block_meetings);
   memset(warp_meetings, 0, sizeof warp_meetings);
+  emulator_reset_copies();
   for (;;) {
     int left = 0;
     const long before = progress;
     for (int i = 0; i < threads; i++) {
-      const int thread = order ? threads - 1 - i : i;
+      const int thread = emulator_backwards ? threads - 1 - i : i;
       if (state[thread] == 2) continue;
       left++;
       resume(thread);

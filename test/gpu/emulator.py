@@ -14,9 +14,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import emulated_intrinsics
 import llvmlite.binding as llvm
 
-_SOURCE = Path(__file__).with_name("emulator.c")
+_SOURCES = [Path(__file__).with_name(name) for name in ("emulator.c", "emulated_matrix.c")]
 
 _REGISTERS = {"tid.x": "tid", "ctaid.x": "ctaid", "ntid.x": "ntid", "nctaid.x": "nctaid"}
 _CALLS = {
@@ -53,6 +54,8 @@ def host_ir(text: str) -> tuple[str, str, bool, list[str], int]:
             text = re.sub(rf"^declare .*@{re.escape(intrinsic)}\(.*\n", "", text, flags=re.M)
             text = text.replace(f"@{intrinsic}(", f"@{function[1]}(")
             declared.append(f"declare {signature}")
+    text, exchanges = emulated_intrinsics.define_wrappers(text)
+    waits |= exchanges
     text = re.sub(r"^declare .*@llvm\.nvvm\.read\.ptx\.sreg\..*\n", "", text, flags=re.M)
     unknown = re.search(r"@llvm\.nvvm\.[\w.]+", text)
     assert unknown is None, f"the emulator does not know {unknown}"
@@ -87,7 +90,7 @@ class Emulator:
         assert compiler is not None, "the emulator needs a C compiler"
         path = folder / "libemulated_cuda.so"
         subprocess.run(
-            [compiler, "-O2", "-U_FORTIFY_SOURCE", "-shared", "-fPIC", "-o", path, _SOURCE],
+            [compiler, "-O2", "-U_FORTIFY_SOURCE", "-shared", "-fPIC", "-o", path, *_SOURCES],
             check=True,
         )
         library = ctypes.CDLL(str(path))
@@ -154,6 +157,7 @@ class Emulator:
         for symbol in (
             *(f"emulator_{variable}" for variable in _REGISTERS.values()),
             "emulator_barrier", "emulator_shuffle_xor", "emulator_shuffle_xor_float",
+            *emulated_intrinsics.SYMBOLS,
         ):  # fmt: skip
             place = ctypes.cast(getattr(self.library, symbol), ctypes.c_void_p).value
             linking.import_symbol(symbol, place)

@@ -1,4 +1,10 @@
 // RUN: stepwell-opt %s --pass-pipeline='builtin.module(widen-accumulation)' | filecheck %s
+// RUN: stepwell-opt %s --target=cuda:sm_80 --pass-pipeline='builtin.module(widen-accumulation)' \
+// RUN:   | filecheck %s --check-prefix=GPU
+
+// GPU-LABEL: func.func @dot
+// GPU-NEXT: %[[Z:.*]] = stablehlo.dot_general %arg0, %arg1, {{.*}} : (tensor<4x64xbf16>, tensor<64x8xbf16>) -> tensor<4x8xf32>
+// GPU-NEXT: stablehlo.convert %[[Z]] : (tensor<4x8xf32>) -> tensor<4x8xbf16>
 
 // CHECK-LABEL: func.func @dot
 // CHECK: %[[X:.*]] = stablehlo.convert %arg0 : (tensor<4x64xbf16>) -> tensor<4x64xf32>

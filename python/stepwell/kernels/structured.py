@@ -150,23 +150,29 @@ def elements(value: ir.Value) -> int:
     return math.prod(shape_of(value))
 
 
-def is_multiply_add(op: Structured) -> bool:
-    """Whether the body is `out + a * b` of two float or integer inputs."""
+def is_multiply_add(op: Structured, *, widening: bool = False) -> bool:
+    """Whether the body is `out + a * b` of two float or integer inputs; with `widening`, either of
+    them may be extended to the accumulator's type first."""
     operations = [o.operation for o in op.body.operations]
-    names = [o.name for o in operations]
+    casts = {o.results[0]: o.operands[0] for o in operations if o.name in _EXTENSIONS}
+    names = [o.name for o in operations if not (widening and o.name in _EXTENSIONS)]
     if names not in (
         ["arith.mulf", "arith.addf", "linalg.yield"],
         ["arith.muli", "arith.addi", "linalg.yield"],
     ):
         return False
-    product, total = operations[0], operations[1]
+    product, total = operations[-3], operations[-2]
     accumulator = op.body.arguments[len(op.inputs)]
+    factors = [casts.get(value, value) for value in product.operands]
     return (
         len(op.inputs) == 2
-        and set(map(_argument_number, product.operands)) == {0, 1}
+        and set(map(_argument_number, factors)) == {0, 1}
         and accumulator in list(total.operands)
         and product.results[0] in list(total.operands)
     )
+
+
+_EXTENSIONS = frozenset(["arith.extf", "arith.extsi", "arith.extui"])
 
 
 def _argument_number(value: ir.Value) -> int:

@@ -63,9 +63,11 @@ newest that LLVM 22 writes."""
 class NvidiaTarget(Target):
     """A GPU architecture. Sizes are bytes; `block_shared_bytes` is what one block may ask for at
     its launch, `sm_*` what a multiprocessor has; `async_copies` and `matrix_instructions` are PTX
-    names, the latter with the operand types they take; `ptx` is the PTX version written."""
+    names, the latter with the operand types they take; `ptx` is the PTX version written;
+    `multiprocessors` are those of the largest GPU sold of the architecture."""
 
     ptx: int
+    multiprocessors: int
     sm_shared_bytes: int
     block_shared_bytes: int
     sm_threads: int
@@ -122,6 +124,7 @@ def _target(
     cpu: str,
     ptx: int,
     *,
+    sms: int,
     sm_shared: int,
     threads: int,
     blocks: int,
@@ -138,6 +141,7 @@ def _target(
         vector_bits=128,
         vector_registers=REGISTERS_PER_THREAD,
         ptx=ptx,
+        multiprocessors=sms,
         sm_shared_bytes=sm_shared,
         block_shared_bytes=sm_shared - reserved,
         sm_threads=threads,
@@ -148,18 +152,18 @@ def _target(
 
 
 TARGETS = (
-    _target("sm_80", 80, sm_shared=164 << 10, threads=2048, blocks=32, copies=("cp.async",),
-            matrix=(("mma.sync", _MMA_80),)),
-    _target("sm_86", 80, sm_shared=100 << 10, threads=1536, blocks=16, copies=("cp.async",),
-            matrix=(("mma.sync", _MMA_80),)),
-    _target("sm_89", 80, sm_shared=100 << 10, threads=1536, blocks=24, copies=("cp.async",),
-            matrix=(("mma.sync", _MMA_89),)),
-    _target("sm_90a", 80, sm_shared=228 << 10, threads=2048, blocks=32, copies=_BULK,
-            matrix=(("mma.sync", _MMA_89), ("wgmma", _WGMMA))),
-    _target("sm_100a", 86, sm_shared=228 << 10, threads=2048, blocks=32, copies=_BULK,
-            matrix=(("mma.sync", _MMA_89), ("tcgen05.mma", _TCGEN05))),
-    _target("sm_120", 87, sm_shared=100 << 10, threads=1536, blocks=24, copies=_BULK,
-            matrix=(("mma.sync", _MMA_89),)),
+    _target("sm_80", 80, sms=108, sm_shared=164 << 10, threads=2048, blocks=32,
+            copies=("cp.async",), matrix=(("mma.sync", _MMA_80),)),
+    _target("sm_86", 80, sms=84, sm_shared=100 << 10, threads=1536, blocks=16,
+            copies=("cp.async",), matrix=(("mma.sync", _MMA_80),)),
+    _target("sm_89", 80, sms=142, sm_shared=100 << 10, threads=1536, blocks=24,
+            copies=("cp.async",), matrix=(("mma.sync", _MMA_89),)),
+    _target("sm_90a", 80, sms=132, sm_shared=228 << 10, threads=2048, blocks=32,
+            copies=_BULK, matrix=(("mma.sync", _MMA_89), ("wgmma", _WGMMA))),
+    _target("sm_100a", 86, sms=148, sm_shared=228 << 10, threads=2048, blocks=32,
+            copies=_BULK, matrix=(("mma.sync", _MMA_89), ("tcgen05.mma", _TCGEN05))),
+    _target("sm_120", 87, sms=188, sm_shared=100 << 10, threads=1536, blocks=24,
+            copies=_BULK, matrix=(("mma.sync", _MMA_89),)),
 )  # fmt: skip
 
 

@@ -15,13 +15,16 @@ from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
-from stepwell.kernels.gpu import reduction
+from stepwell.kernels.gpu import mma_tile, reduction
 from stepwell.kernels.gpu.elementwise import element_bits, fill_halos
 from stepwell.kernels.gpu.grid import GridBuilder
+from stepwell.kernels.gpu.mma import MmaKernel
+from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize, linearize
 from stepwell.kernels.structured import Structured, element_type, is_multiply_add, shape_of
 from stepwell.mlir import ir
+from stepwell.targets.nvidia import NvidiaTarget
 
 GROUP = 4
 """Elements of a vector access to memory, and of a group of rows or columns of a thread."""
@@ -65,15 +68,36 @@ def choose(shape: ContractionShape) -> SimtTile:
     return LARGE if blocks >= FULL_GRID else MEDIUM
 
 
-def emit(group: KernelGroup, nest: GridBuilder, operands: tuple[int, int] | None) -> None:
-    """Write a contraction of `operands`, the numbers of lhs and rhs; one that is too small for
-    tiles, or more than a product, is done a thread an output."""
+def emit(
+    group: KernelGroup,
+    nest: GridBuilder,
+    operands: tuple[int, int] | None,
+    target: NvidiaTarget,
+    *,
+    tf32: bool = False,
+    strategy: ir.Attribute | None = None,
+) -> None:
+    """Write a contraction of `operands`, the numbers of lhs and rhs: on tensor cores where they
+    take its types (f32 only where `tf32` allows it), in the tiles of `strategy` or of the cost
+    model; else in `SimtTile`s. One that is too small for tiles, or more than a product, is done a
+    thread an output."""
     op = group.anchor()
     shape = ContractionShape.of(op, operands) if operands is not None else None
-    if shape is None or not is_multiply_add(op) or min(shape.n, shape.k) < GROUP:
+    if shape is None or not is_multiply_add(op, widening=True):
         reduction.emit(group, nest)
         return
-    _Tiled(group, nest, op, shape, choose(shape)).emit()
+    kind = mma_tile.matrix_type(op, shape, target, tf32=tf32)
+    if kind is not None and mma_tile.is_large_enough(shape, kind):
+        chosen = (
+            mma_tile.MmaTile.from_attribute(strategy)
+            if strategy is not None
+            else mma_tile.choose(shape, kind, target)
+        )
+        MmaKernel(group, nest, op, shape, chosen, kind).emit()
+    elif min(shape.n, shape.k) >= GROUP:
+        _Tiled(group, nest, op, shape, choose(shape)).emit()
+    else:
+        reduction.emit(group, nest)
 
 
 class _Tiled:
@@ -92,6 +116,7 @@ class _Tiled:
         self.shape = shape
         self.tile = tile
         self.lanes = Lanes.of(GROUP)
+        self.space = TileSpace(group, nest, op, shape)
         self.lhs = self._shared(shape.lhs, tile.rows)
         self.rhs = self._shared(shape.rhs, tile.columns)
 
@@ -109,10 +134,7 @@ class _Tiled:
         with self.nest.grid(blocks, tile.threads) as (block, thread), self.evaluator.scope():
             fill_halos(self.group, self.nest, block * tile.threads + thread, blocks * tile.threads)
             which, row, column = delinearize(block, [batch, down, across])
-            dims = [Index()] * len(shape.sizes)
-            extents = [shape.sizes[d] for d in shape.batch]
-            for axis, index in zip(shape.batch, delinearize(which, extents), strict=True):
-                dims[axis] = index
+            dims = self.space.batch_dims(which)
             first_row = self.nest.named("row", row) * tile.rows
             first_column = self.nest.named("column", column) * tile.columns
             self._block(dims, first_row, first_column, thread)
@@ -141,7 +163,7 @@ class _Tiled:
         cells = [(r, c) for r in rows for c in columns]
         sums = nest.reduce_loop("k", 0, steps, 1, [zero] * len(cells), step)
         for (r, c), total in zip(cells, sums, strict=True):
-            self._finish(dims, row + r, column + c, total)
+            self.space.finish(dims, row + r, column + c, total)
 
     def _multiply(
         self, sums: list[ir.Value], rows: list[Index], columns: list[Index]
@@ -185,9 +207,8 @@ class _Tiled:
         """Copy a tile of an operand to shared memory: `first` is its first row or column, `start`
         its first place in the reduced dimensions. Places outside of the operand become zeros."""
         tile, nest, lanes = self.tile, self.nest, self.lanes
-        extent, limit = (
-            (tile.rows, self.shape.m) if operand == self.shape.lhs else (tile.columns, self.shape.n)
-        )
+        extent = tile.rows if operand == self.shape.lhs else tile.columns
+        limit = self.space.limit(operand)
         along_k = self._is_contiguous_in_k(operand)
         inner, outer = (tile.depth, extent) if along_k else (extent, tile.depth)
         count = inner * outer // GROUP
@@ -243,25 +264,9 @@ class _Tiled:
     def _operand(
         self, operand: int, dims: list[Index], k: Index, place: Index, lanes: Lanes
     ) -> ir.Value:
-        point = self._point(dims, k, place, operand == self.shape.lhs)
         return self.evaluator.at(
-            self.op.inputs[operand], apply_map(self.op.maps[operand], point), lanes
+            self.op.inputs[operand], self.space.indices(dims, k, place, operand), lanes
         )
-
-    def _point(self, dims: list[Index], k: Index, place: Index, is_row: bool) -> list[Index]:
-        """The point of the iteration space at `k` and a row or column."""
-        shape, point = self.shape, list(dims)
-        for axis, index in zip(shape.reduced, self._split(k, shape.reduced), strict=True):
-            point[axis] = index
-        if is_row:
-            for axis, index in zip(shape.rows, self._split(place, shape.rows), strict=True):
-                point[axis] = index
-        else:
-            point[shape.column] = place
-        return point
-
-    def _split(self, flat: Index, axes: tuple[int, ...]) -> list[Index]:
-        return delinearize(flat, [self.shape.sizes[axis] for axis in axes])
 
     def _is_contiguous_in_k(self, operand: int) -> bool:
         """Whether neighbours in the last reduced dimension lie together in memory."""
@@ -276,36 +281,6 @@ class _Tiled:
         flat = linearize(indices, shape_of(leaf))
         last = next((d for d in reversed(self.shape.reduced) if sizes[d] > 1), None)
         return last is not None and flat.coefficient(dims[last]) == 1
-
-    def _finish(self, dims: list[Index], row: Index, column: Index, total: ir.Value) -> None:
-        """Write the outputs of one row and 4 columns."""
-        n = self.shape.n
-        if n % GROUP == 0:
-            with self.nest.inside([(row, self.shape.m), (column, n)]) as branch, branch.then():
-                self._write(dims, row, column + self.lanes.index, total, self.lanes)
-            return
-        for lane in range(GROUP):
-            bounds = [(row, self.shape.m), (column + lane, n)]
-            with self.nest.inside(bounds) as branch, branch.then():
-                value = vector.ExtractOp(total, [], [lane]).result
-                self._write(dims, row, column + lane, value, Lanes.of(1))
-
-    def _write(
-        self, dims: list[Index], row: Index, column: Index, total: ir.Value, lanes: Lanes
-    ) -> None:
-        point = list(dims)
-        for axis, index in zip(self.shape.rows, self._split(row, self.shape.rows), strict=True):
-            point[axis] = index
-        point[self.shape.column] = column
-        at = apply_map(self.op.output_map, point)
-        result = self.op.op.results[0]
-        with self.evaluator.scope():
-            initial = self.evaluator.at(self.op.outputs[0], at, lanes)
-            sum_ = self.nest.add(self.nest.as_vector(initial, lanes), total)
-            self.evaluator.bind(result, at, sum_)
-            for output in self.group.outputs:
-                place = self.group.point_of(output, result, at)
-                self.group.write(output, place, lanes)
 
 
 def _spread(thread: Index, extent: int, own: int) -> list[Index]:

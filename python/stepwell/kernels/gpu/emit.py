@@ -7,6 +7,7 @@ from stepwell.kernels.gpu import contraction, elementwise, reduction, row, trans
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.rows import check
+from stepwell.targets.nvidia import NvidiaTarget
 
 _EMITTERS = {
     "outer-reduction": reduction.emit,
@@ -19,12 +20,21 @@ _EMITTERS = {
 
 
 def emit_on_grid(
-    group: KernelGroup, nest: GridBuilder, kind: str, operands: tuple[int, int] | None
+    group: KernelGroup,
+    nest: GridBuilder,
+    kind: str,
+    operands: tuple[int, int] | None,
+    target: NvidiaTarget,
+    *,
+    tf32: bool = False,
 ) -> None:
-    """Write a group of `kind`; `operands` are lhs and rhs of a contraction. Raises LoweringError
-    for a group that no emitter takes."""
+    """Write a group of `kind`; `operands` are lhs and rhs of a contraction, which may multiply f32
+    as `tf32`. Raises LoweringError for a group that no emitter takes."""
     if kind == "contraction":
-        contraction.emit(group, nest, operands)
+        attributes = group.function.attributes
+        chosen = "kernel.strategy" in attributes
+        strategy = attributes["kernel.strategy"] if chosen else None
+        contraction.emit(group, nest, operands, target, tf32=tf32, strategy=strategy)
     elif kind in ("elementwise", "pad") and group.reductions():
         check(group)
         row.emit(group, nest)

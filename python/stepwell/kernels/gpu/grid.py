@@ -7,15 +7,23 @@ run in any order, threads of a block together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from stepwell.kernels.builder import AffineIf, Lanes, NestBuilder, affine, arith, memref
-from stepwell.kernels.index import Index, Variable
-from stepwell.mlir import ir
+from stepwell.kernels.builder import AffineIf, Lanes, NestBuilder, affine, arith, memref, vector
+from stepwell.kernels.index import Index, Variable, linearize
+from stepwell.mlir import dialect, ir
+
+scf = dialect("scf")
+
+ACCESS_BYTES = 16
+"""Every buffer starts at a multiple of this, the widest access of a thread."""
 
 SHARED = "#gpu.address_space<workgroup>"
 _SHUFFLE_BITS = 32
+_LESS = 6
+"""The predicate of `arith.cmpi` on numbers that are not negative."""
 
 
 class GridBuilder(NestBuilder):
@@ -24,6 +32,9 @@ class GridBuilder(NestBuilder):
     def __init__(self) -> None:
         super().__init__()
         self.shared_bytes = 0
+        self.states_alignment = False
+        """Whether accesses of vectors say how they are aligned: for indices in which quotients nest
+        deeper than LLVM looks."""
 
     @contextmanager
     def grid(self, blocks: int, threads: int) -> Iterator[tuple[Index, Index]]:
@@ -101,6 +112,64 @@ class GridBuilder(NestBuilder):
         values = [v.value for v in variables]
         yield AffineIf(affine.AffineIfOp(integer_set, cond_operands=values, has_else=otherwise))
 
+    @contextmanager
+    def where(self, bounds: Sequence[tuple[Index, int]]) -> Iterator[None]:
+        """`affine.if` all of the indices are below their bounds, and nothing where they always
+        are."""
+        if all(index.high < size for index, size in bounds):
+            yield
+            return
+        with self.inside(bounds) as branch, branch.then():
+            yield
+
+    def below(self, bounds: Sequence[tuple[Index, int]]) -> ir.Value | None:
+        """Whether all of the indices are below their bounds, as a value; None where they always
+        are."""
+        found = None
+        for index, size in bounds:
+            if index.high >= size:
+                limit = arith.ConstantOp(ir.IndexType.get(), size).result
+                value = self.index_value(index, Lanes.of(1))
+                found = self.both(found, arith.CmpIOp(_LESS, value, limit).result)
+        return found
+
+    def both(self, one: ir.Value | None, other: ir.Value | None) -> ir.Value | None:
+        """Whether two conditions hold, where None always does."""
+        if one is None or other is None:
+            return one if other is None else other
+        return arith.AndIOp(one, other).result
+
+    def choose(
+        self, condition: ir.Value | None, value: Callable[[], ir.Value], other: ir.Value
+    ) -> ir.Value:
+        """What `value` computes where the condition holds, else `other`."""
+        if condition is None:
+            return value()
+        branches = scf.IfOp(condition, [other.type], has_else=True)
+        with ir.InsertionPoint(branches.then_block):
+            scf.YieldOp([value()])
+        with ir.InsertionPoint(branches.else_block):
+            scf.YieldOp([other])
+        return branches.results[0]
+
+    def plus(self, value: ir.Value, other: ir.Value | int) -> ir.Value:
+        """The sum of two values of type index. Unlike an `Index` it may hold any value, and is no
+        subscript of affine loads."""
+        if isinstance(other, int):
+            if other == 0:
+                return value
+            other = arith.ConstantOp(ir.IndexType.get(), other).result
+        return arith.AddIOp(value, other).result
+
+    def times(self, value: ir.Value, factor: int) -> ir.Value:
+        """`value`, of type index, times a constant."""
+        return arith.MulIOp(value, arith.ConstantOp(ir.IndexType.get(), factor).result).result
+
+    def exclusive_or(self, one: Index, other: Index) -> ir.Value:
+        """The bits in which two indices differ, as a value of type index."""
+        values = [self.index_value(index, Lanes.of(1)) for index in (one, other)]
+        return arith.XOrIOp(*values).result
+
     def named(self, name: str, index: Index) -> Index:
         """`index` computed once, as a variable, so that addresses are linear in it."""
         if index.is_constant:
@@ -121,6 +190,20 @@ class GridBuilder(NestBuilder):
         self.shared_bytes += -(-size // 16) * 16
         with self.at_top():
             return memref.AllocaOp(kind, [], [], alignment=16).result
+
+    def _load_vector(self, buffer: ir.Value, indices: Sequence[Index], count: int) -> ir.Value:
+        if not self.states_alignment:
+            return super()._load_vector(buffer, indices, count)
+        kind = ir.VectorType.get([count], buffer.type.element_type)
+        at = [self.index_value(index, Lanes.of(1)) for index in indices]
+        return vector.LoadOp(kind, buffer, at, alignment=_alignment(buffer, indices)).result
+
+    def _store_vector(self, value: ir.Value, buffer: ir.Value, indices: Sequence[Index]) -> None:
+        if not self.states_alignment:
+            super()._store_vector(value, buffer, indices)
+            return
+        at = [self.index_value(index, Lanes.of(1)) for index in indices]
+        vector.StoreOp(value, buffer, at, alignment=_alignment(buffer, indices))
 
     def shuffle_xor(self, value: ir.Value, offset: int) -> ir.Value:
         """The value that the thread of the warp has whose number differs by the bits of `offset`;
@@ -145,6 +228,13 @@ class GridBuilder(NestBuilder):
         return arith.BitcastOp(kind, moved.result).result
 
 
+def _alignment(buffer: ir.Value, indices: Sequence[Index]) -> int:
+    """Bytes that the address of an element is a multiple of, whatever the variables are."""
+    flat = linearize(indices, buffer.type.shape)
+    step = math.gcd(flat.constant, *(factor for _, factor in flat.terms))
+    return math.gcd(step * _bits(buffer.type.element_type) // 8, ACCESS_BYTES)
+
+
 def _shuffle(value: ir.Value, offset: int) -> ir.Value:
     word = ir.IntegerType.get_signless(32)
     operands = [value, *(arith.ConstantOp(word, number).result for number in (offset, 32))]
@@ -159,4 +249,4 @@ def _shuffle(value: ir.Value, offset: int) -> ir.Value:
 def _bits(kind: ir.Type) -> int:
     if isinstance(kind, ir.IntegerType):
         return kind.width
-    return {"f64": 64, "f32": 32, "f16": 16, "bf16": 16}[str(kind)]
+    return {"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "index": 64}.get(str(kind), 8)

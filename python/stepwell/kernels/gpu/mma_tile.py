@@ -1,0 +1,122 @@
+"""How a contraction is tiled for `mma.sync`: the strategy, and the cost model that chooses it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES, STEP_BYTES, MatrixType
+from stepwell.kernels.structured import Structured, element_type, is_multiply_add
+from stepwell.mlir import ir
+from stepwell.targets.nvidia import WARP, NvidiaTarget
+
+_LONGEST_INTEGER_SUM = (1 << 31) // (1 << 14)
+"""Products of 8-bit numbers of which a sum of 32 bits holds any: the instruction saturates."""
+
+_STEP_CYCLES, _TILE_CYCLES = 40, 600
+"""What each step and each tile takes beside multiplying and copying: barriers, the first copies,
+the epilogue."""
+
+_PRODUCT_BYTES = 2048
+"""Bytes of k that a multiprocessor multiplies, for as many pairs of a row and a column, a cycle."""
+
+_L2_BYTES = 64
+"""Bytes that a multiprocessor gets from L2 a cycle."""
+
+
+@dataclass(frozen=True)
+class MmaTile:
+    """A block's tile, `rows` x `columns`, each warp's part of it, and how k is walked: `depth`
+    bytes of every row and column a step, `stages` steps in shared memory at a time."""
+
+    rows: int
+    columns: int
+    warp_rows: int
+    warp_columns: int
+    stages: int
+    depth: int = 64
+
+    @property
+    def warps(self) -> tuple[int, int]:
+        """Warps down and across."""
+        return self.rows // self.warp_rows, self.columns // self.warp_columns
+
+    @property
+    def threads(self) -> int:
+        down, across = self.warps
+        return down * across * WARP
+
+    @property
+    def shared_bytes(self) -> int:
+        return (self.rows + self.columns) * self.depth * self.stages
+
+    def to_attribute(self) -> ir.Attribute:
+        """As a dictionary attribute, to stand on a kernel function."""
+        entries = ", ".join(f"{k} = {v} : i64" for k, v in dataclasses.asdict(self).items())
+        return ir.Attribute.parse(f"{{{entries}}}")
+
+    @staticmethod
+    def from_attribute(attribute: ir.Attribute) -> MmaTile:
+        """The inverse of `to_attribute`."""
+        entries = ir.DictAttr(attribute)
+        return MmaTile(
+            **{f.name: ir.IntegerAttr(entries[f.name]).value for f in dataclasses.fields(MmaTile)}
+        )
+
+
+TILES = (
+    MmaTile(128, 128, 64, 32, stages=3),
+    MmaTile(128, 64, 32, 32, stages=4),
+    MmaTile(64, 128, 32, 32, stages=4),
+    MmaTile(64, 64, 32, 32, stages=4),
+    MmaTile(128, 32, 32, 32, stages=4),
+    MmaTile(16, 128, 16, 32, stages=5),
+)
+"""All of them within the shared memory that a kernel may declare, and two blocks of each within
+that of a multiprocessor."""
+
+
+def matrix_type(
+    op: Structured, shape: ContractionShape, target: NvidiaTarget, *, tf32: bool
+) -> MatrixType | None:
+    """What tensor cores of `target` multiply the operands of `op` as; None when they cannot. Sums
+    are f32, or i32 where they cannot overflow; f32 is rounded to tf32 only where `tf32` says so."""
+    if not is_multiply_add(op, widening=True):
+        return None
+    if any(o.operation.name == "arith.extui" for o in op.body.operations):
+        return None
+    left, right = (str(element_type(value)) for value in op.inputs)
+    known = dict(target.matrix_instructions).get("mma.sync", ())
+    total = str(element_type(op.op.results[0]))
+    for kind in MATRIX_TYPES:
+        if left == right == kind.element and total == kind.sum and kind.ptx in known:
+            fits = kind.ptx != "s8" or shape.k < _LONGEST_INTEGER_SUM
+            return kind if fits and (tf32 or kind.ptx != "tf32") else None
+    return None
+
+
+def is_large_enough(shape: ContractionShape, kind: MatrixType) -> bool:
+    """Whether there is work for one instruction at least."""
+    return shape.n >= 8 and shape.k >= kind.step
+
+
+def choose(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> MmaTile:
+    """The tile with the least estimated time on `target`; of equal ones, the first."""
+    return min(TILES, key=lambda tile: cycles(tile, shape, kind, target))
+
+
+def cycles(tile: MmaTile, shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> float:
+    """Estimated time: as many rounds of tiles as the multiprocessors need, each as long as its
+    products or its copies take."""
+    tiles = -(-shape.m // tile.rows) * -(-shape.n // tile.columns) * shape.extent(shape.batch)
+    rounds = -(-tiles // target.multiprocessors)
+    steps = -(-shape.k * kind.bytes // tile.depth)
+    multiply = tile.rows * tile.columns * tile.depth / _PRODUCT_BYTES
+    copy = (tile.rows + tile.columns) * tile.depth / _L2_BYTES
+    return rounds * (steps * (max(multiply, copy) + _STEP_CYCLES) + _TILE_CYCLES)
+
+
+def steps_of(tile: MmaTile) -> int:
+    """Instructions along k in one step of a tile."""
+    return tile.depth // STEP_BYTES

@@ -1,0 +1,141 @@
+"""Matrix instructions and asynchronous copies of sm_80 and later, as operations on shared memory.
+
+Fragments are those of PTX ISA, "Matrix Fragments for mma.m16n8k16" and its neighbours for other
+types: in units of 32 bytes of k, all types look alike. A fragment of the left operand is a vector
+of 4 registers, of the right one 2, of the sums 2 x 2 numbers: rows r and r + 8 of two columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepwell.kernels.builder import arith, vector
+from stepwell.mlir import ir
+
+ROWS, COLUMNS = 16, 8
+"""The sums of one instruction."""
+
+STEP_BYTES = 32
+"""What one instruction takes of each row and column: two chunks."""
+
+CHUNK_BYTES = 16
+"""What one thread copies at a time."""
+
+_TOKEN = "!nvgpu.device.async.token"
+
+
+@dataclass(frozen=True)
+class MatrixType:
+    """Operands that are multiplied: the name that PTX has for them, the type in memory and its
+    bytes, that of the sums."""
+
+    ptx: str
+    element: str
+    bytes: int
+    sum: str
+
+    @property
+    def chunk(self) -> int:
+        """Elements of a chunk."""
+        return CHUNK_BYTES // self.bytes
+
+    @property
+    def step(self) -> int:
+        """Places of k of one instruction."""
+        return STEP_BYTES // self.bytes
+
+
+MATRIX_TYPES = (
+    MatrixType("f16", "f16", 2, "f32"),
+    MatrixType("bf16", "bf16", 2, "f32"),
+    MatrixType("tf32", "f32", 4, "f32"),
+    MatrixType("s8", "i8", 1, "i32"),
+)
+
+
+def copy_async(
+    source: ir.Value,
+    at: ir.Value,
+    target: ir.Value,
+    to: ir.Value,
+    kind: MatrixType,
+    elements: ir.Value | None,
+) -> None:
+    """Begin to copy a chunk from the 1-D buffer `source` to shared memory, past L1; only the first
+    `elements` of it are read, and zeros follow."""
+    index = ir.IndexType.get()
+    operands = [target, to, source, at, *([] if elements is None else [elements])]
+    ir.Operation.create(
+        "nvgpu.device_async_copy",
+        results=[ir.Type.parse(_TOKEN)],
+        operands=operands,
+        attributes={
+            "dstElements": ir.IntegerAttr.get(index, kind.chunk),
+            "bypassL1": ir.UnitAttr.get(),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 1, 1, len(operands) - 4]),
+        },
+    )
+
+
+def commit() -> None:
+    """Make a group of the copies that this thread has begun since the last one."""
+    ir.Operation.create("nvvm.cp.async.commit.group")
+
+
+def wait(pending: int) -> None:
+    """Wait until no more than `pending` of this thread's groups are under way."""
+    count = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), pending)
+    ir.Operation.create("nvvm.cp.async.wait.group", attributes={"n": count})
+
+
+def load_matrices(
+    buffer: ir.Value, at: ir.Value, kind: MatrixType, *, transpose: bool = False
+) -> ir.Value:
+    """Four matrices of 8 rows of a chunk: thread t of the warp says where row t mod 8 of matrix
+    t / 8 starts, and gets its 4 bytes of each."""
+    fragment = ir.VectorType.get([4, 4 // kind.bytes], buffer.type.element_type)
+    return ir.Operation.create(
+        "nvgpu.ldmatrix",
+        results=[fragment],
+        operands=[buffer, at],
+        attributes={
+            "numTiles": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4),
+            "transpose": ir.BoolAttr.get(transpose),
+        },
+    ).results[0]
+
+
+def half(fragment: ir.Value, number: int) -> ir.Value:
+    """Two of the four registers of a fragment."""
+    kind = ir.VectorType(fragment.type)
+    first, size, stride = (
+        ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IntegerType.get_signless(64), n)])
+        for n in (2 * number, 2, 1)
+    )
+    part = ir.VectorType.get([2, kind.shape[1]], kind.element_type)
+    return vector.ExtractStridedSliceOp(part, fragment, first, size, stride).result
+
+
+def from_registers(values: list[ir.Value]) -> ir.Value:
+    """A fragment of one number a register."""
+    kind = ir.VectorType.get([len(values), 1], values[0].type)
+    return vector.FromElementsOp(kind, values).result
+
+
+def multiply(left: ir.Value, right: ir.Value, sums: ir.Value, kind: MatrixType) -> ir.Value:
+    """`sums` and the products of one step; all threads of the warp take part."""
+    extents = ir.Attribute.parse(f"[{ROWS}, {COLUMNS}, {kind.step}]")
+    attributes: dict[str, ir.Attribute] = {"mmaShape": extents}
+    if kind.ptx == "tf32":
+        attributes["tf32Enabled"] = ir.UnitAttr.get()
+    return ir.Operation.create(
+        "nvgpu.mma.sync", results=[sums.type], operands=[left, right, sums], attributes=attributes
+    ).results[0]
+
+
+def no_sums(kind: MatrixType) -> ir.Value:
+    """Sums of nothing."""
+    element = ir.Type.parse(kind.sum)
+    zero = ir.FloatAttr.get(element, 0.0) if kind.sum == "f32" else ir.IntegerAttr.get(element, 0)
+    fragment = ir.VectorType.get([2, 2], element)
+    return arith.ConstantOp(fragment, ir.DenseElementsAttr.get_splat(fragment, zero)).result

@@ -1,0 +1,92 @@
+"""The iteration space of a contraction as blocks of threads see it: rows, columns, places of k.
+
+Rows and k may each be several dimensions of the operation, walked as one; `TileSpace` turns them
+back into points, reads operands there, and writes what the group makes of the sums.
+"""
+
+from __future__ import annotations
+
+from stepwell.kernels.builder import Lanes, vector
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.gpu.grid import GridBuilder
+from stepwell.kernels.group import KernelGroup
+from stepwell.kernels.index import Index, apply_map, delinearize
+from stepwell.kernels.structured import Structured
+from stepwell.mlir import ir
+
+
+class TileSpace:
+    """The points of one contraction; `dims` of a point are those of its batch."""
+
+    def __init__(
+        self, group: KernelGroup, nest: GridBuilder, op: Structured, shape: ContractionShape
+    ) -> None:
+        self.group = group
+        self.nest = nest
+        self.evaluator = group.evaluator
+        self.op = op
+        self.shape = shape
+
+    def batch_dims(self, number: Index) -> list[Index]:
+        """The dimensions of a point, with those of batch `number` filled in."""
+        dims = [Index()] * len(self.shape.sizes)
+        for axis, index in zip(
+            self.shape.batch, self._split(number, self.shape.batch), strict=True
+        ):
+            dims[axis] = index
+        return dims
+
+    def point(self, dims: list[Index], k: Index, place: Index, operand: int) -> list[Index]:
+        """The point at `k` and a row (`operand` is the lhs) or a column (it is the rhs)."""
+        shape, point = self.shape, list(dims)
+        for axis, index in zip(shape.reduced, self._split(k, shape.reduced), strict=True):
+            point[axis] = index
+        if operand == shape.lhs:
+            for axis, index in zip(shape.rows, self._split(place, shape.rows), strict=True):
+                point[axis] = index
+        else:
+            point[shape.column] = place
+        return point
+
+    def indices(self, dims: list[Index], k: Index, place: Index, operand: int) -> list[Index]:
+        """Where `operand` is read at `k` and a row or a column."""
+        return apply_map(self.op.maps[operand], self.point(dims, k, place, operand))
+
+    def limit(self, operand: int) -> int:
+        """How many rows (of the lhs) or columns (of the rhs) there are."""
+        return self.shape.m if operand == self.shape.lhs else self.shape.n
+
+    def _split(self, flat: Index, axes: tuple[int, ...]) -> list[Index]:
+        return delinearize(flat, [self.shape.sizes[axis] for axis in axes])
+
+    def finish(self, dims: list[Index], row: Index, column: Index, total: ir.Value) -> None:
+        """Write the outputs of one row and of as many columns as `total` has lanes; those outside
+        of the output are left out."""
+        count, n = ir.VectorType(total.type).shape[0], self.shape.n
+        if n % count == 0:
+            lanes = Lanes.of(count)
+            with self.nest.inside([(row, self.shape.m), (column, n)]) as branch, branch.then():
+                self._write(dims, row, column + lanes.index, total, lanes)
+            return
+        for lane in range(count):
+            bounds = [(row, self.shape.m), (column + lane, n)]
+            with self.nest.inside(bounds) as branch, branch.then():
+                value = vector.ExtractOp(total, [], [lane]).result
+                self._write(dims, row, column + lane, value, Lanes.of(1))
+
+    def _write(
+        self, dims: list[Index], row: Index, column: Index, total: ir.Value, lanes: Lanes
+    ) -> None:
+        point = list(dims)
+        for axis, index in zip(self.shape.rows, self._split(row, self.shape.rows), strict=True):
+            point[axis] = index
+        point[self.shape.column] = column
+        at = apply_map(self.op.output_map, point)
+        result = self.op.op.results[0]
+        with self.evaluator.scope():
+            initial = self.evaluator.at(self.op.outputs[0], at, lanes)
+            sum_ = self.nest.add(self.nest.as_vector(initial, lanes), total)
+            self.evaluator.bind(result, at, sum_)
+            for output in self.group.outputs:
+                place = self.group.point_of(output, result, at)
+                self.group.write(output, place, lanes)

@@ -1,0 +1,154 @@
+// Asynchronous copies and matrix instructions of sm_80, as one thread of a warp sees them: PTX ISA,
+// "Matrix Fragments for mma.m16n8k16" and its neighbours for other types, "ldmatrix", "cp.async".
+#include "emulator.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Copies: those of a group arrive when the thread waits for it, or at once.
+
+typedef struct {
+  void *to;
+  char bytes[16];
+  const void *from;
+  int read;
+} copy;
+enum { MAX_COPIES = 1024 };
+typedef struct {
+  copy *list;
+  int begun, committed, arrived, groups, ends[64];
+} copies;
+static copies pending[MAX_THREADS];
+
+void emulator_reset_copies(void) {
+  for (int i = 0; i < MAX_THREADS; i++)
+    pending[i].begun = pending[i].committed = pending[i].arrived = pending[i].groups = 0;
+}
+
+static void arrive(const copy *one) {
+  char bytes[16] = {0};
+  memcpy(bytes, one->from, (size_t)one->read);
+  memcpy(one->to, bytes, 16);
+}
+
+void emulator_copy_async(void *to, const void *from, int32_t read) {
+  copies *mine = &pending[emulator_tid];
+  if ((uintptr_t)to % 16 || (read && (uintptr_t)from % 16)) {
+    emulator_fail("cp.async of 16 bytes from or to an address that is no multiple of 16");
+    return;
+  }
+  const copy one = {.to = to, .from = from, .read = read};
+  if (emulator_backwards) {
+    arrive(&one);
+    return;
+  }
+  if (!mine->list) mine->list = malloc(MAX_COPIES * sizeof(copy));
+  if (mine->begun == MAX_COPIES) {
+    emulator_fail("a thread has begun more copies than it ever waits for");
+    return;
+  }
+  mine->list[mine->begun++] = one;
+}
+
+void emulator_commit_copies(void) {
+  copies *mine = &pending[emulator_tid];
+  if (mine->groups == 64) {
+    emulator_fail("a thread has made more groups of copies than it ever waits for");
+    return;
+  }
+  mine->ends[mine->groups++] = mine->begun;
+}
+
+void emulator_wait_copies(int32_t left) {
+  copies *mine = &pending[emulator_tid];
+  const int done = mine->groups - left;
+  if (done <= 0) return;
+  const int end = mine->ends[done - 1];
+  for (int i = 0; i < end; i++) arrive(&mine->list[i]);
+  mine->begun -= end, mine->groups -= done;
+  memmove(mine->list, mine->list + end, (size_t)mine->begun * sizeof(copy));
+  for (int i = 0; i < mine->groups; i++) mine->ends[i] = mine->ends[i + done] - end;
+}
+
+// Registers that the threads of a warp show each other.
+
+static uint64_t shown[MAX_THREADS][6];
+
+void emulator_load_matrices(uint32_t *result, const void *row, int32_t count, int32_t transpose) {
+  const int thread = emulator_tid, lane = thread % WARP;
+  const uint64_t(*warp)[6] = (const uint64_t(*)[6])shown + (thread - lane);
+  shown[thread][0] = (uint64_t)(uintptr_t)row;
+  emulator_meet_warp();
+  for (int matrix = 0; matrix < count; matrix++) {
+    uint16_t halves[2];
+    for (int e = 0; e < 2; e++) {
+      const int r = transpose ? 2 * (lane % 4) + e : lane / 4;
+      const int c = transpose ? lane / 4 : 2 * (lane % 4) + e;
+      const uint64_t start = warp[8 * matrix + r][0];
+      if (start % 16) {
+        emulator_fail("ldmatrix of a row whose address is no multiple of 16");
+        return;
+      }
+      halves[e] = ((const uint16_t *)(uintptr_t)start)[c];
+    }
+    result[matrix] = halves[0] | (uint32_t)halves[1] << 16;
+  }
+  emulator_meet_warp();
+}
+
+static float number(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+static float of_half(uint16_t bits) {
+  _Float16 value;
+  memcpy(&value, &bits, 2);
+  return (float)value;
+}
+
+// The element of a register: 0 of f16, 1 of bf16, 2 of tf32 (the upper 19 bits of f32), 3 of s8.
+static double element(uint32_t bits, int index, int kind) {
+  const uint16_t part = (uint16_t)(bits >> 16 * (index % 2));
+  switch (kind) {
+    case 0: return of_half(part);
+    case 1: return number((uint32_t)part << 16);
+    case 2: return number(bits & 0xffffe000u);
+    default: return (int8_t)(bits >> 8 * (index % 4));
+  }
+}
+
+// Sums of a 16 x 8 tile: rows r and r + 8 of two columns a thread.
+void emulator_multiply(uint32_t *result, const uint32_t *left, const uint32_t *right,
+                       const uint32_t *sums, int32_t kind) {
+  const int thread = emulator_tid, lane = thread % WARP;
+  const uint64_t(*warp)[6] = (const uint64_t(*)[6])shown + (thread - lane);
+  const int held = kind == 3 ? 4 : kind == 2 ? 1 : 2;  // elements of a register
+  for (int i = 0; i < 4; i++) shown[thread][i] = left[i];
+  for (int i = 0; i < 2; i++) shown[thread][4 + i] = right[i];
+  emulator_meet_warp();
+  for (int high = 0; high < 2; high++) {
+    for (int e = 0; e < 2; e++) {
+      const int row = lane / 4, column = 2 * (lane % 4) + e;
+      double sum = 0;
+      for (int k = 0; k < 8 * held; k++) {
+        const int owner = k / held % 4, later = k / (4 * held);
+        const uint32_t a = (uint32_t)warp[4 * row + owner][high + 2 * later];
+        const uint32_t b = (uint32_t)warp[4 * column + owner][4 + later];
+        sum += element(a, k % held, kind) * element(b, k % held, kind);
+      }
+      uint32_t *out = &result[2 * high + e];
+      const uint32_t before = sums[2 * high + e];
+      if (kind == 3) {
+        int64_t total = (int64_t)sum + (int32_t)before;
+        total = total > INT32_MAX ? INT32_MAX : total < INT32_MIN ? INT32_MIN : total;
+        *out = (uint32_t)total;
+      } else {
+        const float total = (float)(sum + number(before));
+        memcpy(out, &total, 4);
+      }
+    }
+  }
+  emulator_meet_warp();
+}
