@@ -12,6 +12,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -51,14 +52,16 @@ def optimized_llvm(
     *,
     externals: bool = False,
     scalar: bool = False,
+    prepare: Callable[[str], str] = str,
 ) -> llvm.ModuleRef:
     """Translate a module in the LLVM dialect and optimise it for `target`.
 
     `externals` allows declarations of kernels that other objects define; `scalar` says that there
-    are scalar loops for LLVM to vectorise (emitted kernels hold vectors already). Raises
-    LoweringError when LLVM rejects the IR or it calls a function that nothing defines."""
+    are scalar loops for LLVM to vectorise (emitted kernels hold vectors already); `prepare` changes
+    the text before LLVM reads it. Raises LoweringError when LLVM rejects the IR or it calls a
+    function that nothing defines."""
     machine = target_machine(target, opt_level)
-    text = _older_float_literals(translate_to_llvm_ir(module))
+    text = prepare(_older_float_literals(translate_to_llvm_ir(module)))
     try:
         parsed = llvm.parse_assembly(text)
     except RuntimeError as error:

@@ -17,11 +17,21 @@ from stepwell.targets.nvidia import NvidiaTarget
 
 _NAME = re.compile(r"^\s*\.extern\s+\.func\s+(?:\([^)]*\)\s*)?([\w.$]+)", re.MULTILINE)
 
+_MULTIPLY = re.compile(r"call [^\n]*@llvm\.nvvm\.mma\.[\w.]+\([^\n]*\)")
+
 
 def kernel_llvm(module: ir.Operation, target: NvidiaTarget, opt_level: int = 3) -> llvm.ModuleRef:
     """The optimised LLVM IR of a `gpu.module`; this very IR becomes PTX. Raises LoweringError when
     LLVM rejects it."""
-    return codegen.optimized_llvm(module, target, opt_level, externals=True)
+    return codegen.optimized_llvm(
+        module, target, opt_level, externals=True, prepare=mark_convergent
+    )
+
+
+def mark_convergent(text: str) -> str:
+    """LLVM IR text whose matrix instructions stay where they are: a whole warp has to come there,
+    which LLVM's own declarations do not say, so that it may move one into a branch."""
+    return _MULTIPLY.sub(r"\g<0> convergent", text)
 
 
 def ptx(module: llvm.ModuleRef, target: NvidiaTarget, opt_level: int = 3) -> str:

@@ -152,3 +152,19 @@ void emulator_multiply(uint32_t *result, const uint32_t *left, const uint32_t *r
   }
   emulator_meet_warp();
 }
+
+// What LLVM calls to round to bf16 where the CPU has no instruction for it. The 16 bits come back in
+// the lowest ones of the register that a float is in.
+
+float emulator_round_to_bf16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  if ((bits & 0x7fffffff) > 0x7f800000)
+    bits |= 0x400000;
+  else
+    bits += 0x7fff + (bits >> 16 & 1);
+  bits >>= 16;
+  float result;
+  memcpy(&result, &bits, 4);
+  return result;
+}

@@ -29,7 +29,8 @@ _CALLS = {
 
 _KERNEL = re.compile(r"^define ptx_kernel void @(\w+)\((.*)$", re.MULTILINE)
 _SHARED = re.compile(r"^@([\w.]+) = (?:\w+ )*addrspace\(3\) global", re.MULTILINE)
-_LIBRARY = ("fmod", "fmodf", "memcpy", "memmove", "memset")
+_COMPILER_CALLS = {"__truncsfbf2": "emulator_round_to_bf16"}
+"""What LLVM calls where this CPU has no such instruction, and the emulator's function for it."""
 
 
 def host_ir(text: str) -> tuple[str, str, bool, list[str], int]:
@@ -154,12 +155,13 @@ class Emulator:
         )
         for symbol in ("emulated", *shared):
             linking.export_symbol(symbol)
-        for symbol in (
+        ours = (
             *(f"emulator_{variable}" for variable in _REGISTERS.values()),
             "emulator_barrier", "emulator_shuffle_xor", "emulator_shuffle_xor_float",
             *emulated_intrinsics.SYMBOLS,
-        ):  # fmt: skip
-            place = ctypes.cast(getattr(self.library, symbol), ctypes.c_void_p).value
+        )  # fmt: skip
+        for symbol, named in {**dict(zip(ours, ours, strict=True)), **_COMPILER_CALLS}.items():
+            place = ctypes.cast(getattr(self.library, named), ctypes.c_void_p).value
             linking.import_symbol(symbol, place)
         tracker = linking.link(self.jit, f"kernel_{next(_serial)}")
         self.loaded.append(tracker)

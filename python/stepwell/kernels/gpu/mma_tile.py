@@ -66,7 +66,7 @@ class MmaTile:
 
 
 TILES = (
-    MmaTile(128, 128, 64, 32, stages=3),
+    MmaTile(128, 128, 64, 64, stages=3),
     MmaTile(128, 64, 32, 32, stages=4),
     MmaTile(64, 128, 32, 32, stages=4),
     MmaTile(64, 64, 32, 32, stages=4),
