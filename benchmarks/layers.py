@@ -27,7 +27,6 @@ from benchmarks.layers_table import layers_table
 from benchmarks.models import catalog
 from benchmarks.peers.registry import PEERS
 from benchmarks.run import cpus_for
-from stepwell.artifact import KernelInfo
 from stepwell.tools.commands.bench import kernel_times
 
 NETWORKS = ("resnet50_b1", "mobilenetv2_b1", "unet_256_b1")
@@ -69,17 +68,17 @@ def measure(name: str, cpu: int) -> list[dict[str, object]]:
         timed = kernel_times(executable, arrays)
     finally:
         os.sched_setaffinity(0, everywhere)
-    found: dict[Shape, list[tuple[KernelInfo, float]]] = defaultdict(list)
-    for kernel, seconds in timed:
-        layer = next((source for source in kernel.sources if source in shapes), None)
-        if layer is not None and kernel.flops >= shapes[layer].flops:  # else only its padding
-            found[shapes[layer]].append((kernel, seconds))
+    found: dict[Shape, list[float]] = defaultdict(list)
+    for time in timed:
+        layer = next((source for source in time.kernel.sources if source in shapes), None)
+        if layer is not None and time.kernel.flops >= shapes[layer].flops:  # else its padding
+            found[shapes[layer]].append(time.seconds)
     return [
         {
             "model": name,
             "shape": shape.text,
             "layers": len(found[shape]),
-            "seconds": statistics.median(seconds for _, seconds in found[shape]),
+            "seconds": statistics.median(found[shape]),
             "flops": shape.flops,
         }
         for shape in dict.fromkeys(shapes.values())
