@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
+from stepwell.kernels.evaluate import ROUNDED
 from stepwell.mlir import ir
 
 
@@ -42,11 +43,18 @@ def negate(x: Pair) -> Pair:
 
 
 def multiply(x: Pair, y: Pair) -> Pair:
-    """x * y. The order makes LLVM fuse the products that XLA fuses."""
+    """x * y, each product rounded, as the reference interpreter does it: if one of two were fused
+    with their difference, x * conj(x) would have an imaginary part."""
     return Pair(
-        hlo.add(hlo.multiply(hlo.negate(x.imaginary), y.imaginary), hlo.multiply(x.real, y.real)),
-        hlo.add(hlo.multiply(x.real, y.imaginary), hlo.multiply(x.imaginary, y.real)),
+        hlo.subtract(_rounded_product(x.real, y.real), _rounded_product(x.imaginary, y.imaginary)),
+        hlo.add(_rounded_product(x.real, y.imaginary), _rounded_product(x.imaginary, y.real)),
     )
+
+
+def _rounded_product(x: ir.Value, y: ir.Value) -> ir.Value:
+    product = hlo.multiply(x, y)
+    product.owner.attributes[ROUNDED] = ir.UnitAttr.get()
+    return product
 
 
 def constant(like: Pair, real: float, imaginary: float = 0.0) -> Pair:

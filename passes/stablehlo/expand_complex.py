@@ -11,8 +11,9 @@ becomes
       %1 = stablehlo.add %im, %im : tensor<4xf32>
       %2 = ...                                        // both again side by side: tensor<4x2xf32>
 
-In memory an argument or result is what it was. What moves elements moves both parts; products are
-four real ones; elementwise functions are those of `_complex_math`; ops with regions (loops,
+In memory an argument or result is what it was. What moves elements moves both parts; contractions
+are four real ones, but for sums of few products, which are formed one after another, each part
+rounded as by itself; elementwise functions are those of `_complex_math`; ops with regions (loops,
 branches, reductions, scatter, sort) carry two values for one, and their regions are expanded too.
 Everything below sees real numbers only.
 """
@@ -32,6 +33,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir
+from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo import _complex_linear_algebra as linear_algebra
 from stepwell.passes.stablehlo import _complex_math as complex_math
@@ -69,6 +71,9 @@ _CARRIERS = frozenset(["case", "if", "reduce", "reduce_window", "scatter", "sort
 """Ops with regions that take any number of values."""
 
 _BILINEAR = frozenset(["convolution", "dot_general", "dot", "dynamic_conv"])
+
+_FEW = 8
+"""So many products of a sum are formed one by one: no contraction kernel is faster."""
 
 Expanded = Pair | ir.Value
 
@@ -239,7 +244,11 @@ class _Expander:
         return list(ir.Operation.create(op.name, results, operands, attributes).results)
 
     def _product(self, op: ir.Operation) -> Pair:
-        """(a + ib)(c + id) by parts; an operand may be real."""
+        """(a + ib)(c + id) by parts."""
+        if op.name == "stablehlo.dot_general":
+            short = self._short_product(op)
+            if short is not None:
+                return short
 
         def of(left: int, right: int) -> ir.Value:
             sides = [(op.operands[0], left), (op.operands[1], right)]
@@ -250,6 +259,33 @@ class _Expander:
             hlo.subtract(of(0, 0), of(1, 1)),
             hlo.add(of(0, 1), of(1, 0)),
         )
+
+    def _short_product(self, op: ir.Operation) -> Pair | None:
+        """A dot_general that adds few products: complex ones, in the order of their index. Four
+        real contractions would give sums that cancel in their difference."""
+        numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+        batch = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
+        summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
+        pairs = self._pairs(op)
+        if not 0 < prod(hlo.shape(pairs[0].real)[d] for d in summed[0]) <= _FEW:
+            return None
+        left, right = map(_terms, pairs, batch, summed)
+        rank, shared = len(hlo.shape(left[0].real)), len(batch[0])
+        sizes = hlo.shape(op.results[0])
+        places = (
+            [*range(rank)],
+            [*range(shared), *range(rank, len(sizes))],
+        )
+        kind = _numpy_kind(_part_type(op.results[0].type))
+        total: Pair | None = None
+        for terms in zip(left, right, strict=True):
+            factors = [
+                Pair(*(hlo.convert(hlo.broadcast_in_dim(part, sizes, at), kind) for part in term))
+                for term, at in zip(terms, places, strict=True)
+            ]
+            term = complex_math.multiply(*factors)
+            total = term if total is None else complex_math.add(total, term)
+        return total
 
     def _is_sum(self, op: ir.Operation) -> bool:
         """Whether the op's region adds, and it has one result: parts then do not meet."""
@@ -331,6 +367,22 @@ def _region_has_complex(op: ir.Operation) -> bool:
     return op.name.startswith("stablehlo.") and any(
         is_complex(a.type) for region in op.regions for b in region.blocks for a in b.arguments
     )
+
+
+def _terms(value: Pair, batch: list[int], summed: list[int]) -> list[Pair]:
+    """What `value` gives to each product of a sum: [batch.., other dimensions..]."""
+    shape = hlo.shape(value.real)
+    free = [d for d in range(len(shape)) if d not in (*batch, *summed)]
+    rest = [shape[d] for d in (*batch, *free)]
+    count = prod(shape[d] for d in summed)
+    ordered = [
+        hlo.reshape(hlo.transpose(part, [*summed, *batch, *free]), [count, *rest]) for part in value
+    ]
+    zeros = [0] * len(rest)
+    return [
+        Pair(*(hlo.reshape(hlo.slice(part, [k, *zeros], [k + 1, *rest]), rest) for part in ordered))
+        for k in range(count)
+    ]
 
 
 # --- The boundary --------------------------------------------------------------------------------

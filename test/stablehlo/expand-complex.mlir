@@ -14,13 +14,25 @@ func.func @sum(%x: tensor<4xcomplex<f32>>) -> tensor<4xcomplex<f32>> {
 
 // -----
 
-// A product is four of real numbers.
+// A contraction is four of real numbers.
 // CHECK-LABEL: func.func @product
-// CHECK-COUNT-4: stablehlo.dot_general {{.*}} : (tensor<3x4xf32>, tensor<4x5xf32>) -> tensor<3x5xf32>
-func.func @product(%x: tensor<3x4xcomplex<f32>>, %y: tensor<4x5xcomplex<f32>>) -> tensor<3x5xf32> {
-  %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : (tensor<3x4xcomplex<f32>>, tensor<4x5xcomplex<f32>>) -> tensor<3x5xcomplex<f32>>
+// CHECK-COUNT-4: stablehlo.dot_general {{.*}} : (tensor<3x9xf32>, tensor<9x5xf32>) -> tensor<3x5xf32>
+func.func @product(%x: tensor<3x9xcomplex<f32>>, %y: tensor<9x5xcomplex<f32>>) -> tensor<3x5xf32> {
+  %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : (tensor<3x9xcomplex<f32>>, tensor<9x5xcomplex<f32>>) -> tensor<3x5xcomplex<f32>>
   %1 = stablehlo.real %0 : (tensor<3x5xcomplex<f32>>) -> tensor<3x5xf32>
   return %1 : tensor<3x5xf32>
+}
+
+// -----
+
+// One of few products adds them one after another; dimensions in any order.
+// CHECK-LABEL: func.func @short
+// CHECK-NOT: stablehlo.dot_general
+// CHECK-COUNT-8: stablehlo.multiply {{.*}} {kernel.rounded} : tensor<7x3x5xf64>
+// CHECK-NOT: stablehlo.multiply
+func.func @short(%x: tensor<2x7x3xcomplex<f32>>, %y: tensor<7x5x2xcomplex<f32>>) -> tensor<7x3x5xcomplex<f64>> {
+  %0 = stablehlo.dot_general %x, %y, batching_dims = [1] x [0], contracting_dims = [0] x [2] : (tensor<2x7x3xcomplex<f32>>, tensor<7x5x2xcomplex<f32>>) -> tensor<7x3x5xcomplex<f64>>
+  return %0 : tensor<7x3x5xcomplex<f64>>
 }
 
 // -----

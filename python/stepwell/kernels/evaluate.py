@@ -28,6 +28,10 @@ from stepwell.mlir import ir
 Computed = ir.Value | Index
 """What a body operand can be: an SSA value, or an index still in symbolic form."""
 
+ROUNDED = "kernel.rounded"
+"""Attribute of an elementwise operation whose result is rounded before another one uses it: a
+product is not fused with the sum that it goes to."""
+
 _FUSABLE = {"arith.addf", "arith.subf", "arith.mulf"}
 _EXTREMA = {"arith.maximumf": "ogt", "arith.minimumf": "olt"}
 _EXTREME_PREDICATES = {"ogt": 2, "olt": 4}
@@ -248,7 +252,7 @@ class Evaluator:
             if bounded is not None:
                 return bounded
         attributes = {name: op.attributes[name] for name in op.attributes}
-        if op.name in _FUSABLE:
+        if op.name in _FUSABLE and not _keeps_rounding(op):
             attributes["fastmath"] = ir.Attribute.parse(CONTRACT)
         return ir.Operation.create(
             op.name, results=[kind], operands=operands, attributes=attributes
@@ -299,6 +303,11 @@ _CARRYING = frozenset(
      "arith.select", "arith.truncf", "tensor.collapse_shape", "tensor.expand_shape",
      "tensor.extract_slice"]
 )  # fmt: skip
+
+
+def _keeps_rounding(op: ir.Operation) -> bool:
+    """Whether `op` is in the body of an operation that is marked as `ROUNDED`."""
+    return op.parent is not None and ROUNDED in op.parent.attributes
 
 
 def is_rounded(value: ir.Value) -> bool:

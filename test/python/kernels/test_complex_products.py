@@ -1,0 +1,53 @@
+"""Products of complex numbers round each real product, as the reference interpreter does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import stepwell
+
+KINDS = {"f32": np.complex64, "f64": np.complex128}
+
+
+def complex_normal(shape: tuple[int, ...], kind: type, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(kind)
+
+
+def product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x * y with five roundings; numpy itself may fuse some."""
+    result = np.empty(np.broadcast_shapes(x.shape, y.shape), x.dtype)
+    result.real = x.real * y.real - x.imag * y.imag
+    result.imag = x.real * y.imag + x.imag * y.real
+    return result
+
+
+@pytest.mark.parametrize("part", KINDS)
+def test_multiply_is_exact(part: str) -> None:
+    text = f"""func.func @main(%x: tensor<20x33xcomplex<{part}>>, %y: tensor<20x33xcomplex<{part}>>)
+        -> tensor<20x33xcomplex<{part}>> {{
+      %0 = stablehlo.multiply %x, %y : tensor<20x33xcomplex<{part}>>
+      return %0 : tensor<20x33xcomplex<{part}>>
+    }}"""
+    x, y = (complex_normal((20, 33), KINDS[part], seed) for seed in range(2))
+    executable = stepwell.compile(text, threads=1)
+    np.testing.assert_array_equal(executable(x, y)[0], product(x, y))
+    assert not executable(x, x.conj())[0].imag.any()
+
+
+@pytest.mark.parametrize("part", KINDS)
+def test_short_contraction_adds_in_order(part: str) -> None:
+    text = f"""func.func @main(%x: tensor<7x3x4xcomplex<{part}>>, %y: tensor<4x7x5xcomplex<{part}>>)
+        -> tensor<7x3x5xcomplex<{part}>> {{
+      %0 = stablehlo.dot_general %x, %y, batching_dims = [0] x [1], contracting_dims = [2] x [0]
+        : (tensor<7x3x4xcomplex<{part}>>, tensor<4x7x5xcomplex<{part}>>)
+        -> tensor<7x3x5xcomplex<{part}>>
+      return %0 : tensor<7x3x5xcomplex<{part}>>
+    }}"""
+    x = complex_normal((7, 3, 4), KINDS[part], 0)
+    y = complex_normal((4, 7, 5), KINDS[part], 1)
+    expected = np.zeros((7, 3, 5), KINDS[part])
+    for k in range(4):
+        expected = expected + product(x[:, :, k, None], y[k][:, None, :])
+    np.testing.assert_array_equal(stepwell.compile(text, threads=1)(x, y)[0], expected)
