@@ -19,6 +19,7 @@ from typing import ClassVar
 from stepwell.errors import LoweringError
 from stepwell.kernels.builder import NestBuilder
 from stepwell.kernels.cpu import (
+    attention,
     concatenate,
     contraction,
     contraction_strategy,
@@ -36,13 +37,12 @@ from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.library_call import KIND as LIBRARY_CALL
 from stepwell.kernels.rows import check as check_rows
-from stepwell.kernels.structured import Structured
+from stepwell.kernels.structured import Structured, contraction_operands
 from stepwell.mlir import dialect, ir
 from stepwell.passes.affine._host_buffers import give_host_buffers, memref_type
 from stepwell.passes.affine._scalar_fallback import emit_scalar
 from stepwell.passes.affine._thread_fallback import share_among_threads
 from stepwell.passes.base import Pass, State
-from stepwell.passes.linalg._fusion_graph import contraction_operands
 from stepwell.targets.nvidia import NvidiaTarget
 
 func = dialect("func")
@@ -175,6 +175,13 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
             else contraction_strategy.choose(anchor, shape, target, packed=False)
         )
         contraction.emit(group, strategy, operands, lanes)
+    elif kind == attention.KIND:
+        chosen = (
+            attention.AttentionStrategy.from_attribute(kernel.attributes["kernel.strategy"])
+            if "kernel.strategy" in kernel.attributes
+            else attention.choose(group.operations, target)
+        )
+        attention.emit(group, chosen, lanes)
     elif kind == "outer-reduction":
         outer_reduction.emit(group, lanes)
     elif kind == "concatenate":

@@ -18,6 +18,7 @@ from stepwell.kernels.index import Index, Variable, apply_map, delinearize, line
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
+    contraction_operands,
     defining_op,
     elements,
     is_multiply_add,
@@ -34,6 +35,7 @@ class Role(Enum):
     ELEMENTWISE = "elementwise"
     TRANSPOSE = "transpose"
     CONTRACTION = "contraction"
+    ATTENTION = "attention"
     ROW_REDUCTION = "row-reduction"
     OUTER_REDUCTION = "outer-reduction"
     PAD = "pad"
@@ -202,27 +204,6 @@ def _covers(flat: Index, dims: list[Variable], sizes: list[int], main: ir.Value)
     return math.prod(sizes) == elements(main) and flat.high == elements(main) - 1
 
 
-def contraction_operands(structured: Structured) -> tuple[int, int] | None:
-    """(lhs, rhs) input numbers when the op contracts two operands and its innermost output
-    dimension is one that only the rhs has; None otherwise."""
-    output_dims = [e.position for e in structured.output_map.results if hasattr(e, "position")]
-    if len(output_dims) != len(structured.output_map.results) or not output_dims:
-        return None
-    sizes = structured.loop_sizes()
-    used = [map_dims(structured.maps[0]), map_dims(structured.maps[1])]
-    reduced = {i for i, kind in enumerate(structured.iterators) if kind == "reduction"}
-    if not any(r in used[0] and r in used[1] for r in reduced if sizes[r] > 1) and any(
-        sizes[r] > 1 for r in reduced
-    ):
-        return None
-    inner = output_dims[-1]
-    if inner in used[1] and inner not in used[0]:
-        return (0, 1)
-    if inner in used[0] and inner not in used[1]:
-        return (1, 0)
-    return None
-
-
 def _innermost(dims: list[Variable]) -> Variable | None:
     return next((d for d in reversed(dims) if d.high > 0), None)
 
@@ -289,7 +270,38 @@ class FusionGraph:
                     found[producer] = None
         return list(found)
 
+    def readers(self, value: ir.Value) -> set[Group | None]:
+        """The groups that read `value`, directly or through inline operations; None is the host."""
+        found: set[Group | None] = set()
+        stack = [value]
+        while stack:
+            for use in stack.pop().uses:
+                node = self._node_around(use.owner.operation)
+                if node is not None and node.role is Role.INLINE and node.group is None:
+                    stack.extend(node.op.results)
+                else:
+                    found.add(node.group if node is not None else None)
+        return found
+
+    def _node_around(self, op: ir.Operation) -> Node | None:
+        """The node that is `op`, or whose region holds it."""
+        current: ir.Operation | None = op
+        while current is not None:
+            for result in current.results:
+                if result in self.by_value:
+                    return self.by_value[result]
+            current = current.parent.operation if current.parent is not None else None
+        return None
+
     # Joining
+
+    def merge(self, groups: list[Group], kind: Role) -> None:
+        """Make one group of several that, but for the last, nothing else reads."""
+        nodes = sorted((n for g in groups for n in g.nodes), key=lambda node: node.order)
+        merged = Group(kind, groups[-1].domain, nodes=nodes)
+        for node in nodes:
+            node.group = merged
+        self.groups = [g for g in self.groups if g not in groups] + [merged]
 
     def place(self, node: Node) -> None:
         """Put `node` into the latest group that can take it, or into one of its own."""

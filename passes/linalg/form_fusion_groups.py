@@ -28,6 +28,7 @@ from typing import ClassVar
 from stepwell.kernels.structured import RESHAPES, Structured, defining_op, location_names
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._attention import fuse_attention
 from stepwell.passes.linalg._fusion_graph import (
     STANDING,
     FusionGraph,
@@ -72,9 +73,9 @@ class FormFusionGroups(Pass):
             and len(child.operation.regions[0].blocks)
         ]
         known: dict[str, str] = {}
-        widening = isinstance(state.target, NvidiaTarget)
+        on_gpu = isinstance(state.target, NvidiaTarget)
         for host in hosts:
-            self._form(body, host, host.regions[0].blocks[0], known, widening)
+            self._form(body, host, host.regions[0].blocks[0], known, on_gpu)
 
     def _form(
         self,
@@ -82,15 +83,15 @@ class FormFusionGroups(Pass):
         host: ir.Operation,
         block: ir.Block,
         known: dict[str, str],
-        widening: bool,
+        on_gpu: bool,
     ) -> None:
         """Form the groups of `block`, those of the loops and branches in it first."""
         for child in list(block.operations):
             if is_control(child.operation):
                 for region in child.operation.regions:
                     repeat_inline(region.blocks[0])
-                    self._form(body, host, region.blocks[0], known, widening)
-        _Outliner(body, host, block, known, self.max_operations, widening).run()
+                    self._form(body, host, region.blocks[0], known, on_gpu)
+        _Outliner(body, host, block, known, self.max_operations, on_gpu).run()
 
 
 class _Outliner:
@@ -101,21 +102,20 @@ class _Outliner:
         block: ir.Block,
         known: dict[str, str],
         limit: int,
-        widening: bool,
+        on_gpu: bool,
     ) -> None:
         self.module_body = module_body
         self.host = host
         self.block = block
         self.known = known
         self.limit = limit
-        self.widening = widening
-        """Whether a contraction may extend its operands, as GPUs do."""
+        self.on_gpu = on_gpu
 
     def run(self) -> None:
         _erase_unused(self.block)
         materialize_operands(self.block)
         _materialize_results(self.block)
-        graph = FusionGraph(self.block, widening=self.widening)
+        graph = FusionGraph(self.block, widening=self.on_gpu)
         for node in graph.nodes:
             if node.role is not Role.INLINE and node.op.name not in TERMINATORS:
                 if self.limit and any(
@@ -125,6 +125,8 @@ class _Outliner:
                     graph._start(node)
                 else:
                     graph.place(node)
+        if not self.limit and not self.on_gpu:
+            fuse_attention(graph)
         terminator = graph.nodes[-1].op
         outlined: dict[ir.Value, ir.Value] = {}
         for group in graph.sorted_groups():
@@ -152,7 +154,7 @@ class _Outliner:
             result
             for node in group.nodes
             for result in node.op.results
-            if _escapes(graph, result, group)
+            if graph.readers(result) - {group}
         ]
         inputs: dict[ir.Value, None] = {}
         body: dict[Node, None] = {}
@@ -272,40 +274,6 @@ def _materialize_results(block: ir.Block) -> None:
             with ir.InsertionPoint(terminator), (op or terminator).location:
                 terminator.operands[number] = copy(value)
         seen.add(base)
-
-
-def _escapes(graph: FusionGraph, value: ir.Value, group: Group) -> bool:
-    """Whether something outside the group reads `value`, directly or through inline operations."""
-    stack = [value]
-    while stack:
-        for use in stack.pop().uses:
-            owner = use.owner.operation
-            while owner.parent is not None and not owner.results and owner.name != "func.return":
-                owner = owner.parent
-            node = next((graph.by_value.get(r) for r in owner.results), None)
-            if node is None:
-                top = _host_level(graph, owner)
-                if top is None:
-                    return True
-                node = top
-            if node.group is group:
-                continue
-            if node.role is Role.INLINE and node.group is None:
-                stack.extend(node.op.results)
-                continue
-            return True
-    return False
-
-
-def _host_level(graph: FusionGraph, op: ir.Operation) -> Node | None:
-    """The node whose region holds `op`."""
-    current: ir.Operation | None = op
-    while current is not None:
-        for result in current.results:
-            if result in graph.by_value:
-                return graph.by_value[result]
-        current = current.parent.operation if current.parent is not None else None
-    return None
 
 
 def _clone(

@@ -20,10 +20,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
-from stepwell.kernels.structured import RESHAPES, Structured, is_multiply_add, shape_of
+from stepwell.kernels.structured import (
+    RESHAPES,
+    Structured,
+    contraction_operands,
+    is_multiply_add,
+    shape_of,
+)
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
-from stepwell.passes.linalg._fusion_graph import contraction_operands, is_host_block
+from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg.hoist_constants import PARAMETER, weight_arguments
 
 _LEAST_ELEMENTS = 1 << 12

@@ -16,13 +16,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stepwell.kernels.cpu import winograd
+from stepwell.kernels.cpu import attention, winograd
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape, choose
-from stepwell.kernels.structured import RESHAPES, Structured, defining_op, element_type, shape_of
+from stepwell.kernels.structured import (
+    RESHAPES,
+    Structured,
+    contraction_operands,
+    defining_op,
+    element_type,
+    shape_of,
+)
 from stepwell.mlir import dialect, ir
 from stepwell.packing import Packing, PanelPacking, packing_to_dict
 from stepwell.passes.base import Pass, State
-from stepwell.passes.linalg._fusion_graph import contraction_operands, is_control
+from stepwell.passes.linalg._fusion_graph import is_control
 from stepwell.passes.linalg.hoist_constants import (
     DERIVED,
     PARAMETER,
@@ -40,7 +47,8 @@ Weight = str | int
 
 @dataclass(frozen=True)
 class PackOperands(Pass):
-    """Set `kernel.strategy` on contraction kernels; with `pack`, also reorder constant operands."""
+    """Set `kernel.strategy` on contraction and attention kernels; with `pack`, also reorder
+    constant operands of contractions."""
 
     name: ClassVar[str] = "pack-operands"
     pack: bool = True
@@ -61,6 +69,10 @@ class PackOperands(Pass):
             kind = kernel.attributes.get("kernel.kind", None)
             if kind is not None and ir.StringAttr(kind).value == "contraction":
                 self._prepare(kernel, calls.get(name, []), state, packed)
+            elif kind is not None and ir.StringAttr(kind).value == attention.KIND:
+                operations = [c.operation for c in kernel.regions[0].blocks[0].operations]
+                strategy = attention.choose(operations, state.target)
+                kernel.attributes["kernel.strategy"] = strategy.to_attribute()
 
     def _prepare(
         self,

@@ -148,3 +148,29 @@ func.func @costly_epilogue(%x: tensor<12x32xf32>, %w: tensor<32x64xf32>) -> tens
   %1 = stablehlo.tanh %0 : tensor<12x64xf32>
   return %1 : tensor<12x64xf32>
 }
+
+// -----
+
+// Attention: a task's scores go to scratch, the rows turn them into weights in their place, and the
+// second product reads them there.
+// CHECK-LABEL: func.func @attention
+// CHECK: func.func private @kernel_0{{.*}}kernel.kind = "attention"
+// CHECK: %[[SCORES:.*]] = memref.alloca() {alignment = 64 : i64} : memref<128xf32>
+// CHECK: affine.parallel
+// CHECK-COUNT-8: vector.fma
+// CHECK: affine.vector_store %{{.*}}, %[[SCORES]]
+// CHECK: math.exp
+// CHECK: affine.vector_store %{{.*}}, %[[SCORES]]
+// CHECK: affine.load %[[SCORES]]
+// CHECK: vector.fma
+// CHECK: affine.vector_store %{{.*}}, %arg3
+func.func @attention(%q: tensor<8x8x4xf32>, %k: tensor<8x4x16xf32>, %v: tensor<8x16x16xf32>) -> tensor<8x8x16xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %s = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<8x8x4xf32>, tensor<8x4x16xf32>) -> tensor<8x8x16xf32>
+  %3 = stablehlo.exponential %s : tensor<8x8x16xf32>
+  %4 = stablehlo.reduce(%3 init: %zero) applies stablehlo.add across dimensions = [2] : (tensor<8x8x16xf32>, tensor<f32>) -> tensor<8x8xf32>
+  %5 = stablehlo.broadcast_in_dim %4, dims = [0, 1] : (tensor<8x8xf32>) -> tensor<8x8x16xf32>
+  %w = stablehlo.divide %3, %5 : tensor<8x8x16xf32>
+  %o = stablehlo.dot_general %w, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<8x8x16xf32>, tensor<8x16x16xf32>) -> tensor<8x8x16xf32>
+  return %o : tensor<8x8x16xf32>
+}

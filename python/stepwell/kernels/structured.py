@@ -175,5 +175,26 @@ def is_multiply_add(op: Structured, *, widening: bool = False) -> bool:
 _EXTENSIONS = frozenset(["arith.extf", "arith.extsi", "arith.extui"])
 
 
+def contraction_operands(structured: Structured) -> tuple[int, int] | None:
+    """(lhs, rhs) input numbers when the op contracts two operands and its innermost output
+    dimension is one that only the rhs has; None otherwise."""
+    output_dims = [e.position for e in structured.output_map.results if hasattr(e, "position")]
+    if len(output_dims) != len(structured.output_map.results) or not output_dims:
+        return None
+    sizes = structured.loop_sizes()
+    used = [map_dims(structured.maps[0]), map_dims(structured.maps[1])]
+    reduced = {i for i, kind in enumerate(structured.iterators) if kind == "reduction"}
+    if not any(r in used[0] and r in used[1] for r in reduced if sizes[r] > 1) and any(
+        sizes[r] > 1 for r in reduced
+    ):
+        return None
+    inner = output_dims[-1]
+    if inner in used[1] and inner not in used[0]:
+        return (0, 1)
+    if inner in used[0] and inner not in used[1]:
+        return (1, 0)
+    return None
+
+
 def _argument_number(value: ir.Value) -> int:
     return ir.BlockArgument(value).arg_number if isinstance(value.owner, ir.Block) else -1

@@ -1,0 +1,63 @@
+// RUN: stepwell-opt %s --split-input-file --target=x86_64-v4 \
+// RUN:   --pass-pipeline='builtin.module(legalize-to-linalg,form-fusion-groups)' | filecheck %s
+
+// Scores, softmax and the weighed sum of values are one kernel, with the mask between them and the
+// activation behind: no buffer of all scores is left.
+// CHECK-LABEL: func.func @attention
+// CHECK-NOT: tensor<2x8x16xf32>
+// CHECK: call @kernel_0(%arg0, %arg1, %arg3, %arg2, %{{.*}})
+// CHECK-NOT: call
+// CHECK: func.func private @kernel_0({{.*}}) -> tensor<2x8x4xf32> attributes {kernel.kind = "attention"}
+// CHECK-COUNT-2: arith.mulf
+// CHECK: math.tanh
+func.func @attention(%q: tensor<2x8x4xf32>, %k: tensor<2x4x16xf32>, %v: tensor<2x16x4xf32>, %mask: tensor<8x16xf32>) -> tensor<2x8x4xf32> {
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %s = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<2x8x4xf32>, tensor<2x4x16xf32>) -> tensor<2x8x16xf32>
+  %m = stablehlo.broadcast_in_dim %mask, dims = [1, 2] : (tensor<8x16xf32>) -> tensor<2x8x16xf32>
+  %x = stablehlo.add %s, %m : tensor<2x8x16xf32>
+  %0 = stablehlo.reduce(%x init: %low) applies stablehlo.maximum across dimensions = [2] : (tensor<2x8x16xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [0, 1] : (tensor<2x8xf32>) -> tensor<2x8x16xf32>
+  %2 = stablehlo.subtract %x, %1 : tensor<2x8x16xf32>
+  %3 = stablehlo.exponential %2 : tensor<2x8x16xf32>
+  %4 = stablehlo.reduce(%3 init: %zero) applies stablehlo.add across dimensions = [2] : (tensor<2x8x16xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %5 = stablehlo.broadcast_in_dim %4, dims = [0, 1] : (tensor<2x8xf32>) -> tensor<2x8x16xf32>
+  %w = stablehlo.divide %3, %5 : tensor<2x8x16xf32>
+  %o = stablehlo.dot_general %w, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<2x8x16xf32>, tensor<2x16x4xf32>) -> tensor<2x8x4xf32>
+  %y = stablehlo.tanh %o : tensor<2x8x4xf32>
+  return %y : tensor<2x8x4xf32>
+}
+
+// -----
+
+// Weights that the host wants, too, have to be written: three kernels.
+// CHECK-LABEL: func.func @weights_wanted
+// CHECK-COUNT-3: call @kernel_
+// CHECK-NOT: "attention"
+func.func @weights_wanted(%q: tensor<2x8x4xf32>, %k: tensor<2x4x16xf32>, %v: tensor<2x16x4xf32>) -> (tensor<2x8x4xf32>, tensor<2x8x16xf32>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %s = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<2x8x4xf32>, tensor<2x4x16xf32>) -> tensor<2x8x16xf32>
+  %3 = stablehlo.exponential %s : tensor<2x8x16xf32>
+  %4 = stablehlo.reduce(%3 init: %zero) applies stablehlo.add across dimensions = [2] : (tensor<2x8x16xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %5 = stablehlo.broadcast_in_dim %4, dims = [0, 1] : (tensor<2x8xf32>) -> tensor<2x8x16xf32>
+  %w = stablehlo.divide %3, %5 : tensor<2x8x16xf32>
+  %o = stablehlo.dot_general %w, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<2x8x16xf32>, tensor<2x16x4xf32>) -> tensor<2x8x4xf32>
+  return %o, %w : tensor<2x8x4xf32>, tensor<2x8x16xf32>
+}
+
+// -----
+
+// Rows of weights that the second product takes as columns are not those of a block of queries.
+// CHECK-LABEL: func.func @transposed_weights
+// CHECK-COUNT-3: call @kernel_
+// CHECK-NOT: "attention"
+func.func @transposed_weights(%q: tensor<2x16x4xf32>, %k: tensor<2x4x16xf32>, %v: tensor<2x16x4xf32>) -> tensor<2x16x4xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %s = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<2x16x4xf32>, tensor<2x4x16xf32>) -> tensor<2x16x16xf32>
+  %3 = stablehlo.exponential %s : tensor<2x16x16xf32>
+  %4 = stablehlo.reduce(%3 init: %zero) applies stablehlo.add across dimensions = [2] : (tensor<2x16x16xf32>, tensor<f32>) -> tensor<2x16xf32>
+  %5 = stablehlo.broadcast_in_dim %4, dims = [0, 1] : (tensor<2x16xf32>) -> tensor<2x16x16xf32>
+  %w = stablehlo.divide %3, %5 : tensor<2x16x16xf32>
+  %o = stablehlo.dot_general %w, %v, batching_dims = [0] x [0], contracting_dims = [1] x [1] : (tensor<2x16x16xf32>, tensor<2x16x4xf32>) -> tensor<2x16x4xf32>
+  return %o : tensor<2x16x4xf32>
+}
