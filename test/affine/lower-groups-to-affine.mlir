@@ -2,15 +2,15 @@
 // RUN:   --pass-pipeline='builtin.module(legalize-to-linalg,form-fusion-groups,pack-operands,lower-groups-to-affine)' \
 // RUN:   | filecheck %s
 
-// Contraction: a register tile of 8 rows by 2 vectors is carried through the reduction loop; bias and
-// activation work on the accumulators, and each is stored once.
+// Contraction: a register tile of 8 rows by 2 vectors is carried through the reduction loop, two steps
+// to an iteration; bias and activation work on the accumulators, and each is stored once.
 // CHECK-LABEL: func.func @contraction
 // CHECK: call @kernel_0({{.*}}) {{.*}} : (memref<8x16xf32>, memref<16x32xf32>, memref<32xf32>, memref<8x32xf32>) -> ()
 // CHECK: func.func private @kernel_0
 // CHECK: affine.parallel
-// CHECK: %[[ACC:.*]]:16 = affine.for %{{.*}} = 0 to 16 iter_args
+// CHECK: %[[ACC:.*]]:16 = affine.for %{{.*}} = 0 to 16 step 2 iter_args
 // CHECK: affine.vector_load %arg1[%{{.*}}, 0] : memref<16x32xf32>, vector<16xf32>
-// CHECK-COUNT-16: vector.fma
+// CHECK-COUNT-32: vector.fma
 // CHECK-NOT: vector.fma
 // CHECK: affine.vector_load %arg2[0]
 // CHECK: arith.addf %[[ACC]]#0

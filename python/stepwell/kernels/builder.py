@@ -146,6 +146,33 @@ class NestBuilder:
             affine.AffineYieldOp(list(body(variable, list(op.inner_iter_args))))
         return list(op.results)
 
+    def reduce_steps(
+        self,
+        name: str,
+        start: int,
+        stop: int,
+        initial: Sequence[ir.Value],
+        body: Callable[[Index, list[ir.Value]], list[ir.Value]],
+        unroll: int = 1,
+        before: Callable[[Index], None] | None = None,
+    ) -> list[ir.Value]:
+        """`reduce_loop` by steps of one, `unroll` of them to an iteration, in front of which
+        `before` is called; the last few have a loop of their own."""
+
+        def several(count: int) -> Callable[[Variable, list[ir.Value]], list[ir.Value]]:
+            def run(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+                if before is not None:
+                    before(Index.of(k))
+                for number in range(count):
+                    carried = body(Index.of(k) + number, carried)
+                return carried
+
+            return run
+
+        whole = stop - (stop - start) % unroll
+        carried = self.reduce_loop(name, start, whole, unroll, initial, several(unroll))
+        return self.reduce_loop(name, whole, stop, 1, carried, several(1))
+
     @contextmanager
     def when(self, condition: Index, *, equals: int, otherwise: bool = False) -> Iterator[AffineIf]:
         """`affine.if condition == equals`; use the result's `then()` and `otherwise()`."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 
 from stepwell.errors import UsageError
 
@@ -13,7 +15,10 @@ class Target:
     """A machine that code is generated for.
 
     `features` are LLVM feature names that code may use; `vector_bits` the register width,
-    `vector_registers` their count; cache sizes are bytes per core.
+    `vector_registers` their count; cache sizes are bytes per core. Times are in units of one vector
+    multiply-add, of which `in_flight` hide the latency of each other: `broadcast_time` is that of
+    loading a scalar to all lanes; `l3_rate` and `memory_rate` are the bytes that come from there
+    meanwhile.
     """
 
     name: str
@@ -25,6 +30,10 @@ class Target:
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
     l3_bytes: int = 16 << 20
+    in_flight: int = 4
+    broadcast_time: float = 0.5
+    l3_rate: float = 16.0
+    memory_rate: float = 7.0
 
     @property
     def vector_lanes(self) -> int:
@@ -62,7 +71,8 @@ def get(name: str) -> Target:
 
 @functools.cache
 def host() -> Target:
-    """This machine: the widest named target whose features it has."""
+    """This machine: the widest named target whose features it has, with the caches of its first
+    core."""
     import platform
 
     import llvmlite.binding as llvm
@@ -75,5 +85,19 @@ def host() -> Target:
     have = {name for name, on in llvm.get_host_cpu_features().items() if on}
     for target in reversed(x86_64.TARGETS):
         if set(target.features) <= have:
-            return target
+            return dataclasses.replace(target, **_cache_sizes())
     raise UsageError(f"this machine ({machine}) is older than x86_64-v3, the oldest target")
+
+
+def _cache_sizes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[str, int]:
+    """`l1_bytes` and `l2_bytes` where the system tells them."""
+    names = {("1", "Data"): "l1_bytes", ("2", "Unified"): "l2_bytes"}
+    sizes = {}
+    for entry in folder.glob("index*"):
+        try:
+            level, kind, size = ((entry / f).read_text().strip() for f in ("level", "type", "size"))
+        except OSError:
+            continue
+        if (level, kind) in names and size.endswith("K") and size[:-1].isdigit():
+            sizes[names[level, kind]] = int(size[:-1]) << 10
+    return sizes

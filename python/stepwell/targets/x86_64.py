@@ -10,7 +10,19 @@ _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 TRIPLE = "x86_64-unknown-linux-gnu"
 
 TARGETS = (
-    Target("x86_64-v3", TRIPLE, "x86-64-v3", _V3, vector_bits=256, vector_registers=16),
+    Target(
+        "x86_64-v3",
+        TRIPLE,
+        "x86-64-v3",
+        _V3,
+        vector_bits=256,
+        vector_registers=16,
+        l2_bytes=512 << 10,
+        in_flight=10,
+        broadcast_time=1.0,
+        l3_rate=5.0,
+        memory_rate=2.0,
+    ),
     Target("x86_64-v4", TRIPLE, "x86-64-v4", _V4, vector_bits=512, vector_registers=32),
 )
 """Narrowest first: `host()` takes the last one whose features the machine has."""

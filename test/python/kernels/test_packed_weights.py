@@ -115,6 +115,21 @@ def test_gemm_and_layouts() -> None:
     check(graph)
 
 
+def test_long_sums() -> None:
+    """Weights that several blocks of rows would read again: chains of the sum are loops around the
+    tiles of a block; with an epilogue, by a column that no panel divides, of a convolution too."""
+    graph = Graph()
+    y = graph.node("MatMul", graph.input(128, 3072), graph.weight(3072, 203))
+    graph.output(graph.node("Tanh", graph.node("Add", y, graph.weight(203))), "matmul-tanh")
+    image, filters = graph.input(1, 512, 15, 15), graph.weight(336, 512, 3, 3)
+    y = graph.node("Conv", image, filters, pads=[1] * 4, strides=[2, 2])
+    graph.output(graph.node("Relu", y), "conv-3x3-stride-2")
+    model = graph.model()
+    text = str(stepwell.lower(model, target="x86_64-v3").step("linalg"))
+    assert text.count("apart = true") == 2, "no kernel is tested that sums chains apart"
+    check(graph)
+
+
 @pytest.mark.parametrize("size", [parameter("weight-also-added", 17)])
 def test_weight_of_the_epilogue_too(size: int) -> None:
     graph = Graph()

@@ -17,16 +17,20 @@ from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.cpu.contraction_strategy import (
+    ASKED_AT_ONCE,
     ASKING_STEPS,
+    LINE,
     ContractionShape,
     ContractionStrategy,
     gathers_panels,
     is_packed,
+    lines_ahead,
     power_of_two,
+    steps_at_once,
     summation_levels,
 )
 from stepwell.kernels.group import KernelGroup, accesses, widths
-from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
+from stepwell.kernels.index import Index, apply_map, constant, delinearize, linearize
 from stepwell.kernels.rows import is_costly
 from stepwell.kernels.structured import Structured, defining_op, element_type, shape_of
 from stepwell.mlir import ir
@@ -85,10 +89,10 @@ class Contraction:
         result = self.op.op.results[0]
         results = [written] if written else [output.value for output in group.outputs]
         self.is_costly = any(is_costly(value) for value in results if value != result)
-        self.finished: ir.Value | None = None
-        if self.is_costly:
-            rows = strategy.box[0] * strategy.box[1]
-            self.finished = self.nest.scratch([rows, self.panel], element_type(result))
+        self.totals: ir.Value | None = None
+        if self.is_costly or strategy.apart:
+            rows = strategy.box[0] * strategy.box[1] * (strategy.row_tiles if strategy.apart else 1)
+            self.totals = self.nest.scratch([rows, self.panel], element_type(result))
 
     def _gathered_panel(self) -> ir.Value | None:
         """Scratch for one panel of an rhs that is not packed, when enough row tiles share it."""
@@ -190,24 +194,24 @@ class Contraction:
         height, width = self.strategy.box
         tiles = [*self.row_sizes[:-2], self.row_sizes[-2] // height, self.row_sizes[-1] // width]
         taken = self.strategy.row_tiles
-        self._for_panels(
-            dims,
-            column_group,
-            lambda panel, last: self._for_tiles(
+
+        def run(panel: Index, last: bool) -> None:
+            def at(tile: Index) -> _Tile:
+                rows = self._rows_at(tile, tiles, (height, width))
+                return self._tile_at(dims, rows, (height, width), panel, last)
+
+            if self.strategy.apart:
+                self._run_apart(block, full, at)
+                return
+            asks = self.strategy.ask_panels
+            self._for_tiles(
                 block,
                 taken,
                 full,
-                lambda tile: self._tile(
-                    dims,
-                    self._rows_at(tile, tiles, (height, width)),
-                    (height, width),
-                    panel,
-                    last,
-                    tile if self.strategy.ask_panels else None,
-                ),
-            ),
-            gather=True,
-        )
+                lambda tile: self._run_tile(at(tile), tile - block * taken if asks else None),
+            )
+
+        self._for_panels(dims, column_group, run, gather=True)
 
     def _rows_at(self, tile: Index, tiles: list[int], box: tuple[int, int]) -> list[Index]:
         *lead, down, across = delinearize(tile, tiles)
@@ -223,7 +227,7 @@ class Contraction:
                 with self.nest.loop("tile", 0, total) as variable, self.evaluator.scope():
                     *lead, down, across = delinearize(Index.of(variable), tiles)
                     rows = [*lead, down * box[0] + start[0], across * box[1] + start[1]]
-                    self._tile(dims, rows, box, panel, last)
+                    self._run_tile(self._tile_at(dims, rows, box, panel, last))
 
             self._for_panels(dims, column_group, run, gather=False)
 
@@ -292,30 +296,30 @@ class Contraction:
                     block,
                     taken,
                     full,
-                    lambda tile: self._tile(dims, [Index(), tile * width], (1, width), panel, last),
+                    lambda tile: self._run_tile(
+                        self._tile_at(dims, [Index(), tile * width], (1, width), panel, last)
+                    ),
                 )
             if rest:
                 with self.nest.when_last(block, blocks), self.evaluator.scope():
-                    self._tile(dims, [Index(), constant(full * width)], (1, rest), panel, last)
+                    at = [Index(), constant(full * width)]
+                    self._run_tile(self._tile_at(dims, at, (1, rest), panel, last))
 
         self._for_all_panels(lambda panel, last: self._for_panel(dims, panel, last, run, True))
 
     # The register tile
 
-    def _tile(
+    def _tile_at(
         self,
         dims: list[Index],
         rows: list[Index],
         box: tuple[int, int],
         panel: Index,
         last: bool,
-        tile: Index | None = None,
-    ) -> None:
-        """One register tile; `tile`, its number, says to prefetch its share of the next panel."""
+    ) -> _Tile:
+        """The register tile whose first row is `rows`."""
         vectors = self._vectors(self._columns(last))
         lanes = [Lanes.of(register.width) for register in vectors]
-        element = element_type(self.op.op.results[0])
-        zeros = [self.nest.zero(element, register.width) for register in vectors]
         points = [(r, c) for r in range(box[0]) for c in range(box[1])]
 
         def place(
@@ -337,13 +341,6 @@ class Contraction:
         start = panel * self.panel
 
         def step(reduced: list[Index], carried: list[ir.Value]) -> list[ir.Value]:
-            if tile is not None:
-                around = power_of_two(len(vectors))
-                lines = -(-len(vectors) // self.strategy.row_tiles)
-                for line in range(lines):
-                    vector_number = (tile * lines + line).mod(around)
-                    ahead = start + self.panel + vector_number * self.lanes
-                    self._prefetch(self.shape.rhs, place((0, 0), ahead, reduced))
             right = [
                 self._operand(
                     self.shape.rhs,
@@ -364,46 +361,109 @@ class Contraction:
                     following[cell] = self.nest.fma(left, right_vector, following[cell])
             return following
 
-        ask = self._prefetch_results(place, start, box[1], len(vectors))
-        sums = self._walk(step, zeros * len(points), ask)
+        return _Tile(dims, box, panel, start, vectors, place, step)
+
+    def _zeros(self, tile: _Tile) -> list[ir.Value]:
+        element = element_type(self.op.op.results[0])
+        return [self.nest.zero(element, register.width) for register in tile.vectors] * tile.rows
+
+    def _run_tile(self, tile: _Tile, asking: Index | None = None) -> None:
+        """Sum and finish a register tile; `asking`, its place in the block, says to prefetch its
+        share of the next panel."""
+        results = self._prefetch_results(tile)
+        ahead = None
+        if asking is not None:
+            ahead = self._prefetch_panel(tile, asking, [tile.panel + 1], self.shape.k)
+        sums = self._walk(tile.step, self._zeros(tile), results, ahead)
         if self.is_costly:
-            self._finish_by_rows(box, place, start, vectors, sums)
+            self._store_totals(tile, sums, Index())
+            self._finish_rows(tile, Index())
             return
-        for number, point in enumerate(points):
-            for v, register in enumerate(vectors):
-                total = sums[number * len(vectors) + v]
-                at = place(point, start + register.offset, [Index()] * len(self.shape.reduced))
+        for number, point in enumerate(tile.points):
+            for v, register in enumerate(tile.vectors):
+                total = sums[number * len(tile.vectors) + v]
+                reduced = [Index()] * len(self.shape.reduced)
+                at = tile.place(point, tile.start + register.offset, reduced)
                 self._finish(at, total, register)
 
-    def _finish_by_rows(
-        self,
-        box: tuple[int, int],
-        place: Place,
-        start: Index,
-        vectors: list[_Vector],
-        sums: list[ir.Value],
-    ) -> None:
-        """An epilogue of exponentials and the like, a row at a time from scratch: for all rows at
-        once it would need more registers than there are."""
-        assert self.finished is not None
-        for number, total in enumerate(sums):
-            row, v = divmod(number, len(vectors))
-            lanes = Lanes.of(vectors[v].width)
-            at = [constant(row), lanes.index + vectors[v].offset]
-            self.nest.store(total, self.finished, at, lanes)
-        with self.nest.loop("row", 0, box[0] * box[1]) as row, self.evaluator.scope():
-            point = delinearize(Index.of(row), list(box))
-            for register in vectors:
+    def _run_apart(self, block: Index, full: int, at: Callable[[Index], _Tile]) -> None:
+        """A panel and a block of tiles, the chains of a long sum in loops around the tiles: what a
+        chain reads of the panel stays in L1. The totals are in scratch meanwhile."""
+        assert self.totals is not None
+        taken = self.strategy.row_tiles
+        first = at(Index())
+        *outer, (axis, size, _, _) = summation_levels(self._reduced_sizes())
+        with self.nest.loop("row", 0, taken * first.rows) as row, self.evaluator.scope():
+            for register, zero in zip(first.vectors, self._zeros(first), strict=False):
                 lanes = Lanes.of(register.width)
-                total = self.nest.load(
-                    self.finished, [Index.of(row), lanes.index + register.offset], lanes
-                )
-                at = place(
-                    (point[0], point[1]),
-                    start + register.offset,
-                    [Index()] * len(self.shape.reduced),
-                )
+                at_row = [Index.of(row), lanes.index + register.offset]
+                self.nest.store(zero, self.totals, at_row, lanes)
+
+        def add_chain(tile: Index, begin: list[Index]) -> None:
+            here, number = at(tile), tile - block * taken
+            zeros = self._zeros(here)
+            following = list(begin)
+            following[axis] = following[axis] + size
+            ahead = self._prefetch_panel(here, number, [here.panel, *following], size)
+
+            def place(k: Index) -> list[Index]:
+                return [*begin[:axis], begin[axis] + k, *begin[axis + 1 :]]
+
+            def step(k: Index, carried: list[ir.Value]) -> list[ir.Value]:
+                with self.evaluator.scope():
+                    return here.step(place(k), carried)
+
+            unroll = steps_at_once(len(zeros))
+            sums = self.nest.reduce_steps("k", 0, size, zeros, step, unroll, ahead)
+            self._store_totals(here, sums, number * here.rows, add=True)
+
+        def chains(begin: list[Index], levels: list[tuple[int, int, int, bool]]) -> None:
+            if not levels:
+                self._for_tiles(block, taken, full, lambda tile: add_chain(tile, begin))
+                return
+            (outer_axis, count, by, _), *rest = levels
+            with self.nest.loop("k", 0, count) as k, self.evaluator.scope():
+                inner = list(begin)
+                inner[outer_axis] = inner[outer_axis] + Index.of(k) * by
+                chains(inner, rest)
+
+        chains([Index()] * len(self.shape.reduced), outer)
+        self._for_tiles(
+            block,
+            taken,
+            full,
+            lambda tile: self._finish_rows(at(tile), (tile - block * taken) * first.rows),
+        )
+
+    def _store_totals(
+        self, tile: _Tile, sums: list[ir.Value], base: Index, add: bool = False
+    ) -> None:
+        """Put the sums of a tile into scratch, from row `base` on, or add them to what is there."""
+        assert self.totals is not None
+        for number, total in enumerate(sums):
+            row, v = divmod(number, len(tile.vectors))
+            lanes = Lanes.of(tile.vectors[v].width)
+            at = [base + row, lanes.index + tile.vectors[v].offset]
+            if add:
+                total = self.nest.add(self.nest.load(self.totals, at, lanes), total)
+            self.nest.store(total, self.totals, at, lanes)
+
+    def _finish_rows(self, tile: _Tile, base: Index) -> None:
+        """The epilogue a row at a time from scratch: one of exponentials and the like would need
+        more registers than there are for all rows at once."""
+        assert self.totals is not None
+        with self.nest.loop("row", 0, tile.rows) as row, self.evaluator.scope():
+            point = delinearize(Index.of(row), list(tile.box))
+            for register in tile.vectors:
+                lanes = Lanes.of(register.width)
+                place = [base + Index.of(row), lanes.index + register.offset]
+                total = self.nest.load(self.totals, place, lanes)
+                reduced = [Index()] * len(self.shape.reduced)
+                at = tile.place((point[0], point[1]), tile.start + register.offset, reduced)
                 self._finish(at, total, register)
+
+    def _reduced_sizes(self) -> list[int]:
+        return [self.shape.sizes[d] for d in self.shape.reduced]
 
     def _vectors(self, columns: int) -> list[_Vector]:
         """The vectors of a tile of `columns` columns: full ones where the packed rhs has padding to
@@ -417,21 +477,40 @@ class Contraction:
         value = self.op.inputs[number]
         return self.evaluator.at(value, apply_map(self.op.maps[number], dims), lanes)
 
-    def _prefetch(self, number: int, dims: list[Index]) -> None:
-        value, inputs = self.op.inputs[number], set(self.group.inputs)
-        for leaf, indices in accesses(value, apply_map(self.op.maps[number], dims), inputs):
-            self.nest.prefetch(self.evaluator.buffers[leaf], indices)
+    def _prefetch_panel(
+        self, tile: _Tile, number: Index, following: list[Index], steps: int
+    ) -> Callable[[Index], None]:
+        """What asks, in each iteration over `steps` steps of k, for lines of what comes next of the
+        rhs: the panel `following[0]` from the reduced point that the rest is, if any; `number` is
+        the place of the tile in the block."""
+        value = self.op.inputs[self.shape.rhs]
+        unroll = steps_at_once(tile.rows * len(tile.vectors))
+        dims = list(tile.dims)
+        dims[self.shape.column] = following[0] * self.panel
+        start = apply_map(self.op.maps[self.shape.rhs], dims)
+        begin = linearize(following[1:], self._reduced_sizes()) if following[1:] else Index()
+
+        def ask(k: Index) -> None:
+            tiles = self.strategy.row_tiles
+            for place in lines_ahead(k, number, tiles, steps, self.panel, unroll):
+                for leaf, indices in accesses(value, start, set(self.group.inputs)):
+                    at = [*indices[:-1], indices[-1] + begin * self.panel + place]
+                    self.nest.prefetch(self.evaluator.buffers[leaf], at)
+
+        return ask
 
     def _walk(
         self,
         step: Callable[[list[Index], list[ir.Value]], list[ir.Value]],
         zeros: list[ir.Value],
-        ask: Callable[[Index], None] | None = None,
+        results: Callable[[Index], None] | None = None,
+        ahead: Callable[[Index], None] | None = None,
     ) -> list[ir.Value]:
         """Run `step` over k. Long sums are taken in two levels, partial sums of at most
         `PARTIAL_SUM` terms added up at the end of each: the rounding error of one long chain grows
-        with its length. `ask` is called in the first steps of the innermost loop."""
-        extents = [self.shape.sizes[d] for d in self.shape.reduced]
+        with its length. Of what is prefetched, `results` is called in the first steps of the
+        innermost loop, `ahead` in each iteration."""
+        extents = self._reduced_sizes()
         levels = summation_levels(extents)
 
         def nested(prefix: list[Index], level: int, carried: list[ir.Value]) -> list[ir.Value]:
@@ -440,23 +519,32 @@ class Contraction:
                     return step(prefix, carried)
             axis, size, by, restart = levels[level]
 
-            def body(k: Variable, inner: list[ir.Value]) -> list[ir.Value]:
-                index = Index.of(k) * by
+            def body(k: Index, inner: list[ir.Value]) -> list[ir.Value]:
                 point = [*prefix[:axis], *(prefix[axis:] or [Index()])]
-                point[axis] = point[axis] + index
+                point[axis] = point[axis] + k * by
                 if not restart:
                     return nested(point, level + 1, inner)
                 partial = nested(point, level + 1, zeros)
                 return [self.nest.add(a, b) for a, b in zip(inner, partial, strict=True)]
 
-            def asking_body(k: Variable, inner: list[ir.Value]) -> list[ir.Value]:
-                assert ask is not None
-                ask(Index.of(k) * by)
-                return body(k, inner)
+            if level < len(levels) - 1:
+                return self.nest.reduce_steps("k", 0, size, carried, body)
 
-            asking = ASKING_STEPS if ask is not None and level == len(levels) - 1 else 0
-            carried = self.nest.reduce_loop("k", 0, min(asking, size), 1, carried, asking_body)
-            return self.nest.reduce_loop("k", asking, size, 1, carried, body)
+            def ask_panel(k: Index) -> None:
+                if ahead is not None:
+                    point = [*prefix[:axis], *(prefix[axis:] or [Index()])]
+                    point[axis] = point[axis] + k
+                    ahead(linearize(point, extents))
+
+            def ask(k: Index) -> None:
+                assert results is not None
+                ask_panel(k)
+                results(k)
+
+            asking = min(ASKING_STEPS, size) if results is not None else 0
+            carried = self.nest.reduce_steps("k", 0, asking, carried, body, before=ask)
+            unroll = steps_at_once(len(zeros))
+            return self.nest.reduce_steps("k", asking, size, carried, body, unroll, ask_panel)
 
         return nested([], 0, zeros)
 
@@ -489,22 +577,18 @@ class Contraction:
             at = self.group.point_of(output, self.op.op.results[0], point)
             self.group.write(output, at, lanes)
 
-    def _prefetch_results(
-        self, place: Place, start: Index, rows: int, vectors: int
-    ) -> Callable[[Index], None] | None:
+    def _prefetch_results(self, tile: _Tile) -> Callable[[Index], None] | None:
         """What asks for one line of the tile's results, and of what the epilogue reads with them,
         at a step of k: one after the other, so that they do not hold up the loads of the sum. None
-        where the kernel would not gain."""
+        where the kernel would not gain; few lines are asked for here, for the next tile."""
         padded = any(any(output.low) for output in self.group.outputs)
         if not self.strategy.ask_results or padded:
             return None
-        around, across = power_of_two(rows), power_of_two(vectors)
         result = self.op.op.results[0]
         size = math.prod(shape_of(result))
 
-        def ask(k: Index) -> None:
-            column = start + k.floordiv(around).mod(across) * self.lanes
-            dims = place((0, k.mod(around)), column, [Index()] * len(self.shape.reduced))
+        def prefetch(row: Index | int, column: Index) -> None:
+            dims = tile.place((0, row), column, [Index()] * len(self.shape.reduced))
             point = apply_map(self.op.output_map, dims)
             for output in self.group.outputs:
                 there = self.group.point_of(output, result, point)
@@ -512,6 +596,17 @@ class Contraction:
                 for value, indices in accesses(output.value, there, set(self.group.inputs)):
                     if math.prod(shape_of(value)) == size:
                         self.nest.prefetch(self.evaluator.buffers[value], indices)
+
+        columns = range(0, self.panel, LINE)
+        if tile.rows * len(columns) <= ASKED_AT_ONCE:
+            for row in range(tile.rows, 2 * tile.rows):
+                for column in columns:
+                    prefetch(row, tile.start + column)
+            return None
+        around, across = power_of_two(tile.rows), power_of_two(len(tile.vectors))
+
+        def ask(k: Index) -> None:
+            prefetch(k.mod(around), tile.start + k.floordiv(around).mod(across) * self.lanes)
 
         return ask
 
@@ -521,6 +616,27 @@ class Contraction:
             return total
         value = self.nest.as_vector(self.evaluator.at(initial, point, lanes), lanes)
         return self.nest.add(total, value)
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A register tile: where it is, and a step of its sums at a point of the reduced space."""
+
+    dims: list[Index]
+    box: tuple[int, int]
+    panel: Index
+    start: Index
+    vectors: list[_Vector]
+    place: Place
+    step: Callable[[list[Index], list[ir.Value]], list[ir.Value]]
+
+    @property
+    def points(self) -> list[tuple[int, int]]:
+        return [(r, c) for r in range(self.box[0]) for c in range(self.box[1])]
+
+    @property
+    def rows(self) -> int:
+        return self.box[0] * self.box[1]
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,28 @@ from stepwell.targets import Target
 PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
 """Longest sum that is taken in one chain, and shortest that is worth summing apart."""
 
-ASKING_TILES = 16
-"""With more row tiles than this to a panel, waiting for it is a small part of their time."""
+LINE = 16
+"""Numbers of f32 that the cache fetches at a time."""
 
 GATHERED_BYTES, GATHERING_TILES = 640 << 10, 8
 """Largest panel that is copied to scratch, and how many row tiles have to share it."""
 
 _L1_WAYS, _L1_WAY_BYTES = 8, 4096
 """Associativity of the first level of the cache, and the bytes of one way."""
+
+_UNROLLED = 48
+"""Multiply-adds of an iteration at most."""
+
+_SCATTERED, _SCATTERED_COST = 6, 1.03
+"""Most rows of a tile that lie at no constant distance, each of which takes a register for its
+address; and what that costs."""
+
+_MOST_WAITING, _SHORTEST_APART = 0.8, 64
+"""Where passes over the rhs take more than that part of the multiply-adds' time, and chains are so
+long, they are summed apart."""
+
+ASKED_AT_ONCE = 16
+"""Most lines of results that are asked for in front of a sum."""
 
 ASKING_STEPS = 32
 ASKING_EXTENTS = range(ASKING_STEPS, 257)
@@ -38,9 +52,10 @@ class ContractionStrategy:
     """Every choice of a contraction kernel.
 
     `box` is the register tile's extent in the last two m dimensions, `vectors` its vectors in n;
-    `row_tiles` tiles of rows and `panels` panels make one task; `merge_rows` flattens all m
-    dimensions into one; `ask_results` and `ask_panels` prefetch what a tile writes and the panel
-    that comes next.
+    `row_tiles` tiles of rows and `panels` panels make one task; `merge_rows` walks all m
+    dimensions as one; `ask_results` and `ask_panels` prefetch what a tile writes and the panel
+    that comes next. With `apart`, the chains that a long sum is taken in are loops around the tiles
+    of a block.
     """
 
     box: tuple[int, int]
@@ -50,6 +65,7 @@ class ContractionStrategy:
     merge_rows: bool
     ask_results: bool = False
     ask_panels: bool = False
+    apart: bool = False
 
     def to_attribute(self) -> ir.Attribute:
         """As a dictionary attribute, to stand on a kernel function."""
@@ -71,7 +87,7 @@ class ContractionStrategy:
         return ContractionStrategy((low, high), **number, **flags)
 
 
-_FLAGS = ("merge_rows", "ask_results", "ask_panels")
+_FLAGS = ("merge_rows", "ask_results", "ask_panels", "apart")
 
 
 @dataclass(frozen=True)
@@ -164,34 +180,40 @@ def choose(
 ) -> ContractionStrategy:
     """The strategy with the least estimated time on `target` (deterministic)."""
     merge = rows_merge(op, shape)
-    m_sizes = [shape.m] if merge else [shape.sizes[d] for d in shape.rows]
-    last = m_sizes[-1] if m_sizes else 1
-    before = m_sizes[-2] if len(m_sizes) > 1 else 1
-    most_rows = _L1_WAYS if merge else min(14, _rows_in_l1(op, shape))
-    best, best_cost = (1, 1, 1), math.inf
-    for vectors in range(1, 5):
-        for rows in range(1, most_rows + 1):
-            if not fits_registers(rows, vectors, target) or rows > last:
-                continue
-            boxes = [(1, rows)]
-            if rows == last and before > 1:
-                boxes += [
-                    (h, rows)
-                    for h in range(2, 9)
-                    if h * rows <= 14 and h <= before and fits_registers(h * rows, vectors, target)
-                ]
-            for box in boxes:
-                cost = tile_cost(box, vectors, last, before, shape, target)
-                if cost < best_cost - 1e-9:
-                    best, best_cost = (*box, vectors), cost
-    height, width, vectors = best
-    strategy = ContractionStrategy((height, width), vectors, 1, 1, merge)
+    best, best_cost = (True, 1, 1, 1), math.inf
+    for flat in (True,) if merge else (False, True):
+        m_sizes = [shape.m] if flat else [shape.sizes[d] for d in shape.rows]
+        last = m_sizes[-1] if m_sizes else 1
+        before = m_sizes[-2] if len(m_sizes) > 1 else 1
+        most_rows = _L1_WAYS if merge else _SCATTERED if flat else min(14, _rows_in_l1(op, shape))
+        for vectors in range(1, 5):
+            for rows in range(1, most_rows + 1):
+                if not fits_registers(rows, vectors, target) or rows > last:
+                    continue
+                boxes = [(1, rows)]
+                if rows == last and before > 1:
+                    boxes += [
+                        (h, rows)
+                        for h in range(2, min(8, before, 14 // rows) + 1)
+                        if fits_registers(h * rows, vectors, target)
+                    ]
+                for box in boxes:
+                    cost = tile_cost(box, vectors, last, before, shape, target)
+                    if flat and not merge:
+                        cost *= _SCATTERED_COST
+                    if cost < best_cost - 1e-9:
+                        best, best_cost = (flat, *box, vectors), cost
+    flat, height, width, vectors = best
+    strategy = ContractionStrategy((height, width), vectors, 1, 1, flat)
     return _block(strategy, shape, target, packed)
 
 
 def fits_registers(rows: int, vectors: int, target: Target) -> bool:
-    """Whether a register tile's sums, a vector of each column and one of the lhs have registers."""
-    return rows * vectors + vectors + 1 <= target.vector_registers
+    """Whether a register tile's sums, a vector of each column and one of the lhs have registers.
+    Where several steps make an iteration, LLVM loads up to four vectors together."""
+    sums = rows * vectors
+    loaded = max(vectors, 4) if steps_at_once(sums) > 1 else vectors
+    return sums + loaded + 1 <= target.vector_registers
 
 
 def tile_cost(
@@ -210,7 +232,7 @@ def tile_cost(
     load = 2.0 if panel_bytes > target.l1_bytes // 2 else 1.0
 
     def step(rows: int) -> float:
-        return max(rows * vectors, 4.0, rows * 0.5 + vectors, vectors * load) + 0.02 * rows + 0.35
+        return max(step_time(rows, vectors, target), vectors * load) + 0.02 * rows + 0.35
 
     down, across = math.ceil(before / box[0]), math.ceil(last / box[1])
     tail = last % box[1]
@@ -219,6 +241,13 @@ def tile_cost(
     if tail:
         cycles += down * step(box[0] * tail)
     return panels * cycles / (last * before * shape.n)
+
+
+def step_time(rows: int, vectors: int, target: Target) -> float:
+    """Of a step of k of a register tile, the larger of its multiply-adds, never fewer than hide
+    their latency, and its loads."""
+    loads = rows * target.broadcast_time + vectors
+    return max(rows * vectors, target.in_flight, loads)
 
 
 def _block(
@@ -245,14 +274,33 @@ def _block(
     if not strategy.merge_rows:
         taken = 1 if rhs_bytes <= half else taken
     streams = packed and rhs_bytes > half
+    passes = math.ceil(row_tiles / taken) * rhs_bytes / target.memory_rate
+    if streams and passes > _MOST_WAITING * shape.m * shape.n * shape.k / target.vector_lanes:
+        apart = _row_tiles_apart(strategy, shape, target)
+        if apart > taken:
+            return dataclasses.replace(strategy, row_tiles=apart, panels=1, apart=True)
     writes = shape.m * shape.n * shape.extent(shape.batch) * 4
     return dataclasses.replace(
         strategy,
         row_tiles=taken,
         panels=width,
         ask_results=strategy.merge_rows and writes > half and shape.k in ASKING_EXTENTS,
-        ask_panels=streams and 1 < taken <= ASKING_TILES,
+        ask_panels=streams and taken > 1,
     )
+
+
+def _row_tiles_apart(strategy: ContractionStrategy, shape: ContractionShape, target: Target) -> int:
+    """Row tiles of a task that keeps the totals of a panel in scratch; 0 where chains are short."""
+    *outer, (_, chain, _, _) = summation_levels([shape.sizes[d] for d in shape.reduced])
+    if not outer or chain < _SHORTEST_APART:
+        return 0
+    rows = strategy.box[0] * strategy.box[1]
+    most = min(
+        target.l1_bytes // (rows * strategy.vectors * target.vector_lanes * 4),
+        target.l3_bytes // 8 // (rows * shape.k * 4),
+    )
+    row_tiles = shape.m // rows
+    return math.ceil(row_tiles / math.ceil(row_tiles / max(1, most)))
 
 
 def _block_gathered(
@@ -295,6 +343,28 @@ def summation_levels(extents: list[int]) -> list[tuple[int, int, int, bool]]:
         else:
             levels.append((axis, size, 1, apart))
     return levels
+
+
+def steps_at_once(sums: int) -> int:
+    """Steps of k to an iteration of its loop, a power of two: the loop itself takes a tenth of what
+    a core can issue where a step has few multiply-adds."""
+    return 1 << (_UNROLLED // sums).bit_length() - 1 if sums <= _UNROLLED else 1
+
+
+def lines_ahead(
+    k: Index, tile: Index, tiles: int, steps: int, width: int, unroll: int
+) -> list[Index]:
+    """What an iteration of `unroll` steps, the first of them `k`, asks for of the panel that comes
+    next, `steps` rows of `width` numbers: places of lines in it. Tile number `tile` of `tiles` has
+    its share of the lines, and asks slowly, so that few are asked for twice."""
+    share = math.ceil(steps * width / LINE / tiles)
+    iterations = max(1, steps // unroll)
+    iteration = k.floordiv(unroll)
+    if share < iterations:
+        slowness = 1 << ((iterations // share).bit_length() - 1)
+        return [(tile * share + iteration.floordiv(slowness)) * LINE]
+    at_once = math.ceil(share / iterations)
+    return [(tile * share + iteration * at_once + number) * LINE for number in range(at_once)]
 
 
 def power_of_two(count: int) -> int:

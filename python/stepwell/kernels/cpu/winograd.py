@@ -16,6 +16,7 @@ gives 4.3e-7, the points 0, +-1, +-2 about 2.0e-6, and F(2x2) 3.1e-7.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepwell.kernels.builder import Lanes
-from stepwell.kernels.cpu.contraction_strategy import power_of_two, summation_levels
+from stepwell.kernels.cpu.contraction_strategy import (
+    fits_registers,
+    lines_ahead,
+    step_time,
+    steps_at_once,
+    summation_levels,
+)
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.structured import Structured, element_type
@@ -32,6 +39,7 @@ from stepwell.packing import WinogradPacking
 from stepwell.targets import Target
 
 FILTER = 3
+_MOST_ROWS = 14
 ATTRIBUTE = "kernel.winograd"
 """Marks a convolution whose input is padded to whole tiles: its value is the tile."""
 
@@ -166,52 +174,83 @@ def choose(shape: ConvolutionShape, target: Target) -> WinogradStrategy | None:
     best_time = batch * height * width * FILTER * FILTER * inputs * outputs / lanes / 0.95
     for tile in POINTS:
         strategy = blocking(tile, shape, target)
-        tiles = batch * math.ceil(height / tile) * math.ceil(width / tile)
-        blocks = math.ceil(tiles / strategy.block)
-        groups = math.ceil(outputs / (strategy.vectors * lanes * strategy.panels))
-        positions = strategy.window**2
-        products = blocks * strategy.block * positions * inputs * outputs / lanes / 0.88
-        there = tiles * groups * (inputs / lanes) * positions * 7
-        back = tiles * (outputs / lanes) * positions * 8
-        streamed = positions * inputs * outputs * 4 * blocks
-        memory = streamed / (16.0 if streamed / blocks < target.l3_bytes // 2 else 7.0)
-        time = max(products, memory) + there + back
+        time = _time(strategy, shape, target)
         if time < best_time:
             best, best_time = strategy, time
     return best
 
 
-def blocking(tile: int, shape: ConvolutionShape, target: Target) -> WinogradStrategy:
-    """How to run F(tile x tile): as many tiles a task as keep their transforms in L2, in
-    register tiles that waste little, and panels enough for several tasks."""
+def _tiles(tile: int, shape: ConvolutionShape) -> int:
+    batch, height, width, _, _ = shape.extents()
+    return batch * math.ceil(height / tile) * math.ceil(width / tile)
+
+
+def _time(strategy: WinogradStrategy, shape: ConvolutionShape, target: Target) -> float:
+    """Estimated vector multiply-adds: the products or the weights they wait for, and both
+    transforms."""
     lanes = target.vector_lanes
-    batch, height, width, inputs, outputs = shape.extents()
-    window = (tile + FILTER - 1) ** 2
-    tiles = batch * math.ceil(height / tile) * math.ceil(width / tile)
-    most = max(4, target.l2_bytes * 6 // 10 // (window * inputs * 4))
-    vectors = max(v for v in (4, 3, 2, 1) if (outputs // lanes) % v == 0)
-    most_rows = (target.vector_registers - vectors - 1) // vectors
-    if vectors == 1:
-        most_rows = min(most_rows, 14)
-    most_rows = min(most_rows, tiles)
-    panels = math.ceil(outputs / (vectors * lanes))
-    best = (math.inf, 1, 1)
-    for rows in range(max(1, most_rows // 2), most_rows + 1):
-        for count in range(1, max(1, most // rows) + 1):
-            block = rows * count
-            blocks = math.ceil(tiles / block)
-            waste = blocks * block / tiles
-            step = (max(rows * vectors, 4) + 0.7 + 0.03 * rows) / (rows * vectors)
-            tasks = blocks * _panel_groups(blocks, panels)
-            balance = 2 * math.ceil(tasks / 2) / tasks
-            cost = waste * step * (1 + 0.02 * blocks / max(1, tiles / most))
-            cost *= 1 + 0.5 * (balance - 1)
-            if cost < best[0] - 1e-9:
-                best = (cost, block, rows)
-    _, block, rows = best
-    blocks = math.ceil(tiles / block)
-    groups = _panel_groups(blocks, panels)
-    return WinogradStrategy(tile, block, rows, vectors, math.ceil(panels / groups))
+    *_, inputs, outputs = shape.extents()
+    tiles = _tiles(strategy.tile, shape)
+    blocks = math.ceil(tiles / strategy.block)
+    groups = math.ceil(outputs / (strategy.vectors * lanes * strategy.panels))
+    positions = strategy.window**2
+    products = blocks * strategy.block * positions * inputs * outputs / lanes / 0.88
+    there = tiles * groups * (inputs / lanes) * positions * 7
+    back = tiles * (outputs / lanes) * positions * 8
+    return max(products, _streaming(strategy, shape, target)) + there + back
+
+
+def _streaming(strategy: WinogradStrategy, shape: ConvolutionShape, target: Target) -> float:
+    """Vector multiply-adds that take as long as the weights of each block."""
+    blocks = math.ceil(_tiles(strategy.tile, shape) / strategy.block)
+    weights = _weight_bytes(strategy.tile, shape)
+    stays = weights < target.l3_bytes // 2
+    return weights * blocks / (target.l3_rate if stays else target.memory_rate)
+
+
+def _weight_bytes(tile: int, shape: ConvolutionShape) -> int:
+    *_, inputs, outputs = shape.extents()
+    return (tile + FILTER - 1) ** 2 * inputs * outputs * 4
+
+
+def blocking(tile: int, shape: ConvolutionShape, target: Target) -> WinogradStrategy:
+    """How to run F(tile x tile): as many tiles a task as keep their transforms in L2, or all of
+    them where weights come from memory, in register tiles that waste little, and panels enough for
+    several tasks."""
+    lanes = target.vector_lanes
+    *_, inputs, outputs = shape.extents()
+    positions = (tile + FILTER - 1) ** 2
+    tiles = _tiles(tile, shape)
+    most = max(4, target.l2_bytes * 6 // 10 // (positions * inputs * 4))
+    best: tuple[float, WinogradStrategy] | None = None
+    for vectors in (v for v in (4, 3, 2, 1) if (outputs // lanes) % v == 0):
+        panels = math.ceil(outputs / (vectors * lanes))
+        for rows in range(1, min(_MOST_ROWS, tiles) + 1):
+            if not fits_registers(rows, vectors, target):
+                break
+            counts = [*range(1, max(1, most // rows) + 1)]
+            if _weight_bytes(tile, shape) > target.l3_bytes // 2 and counts[-1] * rows < tiles:
+                counts.append(math.ceil(tiles / rows))
+            for count in counts:
+                block = rows * count
+                blocks = math.ceil(tiles / block)
+                groups = _panel_groups(blocks, panels)
+                strategy = WinogradStrategy(tile, block, rows, vectors, math.ceil(panels / groups))
+                step = (step_time(rows, vectors, target) + 0.7 + 0.03 * rows) / (rows * vectors)
+                tasks = blocks * groups
+                balance = 2 * math.ceil(tasks / 2) / tasks
+                cost = blocks * block * positions * inputs * outputs / lanes * step
+                cost = max(cost, _streaming(strategy, shape, target))
+                if block > max(most, rows):
+                    moved = positions * block * inputs * 4
+                    cost += panels * blocks * moved / target.l3_rate
+                cost *= 1 + 0.02 * blocks / max(1, tiles / most)
+                cost *= 1 + 0.5 * (balance - 1)
+                cost *= 1 + 0.02 * (4 - vectors)  # narrow panels: the lhs is read more often
+                if best is None or cost < best[0] * (1 - 1e-9):
+                    best = (cost, strategy)
+    assert best is not None
+    return best[1]
 
 
 def _panel_groups(blocks: int, panels: int) -> int:
@@ -302,14 +341,21 @@ class _Winograd:
         vectors = [Lanes.of(self.lanes) for _ in range(strategy.vectors)]
         one = Lanes.of(1)
         positions = strategy.window**2
+        tiles = strategy.block // strategy.rows
+        unroll = steps_at_once(strategy.rows * strategy.vectors)
         with nest.loop("position", 0, positions) as position:
+            here = Index.of(position)
+
+            def ask(row: Index, k: Index) -> None:
+                """Lines of the weights of the next position."""
+                tile = row.floordiv(strategy.rows)
+                for place in lines_ahead(k, tile, tiles, self.inputs, self.panel, unroll):
+                    nest.prefetch(self.weights, [panel, here + 1, Index(), place])
+
             with nest.loop("row", 0, strategy.block, strategy.rows) as row:
-                here = Index.of(position)
                 rows = [Index.of(row) + r for r in range(strategy.rows)]
 
                 def step(k: Index, carried: list[ir.Value]) -> list[ir.Value]:
-                    for offset in self._lines_ahead(Index.of(row)):
-                        nest.prefetch(self.weights, [panel, here + 1, k, offset])
                     right = [
                         nest.load(
                             self.weights,
@@ -328,30 +374,31 @@ class _Winograd:
                     return following
 
                 cells = [zero] * (strategy.rows * strategy.vectors)
-                sums = self._sum(step, cells)
+                sums = self._sum(step, cells, functools.partial(ask, Index.of(row)))
                 for r, index in enumerate(rows):
                     for n, v in enumerate(vectors):
                         place = [here, index, v.index + n * self.lanes]
                         nest.store(sums[r * len(vectors) + n], products, place, v)
 
-    def _lines_ahead(self, row: Index) -> list[Index]:
-        """Where in a row of the panel the lines begin that a step of k asks for: all row tiles of a
-        position together ask for the weights of the next one."""
-        vectors, tiles = self.strategy.vectors, self.strategy.block // self.strategy.rows
-        lines, around = -(-vectors // tiles), power_of_two(vectors)
-        number = row.floordiv(self.strategy.rows) * lines
-        return [(number + line).mod(around) * self.lanes for line in range(lines)]
-
     def _sum(
         self,
         step: Callable[[Index, list[ir.Value]], list[ir.Value]],
         zeros: list[ir.Value],
+        ask: Callable[[Index], None],
     ) -> list[ir.Value]:
-        """The sum over input channels, in two levels where it is long."""
+        """The sum over input channels, in two levels where it is long; `ask` is called in each
+        iteration."""
+        unroll = steps_at_once(len(zeros))
 
         def chain(start: Index, size: int, cells: list[ir.Value]) -> list[ir.Value]:
-            return self.nest.reduce_loop(
-                "k", 0, size, 1, cells, lambda k, inner: step(start + Index.of(k), inner)
+            return self.nest.reduce_steps(
+                "k",
+                0,
+                size,
+                cells,
+                lambda k, inner: step(start + k, inner),
+                unroll,
+                lambda k: ask(start + k),
             )
 
         levels = summation_levels([self.inputs])
