@@ -30,6 +30,9 @@ _LIBM = {"fmod", "fmodf"}
 def _initialize() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    # Kernels come in the order they should run in. LLVM's scheduler hoists the loads of an unrolled
+    # step to its front, and keeps them in memory where registers are few.
+    llvm.set_option("stepwell", "-enable-misched=false")
 
 
 @functools.cache
