@@ -24,13 +24,19 @@ def sums() -> Compiled:
     return compile_for_gpu(str(module))
 
 
-def run(compiled: Compiled, emulator: Emulator, pattern: str, planted: str) -> np.ndarray:
+def run(
+    compiled: Compiled,
+    emulator: Emulator,
+    pattern: str,
+    planted: str,
+    inputs: tuple[np.ndarray, ...] = (X,),
+) -> np.ndarray:
     """The result with every match of `pattern` in the kernel replaced."""
     (text,) = compiled.kernels.values()
     changed = re.sub(pattern, planted, text)
     assert pattern == "" or changed != text, text
     emulator.add(changed)
-    return CudaExecutable(compiled.artifact)(X)[0]
+    return CudaExecutable(compiled.artifact)(*inputs)[0]
 
 
 @pytest.mark.parametrize("backwards", [False, True])
@@ -77,3 +83,53 @@ def test_unknown_intrinsic(sums: Compiled) -> None:
     (text,) = sums.kernels.values()
     with pytest.raises(AssertionError, match="the emulator does not know"):
         host_ir(text.replace("llvm.nvvm.shfl.sync.bfly.f32", "llvm.nvvm.shfl.sync.up.f32"))
+
+
+A, B = (
+    np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float16)
+    for seed, shape in enumerate([(64, 320), (320, 64)])
+)
+"""Operands of ten steps of k: the ring of copies goes round more than twice."""
+
+PRODUCT = A.astype(np.float32) @ B.astype(np.float32)
+FRAGMENT = r"ldmatrix\.sync\.aligned\.m8n8\.x4\.b16\.p3\(ptr addrspace\(3\)"
+
+
+@pytest.fixture(scope="module")
+def product() -> Compiled:
+    """A product on tensor cores: asynchronous copies, matrices from shared memory."""
+    function = jax.jit(lambda a, b: jax.numpy.matmul(a, b, preferred_element_type=np.float32))
+    module = jax.export.export(function)(A, B).mlir_module()
+    return compile_for_gpu(str(module), "cuda:sm_80")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "planted"),
+    [
+        (r"(cp\.async\.wait\.group\(i32) 2", r"\1 3"),
+        (r".*call void @llvm\.nvvm\.cp\.async\.wait\.group\(.*\n", ""),
+        (r".*call void @llvm\.nvvm\.cp\.async\.commit\.group\(.*\n", ""),
+        (BARRIER, ""),
+        (rf"%(\d+) = (.*{FRAGMENT}) (%\d+)\)",
+         r"%row.\1 = getelementptr i8, ptr addrspace(3) \3, i64 16\n  %\1 = \2 %row.\1)"),
+    ],
+    ids=["late-copy", "no-wait", "no-group", "no-barrier", "wrong-row"],
+)  # fmt: skip
+def test_fault_of_a_product(
+    product: Compiled, emulator: Emulator, pattern: str, planted: str
+) -> None:
+    """Copies that come late, or before others have read: wrong one way or the other."""
+    seen = []
+    for backwards in (False, True):
+        emulator.configure(backwards=backwards)
+        try:
+            seen.append(run(product, emulator, pattern, planted, (A, B)))
+        except stepwell.Error:
+            return
+    assert not all(np.array_equal(got, PRODUCT) for got in seen)
+
+
+def test_exact_product(product: Compiled, emulator: Emulator) -> None:
+    for backwards in (False, True):
+        emulator.configure(backwards=backwards)
+        np.testing.assert_array_equal(run(product, emulator, "", "", (A, B)), PRODUCT)

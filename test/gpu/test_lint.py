@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import jax
+import ml_dtypes
 import models
 import numpy as np
 import pytest
@@ -42,15 +43,27 @@ def lowered() -> stepwell.lowering.Lowered:
     return stepwell.lower(module, target="cuda:sm_90a").step("affine")
 
 
-def assembled(lowered: stepwell.lowering.Lowered, target: NvidiaTarget) -> list[Kernel]:
-    """All kernels of a module, assembled for `target`."""
+def assembled(
+    lowered: stepwell.lowering.Lowered,
+    target: NvidiaTarget,
+    expected: dict[str, dict[str, int]] | None = None,
+) -> list[Kernel]:
+    """All kernels of a module, assembled for `target`; with what the SASS of those is expected to
+    have whose PTX has a word of `expected`."""
     kernels = []
     for unit in kernel_units(lowered._walk, lowered._options).values():
         with new_context(), ir.Location.unknown():
             text = ptx(kernel_llvm(cuda_assembly.lower_unit(unit, target), target), target)
         made = ptxas.assemble(text, target)
         threads = cuda_assembly.grid(unit)[1]
-        kernels.append(Kernel(unit.symbol, text, threads, made.log, ptxas.sass(made.cubin)))
+        counts = {
+            name: least
+            for word, wanted in (expected or {}).items()
+            if word in text
+            for name, least in wanted.items()
+        }
+        sass = ptxas.sass(made.cubin)
+        kernels.append(Kernel(unit.symbol, text, threads, made.log, sass, expected=counts))
     return kernels
 
 
@@ -70,6 +83,55 @@ def test_elementwise_kernels_access_16_bytes(lowered: stepwell.lowering.Lowered)
     assert isinstance(target, NvidiaTarget)
     wide = [k for k in assembled(lowered, target) if "LDG.E.128" in k.sass]
     assert any("STG.E.128" in kernel.sass for kernel in wide)
+
+
+def tensor_core_products(
+    half: tuple[jax.Array, ...],
+    single: tuple[jax.Array, ...],
+    bytes: tuple[jax.Array, ...],
+    images: tuple[jax.Array, ...],
+) -> tuple[jax.Array, ...]:
+    """A layer with its epilogue, a batch, products of f32 and of 8-bit integers, a convolution."""
+    x, w, bias, residual = half
+    layer = jax.nn.gelu(jax.numpy.matmul(x, w, preferred_element_type=np.float32) + bias)
+    batch = jax.numpy.einsum("bmk,bnk->bmn", x, x, preferred_element_type=np.float32)
+    product = jax.lax.dot_general(*bytes, (((1,), (1,)), ((), ())), preferred_element_type=np.int32)
+    convolved = jax.lax.conv_general_dilated(
+        *images, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    return (layer + residual).astype(x.dtype), batch, single[0] @ single[1], product, convolved
+
+
+@needs_ptxas
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+def test_tensor_core_kernels(target: NvidiaTarget) -> None:
+    """No spills and no serialisation; asynchronous copies, fragments by matrices, and outputs 16
+    bytes at a time, whatever the epilogue."""
+
+    def zeros(kind: type, *shapes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+        return tuple(np.zeros(shape, kind) for shape in shapes)
+
+    inputs = (
+        (
+            *zeros(np.float16, (4, 512, 768), (768, 3072)),
+            *zeros(np.float32, (3072,), (4, 512, 3072)),
+        ),
+        zeros(np.float32, (512, 256), (256, 512)),
+        zeros(np.int8, (512, 256), (512, 256)),
+        zeros(ml_dtypes.bfloat16, (1, 28, 28, 64), (3, 3, 64, 128)),
+    )
+    module = str(jax.export.export(jax.jit(tensor_core_products))(*inputs).mlir_module())
+    options = {"precision": "tf32", "use_cache": False}
+    lowered = stepwell.lower(module, target=target.name, options=options).step("affine")
+    copies = {"LDGSTS": 4, "LDSM": 4, "STG.E.128": 4}
+    kernels = assembled(
+        lowered, target, {"mma.sync": copies, ".f32.f16.f16": {"HMMA": 8},
+                          ".f32.bf16.bf16": {"HMMA": 8}, ".f32.tf32": {"HMMA": 8},
+                          ".s32.s8": {"IMMA": 8}},
+    )  # fmt: skip
+    assert sum("mma.sync" in kernel.ptx for kernel in kernels) == 5
+    for kernel in kernels:
+        assert lint(kernel, target) == []
 
 
 SM_86, SM_90 = (next(t for t in TARGETS if t.cpu == cpu) for cpu in ("sm_86", "sm_90a"))

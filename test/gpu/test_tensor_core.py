@@ -11,6 +11,9 @@ from emulator import Emulator
 from jax import lax
 from models import Compiled, compile_for_gpu, load_on_emulator
 
+from stepwell.kernels.gpu import mma_tile
+from stepwell.kernels.gpu.mma_tile import MmaTile
+
 BF16 = ml_dtypes.bfloat16
 SUMS = {np.float16: np.float32, BF16: np.float32, np.float32: np.float32, np.int8: np.int32}
 
@@ -60,3 +63,58 @@ def test_layout(dtype: type, layout: str, sizes: tuple[int, ...], emulator: Emul
         b, right = b.swapaxes(1, 2).copy(), 2
     model = product(a, b, (((left,), (right,)), ((0,), (0,))))
     check(model, [a, b], expected, emulator)
+
+
+@pytest.mark.parametrize("tile", mma_tile.TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+@pytest.mark.parametrize("layout", ["kk", "kn"])
+def test_tile(
+    tile: MmaTile, layout: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every tile, in more blocks than one, with sums that go round its ring."""
+    monkeypatch.setattr(mma_tile, "TILES", (tile,))
+    m, k, n = tile.rows + 13, 232, tile.columns + 24
+    a, b = integers(m, k, seed=1, dtype=BF16), integers(k, n, seed=2, dtype=BF16)
+    expected = a.astype(np.float64) @ b.astype(np.float64)
+    right = 0
+    if layout == "kk":
+        b, right = b.T.copy(), 1
+    compiled = check(product(a, b, (((1,), (right,)), ((), ()))), [a, b], expected, emulator)
+    program = compiled.artifact.manifest.cuda
+    assert program is not None
+    assert program.code[2:4] == (4, tile.threads)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32])
+@pytest.mark.parametrize("n", [64, 60])
+def test_epilogue(dtype: type, n: int, emulator: Emulator) -> None:
+    """Bias, activation, residual and cast on the sums, by vectors and by elements."""
+    x, w = integers(2, 40, 64, seed=1, dtype=dtype), integers(64, n, seed=2, dtype=dtype)
+    bias, residual = (integers(*shape, seed=3, dtype=np.float32) for shape in ((n,), (2, 40, n)))
+
+    def layer(x: jax.Array, w: jax.Array, bias: jax.Array, residual: jax.Array) -> jax.Array:
+        sums = jax.numpy.matmul(x, w, preferred_element_type=np.float32)
+        return (jax.nn.relu(sums + bias) * 0.125 + residual).astype(dtype)
+
+    inputs = [x, w, bias, residual]
+    wide = [v.astype(np.float32) for v in inputs]
+    rounded = (np.maximum(wide[0] @ wide[1] + wide[2], 0) * 0.125 + wide[3]).astype(dtype)
+    model = jax.export.export(jax.jit(layer))(*inputs).mlir_module()
+    compiled = check(model, inputs, rounded, emulator)
+    assert len(compiled.kernels) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("channels", [16, 6])
+def test_convolution(dtype: type, channels: int, emulator: Emulator) -> None:
+    """Implicit products: chunks of channels, and single ones; padding, strides."""
+    x = integers(2, 9, 11, channels, seed=1, dtype=dtype)
+    w = integers(3, 3, channels, 24, seed=2, dtype=dtype)
+
+    def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(
+            x, w, (2, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            preferred_element_type=np.float32,
+        )  # fmt: skip
+
+    expected = np.asarray(convolve(*(v.astype(np.float32) for v in (x, w))))
+    check(jax.export.export(jax.jit(convolve))(x, w).mlir_module(), [x, w], expected, emulator)

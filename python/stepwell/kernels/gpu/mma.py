@@ -10,8 +10,7 @@ while the others are on their way:
         copy the step that is stages-1 ahead to where the step before was
         for each 32 bytes of k: load fragments (ldmatrix); multiply (mma.sync)
 
-Sums stay in registers and go through the epilogue there: with columns in the order of operand_ring,
-8 neighbours at a time, else 2.
+Sums stay in registers and go through the epilogue there, 8 neighbours at a time.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from __future__ import annotations
 from stepwell.kernels.builder import arith, vector
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.gpu import tensor_core
+from stepwell.kernels.gpu.accumulators import write_row
 from stepwell.kernels.gpu.elementwise import fill_halos
 from stepwell.kernels.gpu.fragments import Fragments
 from stepwell.kernels.gpu.grid import GridBuilder
@@ -59,8 +59,6 @@ class MmaKernel:
         self.steps = -(-shape.k // self.left.depth)
         self.fragments = tile.warp_rows // ROWS, tile.warp_columns // COLUMNS
         """Instructions of a warp down and across, for each step of k."""
-        self.neighbours = 4 if self.right.is_permuted else 1
-        """Instructions across whose sums a thread has side by side."""
 
     def emit(self) -> None:
         """Write the kernel."""
@@ -160,26 +158,22 @@ class MmaKernel:
     def _finish(
         self, dims: list[Index], row: Index, column: Index, lane: Index, sums: list[ir.Value]
     ) -> None:
-        """Write the outputs: a thread has rows r and r + 8, r = lane / 4, of each instruction, and
-        2 columns, which are neighbours over `neighbours` instructions."""
+        """Write the outputs: a thread has rows r and r + 8, r = lane / 4, of each instruction."""
         down, across = self.fragments
-        together = self.neighbours
-        count = 2 * together
         first_row = self.nest.named("first_row", row + lane.floordiv(4))
-        first_column = column + self.nest.named("pair", lane.mod(4)) * count
         for i in range(down):
             for high in range(2):
-                for start in range(0, across, together):
-                    parts = sums[i * across + start :][:together]
-                    pairs = [vector.ExtractOp(part, [], [high]).result for part in parts]
-                    numbers = [
-                        vector.ExtractOp(pair, [], [j]).result for pair in pairs for j in range(2)
-                    ]
-                    kind = ir.VectorType.get([count], numbers[0].type)
-                    total = vector.FromElementsOp(kind, numbers).result
-                    self.space.finish(
-                        dims,
-                        first_row + (i * ROWS + high * COLUMNS),
-                        first_column + start * COLUMNS,
-                        total,
-                    )
+                pairs = []
+                for part in sums[i * across :][:across]:
+                    both = vector.ExtractOp(part, [], [high]).result
+                    first, second = (vector.ExtractOp(both, [], [j]).result for j in range(2))
+                    pairs.append((first, second))
+                write_row(
+                    self.space,
+                    dims,
+                    first_row + (i * ROWS + high * COLUMNS),
+                    column,
+                    lane,
+                    pairs,
+                    ordered=self.right.is_permuted,
+                )
