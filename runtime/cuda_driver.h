@@ -24,6 +24,7 @@ typedef int cuda_result;
   F(cuModuleLoadData, (void **, const void *))                                                     \
   F(cuModuleGetFunction, (void **, void *, const char *))                                          \
   F(cuModuleUnload, (void *))                                                                      \
+  F(cuFuncSetAttribute, (void *, int, int))                                                        \
   F(cuMemAlloc_v2, (device_address *, size_t))                                                     \
   F(cuMemFree_v2, (device_address))                                                                \
   F(cuMemHostAlloc, (void **, size_t, unsigned))                                                   \
@@ -52,10 +53,17 @@ typedef int cuda_result;
   F(cuGraphExecDestroy, (void *))                                          \
   F(cuEventRecordWithFlags, (void *, void *, unsigned))
 
+// NULL in drivers before CUDA 12, which know no GPU with tensor maps: type, rank, address, sizes,
+// strides, box, steps, interleaving, swizzle, promotion in L2, filling.
+#define CUDA_TENSOR_MAP_FUNCTIONS(F)                                                               \
+  F(cuTensorMapEncodeTiled, (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *,     \
+                             const uint32_t *, const uint32_t *, int, int, int, int))
+
 struct cuda_functions {
 #define CUDA_MEMBER(name, arguments) cuda_result(*name) arguments;
   CUDA_FUNCTIONS(CUDA_MEMBER)
   CUDA_GRAPH_FUNCTIONS(CUDA_MEMBER)
+  CUDA_TENSOR_MAP_FUNCTIONS(CUDA_MEMBER)
 #undef CUDA_MEMBER
 };
 

@@ -6,7 +6,9 @@
 
 enum { LAUNCH, COPY, LOAD, JUMP, JUMP_UNLESS };
 enum { INPUT, OUTPUT, WEIGHTS, ARENA };
-enum { PLACE = 3 };
+enum { PLACE = 3, LAUNCH_HEADER = 7, MAP_HEADER = 5, MAP_RANKS = 5 };
+enum { DYNAMIC_SHARED_BYTES = 8 };  // a kernel's attribute
+enum { NO_INTERLEAVING, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
 enum { CAPTURE_OF_THIS_THREAD = 1, RECORD_IN_GRAPH = 1 };
 
 // Two events a launch; `milliseconds` adds up what lies between them.
@@ -36,6 +38,68 @@ static const char *resolve(cuda_program *program, int64_t at) {
   return NULL;
 }
 
+// The length of the map at `at`, 0 when it is damaged.
+static int64_t map_length(const cuda_program *program, int64_t at) {
+  const int64_t left = program->length - at;
+  if (left < MAP_HEADER) return 0;
+  const int64_t rank = program->code[at + 4];
+  if (rank < 1 || rank > MAP_RANKS || left < MAP_HEADER + 3 * rank - 1) return 0;
+  return MAP_HEADER + 3 * rank - 1;
+}
+
+// Describe the array of map `number` where it lies now.
+static const char *encode(cuda_program *program, int64_t number) {
+  const int64_t at = program->map_starts[number];
+  const int64_t *map = program->code + at, rank = map[4];
+  const int64_t *sizes = map + MAP_HEADER, *strides = sizes + rank, *box = strides + rank - 1;
+  uint64_t extents[MAP_RANKS], steps[MAP_RANKS];
+  uint32_t boxes[MAP_RANKS], ones[MAP_RANKS];
+  for (int64_t i = 0; i < rank; i++) {
+    extents[i] = (uint64_t)sizes[i], boxes[i] = (uint32_t)box[i], ones[i] = 1;
+    if (i + 1 < rank) steps[i] = (uint64_t)strides[i];
+  }
+  if (!cuda.cuTensorMapEncodeTiled) return "the CUDA driver is too old: it lacks tensor maps";
+  TRY("describe an array to the GPU",
+      cuda.cuTensorMapEncodeTiled(&program->maps[number], (int)map[3], (uint32_t)rank,
+                                  (void *)(uintptr_t)program->addresses[at], extents, steps, boxes,
+                                  ones, NO_INTERLEAVING, SWIZZLE_128, PROMOTE_256, FILL_ZEROS));
+  return NULL;
+}
+
+static bool moves(const cuda_program *program, int64_t place) {
+  return program->code[place] == INPUT || program->code[place] == OUTPUT;
+}
+
+// Check the launch at `at`, look at its places and maps, and let its kernel have shared memory.
+static const char *prepare_launch(cuda_program *program, int64_t at, int64_t *next) {
+  const int64_t *code = program->code + at, left = program->length - at;
+  const char *problem = NULL;
+  if (left < LAUNCH_HEADER || code[1] < 0 || code[1] >= program->kernel_count || code[4] < 0 ||
+      code[5] < 0 || code[6] < 0 || left - LAUNCH_HEADER < PLACE * code[5])
+    return damaged(at);
+  for (int64_t i = 0; i < code[5] && !problem; i++) {
+    const int64_t place = at + LAUNCH_HEADER + PLACE * i;
+    problem = resolve(program, place);
+    program->arguments[at + LAUNCH_HEADER + i] = &program->addresses[place];
+  }
+  *next = at + LAUNCH_HEADER + PLACE * code[5];
+  for (int64_t i = 0; i < code[6] && !problem; i++) {
+    const int64_t length = map_length(program, *next), number = program->map_count++;
+    if (!length) return damaged(at);
+    program->map_starts[number] = *next;
+    program->arguments[at + LAUNCH_HEADER + code[5] + i] = &program->maps[number];
+    problem = resolve(program, *next);
+    if (!problem && !moves(program, *next)) problem = encode(program, number);
+    *next += length;
+  }
+  if (problem) return problem;
+  if (code[4])
+    TRY("give a kernel shared memory",
+        cuda.cuFuncSetAttribute(program->functions[code[1]], DYNAMIC_SHARED_BYTES, (int)code[4]));
+  program->numbers[at] = program->launch_count++;
+  return NULL;
+}
+
 // Check the instruction at `at` and look at its places; `next` is where the one after it stands.
 static const char *prepare_instruction(cuda_program *program, int64_t at, int64_t slots,
                                        int64_t *next) {
@@ -43,17 +107,7 @@ static const char *prepare_instruction(cuda_program *program, int64_t at, int64_
   const char *problem = NULL;
   switch (code[0]) {
     case LAUNCH:
-      if (left < 5 || code[1] < 0 || code[1] >= program->kernel_count || code[4] < 0 ||
-          left < 5 + PLACE * code[4])
-        return damaged(at);
-      for (int64_t i = 0; i < code[4] && !problem; i++) {
-        const int64_t place = at + 5 + PLACE * i;
-        problem = resolve(program, place);
-        program->arguments[at + 5 + i] = &program->addresses[place];
-      }
-      program->numbers[at] = program->launch_count++;
-      *next = at + 5 + PLACE * code[4];
-      return problem;
+      return prepare_launch(program, at, next);
     case COPY:
       if (left < 8) return damaged(at);
       problem = resolve(program, at + 1);
@@ -98,13 +152,16 @@ const char *cuda_program_prepare(cuda_program *program, const int64_t *code, int
                 {(void **)&program->numbers, places, sizeof *program->numbers},
                 {(void **)&program->moving, places, sizeof *program->moving},
                 {(void **)&program->arguments, places, sizeof *program->arguments},
+                {(void **)&program->map_starts, places, sizeof *program->map_starts},
                 {(void **)&program->conditions, (size_t)slots + 1, 1},
                 {(void **)&program->starts, starts, sizeof *program->starts}};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
     complete &= (*arrays[i].array = calloc(arrays[i].count, arrays[i].bytes)) != NULL;
   for (int i = 0; i < CUDA_GRAPHS; i++)
     complete &= (program->recordings[i].starts = calloc(starts, sizeof *program->starts)) != NULL;
-  if (!complete) return "there is not enough memory for the model";
+  program->maps = aligned_alloc(_Alignof(cuda_tensor_map),
+                                (places / MAP_HEADER + 1) * sizeof *program->maps);
+  if (!complete || !program->maps) return "there is not enough memory for the model";
   program->length = length;
   if (length) memcpy(program->code, code, (size_t)length * sizeof *code);
   program->has_graphs = driver_has_graphs();
@@ -118,8 +175,8 @@ static size_t starts_bytes(const cuda_program *program) {
   return (size_t)(program->input_count + program->output_count) * sizeof *program->starts;
 }
 
-void cuda_program_bind(cuda_program *program, const device_address *starts) {
-  if (!memcmp(program->starts, starts, starts_bytes(program))) return;
+const char *cuda_program_bind(cuda_program *program, const device_address *starts) {
+  if (!memcmp(program->starts, starts, starts_bytes(program))) return NULL;
   memcpy(program->starts, starts, starts_bytes(program));
   for (int64_t i = 0; i < program->moving_count; i++) {
     const int64_t at = program->moving[i];
@@ -127,6 +184,11 @@ void cuda_program_bind(cuda_program *program, const device_address *starts) {
     const int64_t first = code[0] == INPUT ? 0 : program->input_count;
     program->addresses[at] = starts[first + code[1]] + (device_address)code[2];
   }
+  const char *problem = NULL;
+  for (int64_t i = 0; i < program->map_count && !problem; i++)
+    if (moves(program, program->map_starts[i])) problem = encode(program, i);
+  if (problem) memset(program->starts, 0, starts_bytes(program));  // so that the next call tries again
+  return problem;
 }
 
 static const char *read_time(timing *times, int64_t launch) {
@@ -156,7 +218,8 @@ static const char *launch(cuda_program *program, int64_t at, void *stream, timin
   if (problem) return problem;
   TRY("launch a kernel",
       cuda.cuLaunchKernel(program->functions[code[1]], (unsigned)code[2], 1, 1, (unsigned)code[3],
-                          1, 1, 0, stream, &program->arguments[at + 5], NULL));
+                          1, 1, (unsigned)code[4], stream,
+                          &program->arguments[at + LAUNCH_HEADER], NULL));
   if (times) times->pending[number] = true;
   return mark(times, 2 * number + 1, stream);
 }
@@ -168,7 +231,8 @@ static const char *follow(cuda_program *program, void *stream, timing *times) {
       case LAUNCH: {
         const char *problem = launch(program, at, stream, times);
         if (problem) return problem;
-        at += 5 + PLACE * code[4];
+        at += LAUNCH_HEADER + PLACE * code[5];
+        for (int64_t i = 0; i < code[6]; i++) at += map_length(program, at);
         break;
       }
       case COPY:
@@ -282,6 +346,7 @@ void cuda_program_destroy(cuda_program *program) {
     free(program->recordings[i].starts);
   }
   void *owned[] = {program->code,      program->addresses,  program->numbers, program->moving,
-                   program->arguments, program->conditions, program->starts};
+                   program->arguments, program->conditions, program->starts,
+                   program->maps,      program->map_starts};
   for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
 }

@@ -7,7 +7,12 @@
 
 #include "cuda_driver.h"
 
-enum { CUDA_GRAPHS = 4 };
+enum { CUDA_GRAPHS = 4, CUDA_MAP_BYTES = 128 };
+
+// CUtensorMap of the driver's headers.
+typedef struct {
+  _Alignas(64) unsigned char bytes[CUDA_MAP_BYTES];
+} cuda_tensor_map;
 
 // The launches with inputs and outputs at certain addresses. `graph` is NULL before they come there a
 // second time.
@@ -30,6 +35,9 @@ typedef struct {
   int64_t *moving;            // the places in inputs and outputs
   int64_t moving_count;
   void **arguments;  // of each launch, where its first place stands
+  cuda_tensor_map *maps;
+  int64_t *map_starts;  // of each map, where it stands in the code
+  int64_t map_count;
   unsigned char *conditions;
   bool has_graphs;
   cuda_recording recordings[CUDA_GRAPHS];
@@ -41,8 +49,8 @@ typedef struct {
 const char *cuda_program_prepare(cuda_program *program, const int64_t *code, int64_t length,
                                  int64_t slots);
 
-// Let inputs and outputs lie at `starts`.
-void cuda_program_bind(cuda_program *program, const device_address *starts);
+// Let inputs and outputs lie at `starts`. NULL or a message.
+const char *cuda_program_bind(cuda_program *program, const device_address *starts);
 
 // Ask `stream` for all that the program does.
 const char *cuda_program_run(cuda_program *program, void *stream);

@@ -158,8 +158,8 @@ static const char *call(stepwell_cuda_model *model, const stepwell_cuda_buffer *
     model->starts[i] = in_place(buffer) ? (device_address)buffer->data : model->own[i];
   }
   for (int64_t i = 0; i < input_count && !problem; i++) problem = copy_in(model, i, &inputs[i]);
+  if (!problem) problem = cuda_program_bind(&model->program, model->starts);
   if (problem) return problem;
-  cuda_program_bind(&model->program, model->starts);
   problem = milliseconds ? cuda_program_profile(&model->program, model->stream, milliseconds)
                          : cuda_program_run(&model->program, model->stream);
   for (int64_t i = input_count; i < model->count && !problem; i++)

@@ -33,7 +33,7 @@ from stepwell.kernels.cpu import (
 )
 from stepwell.kernels.evaluate import storage_type
 from stepwell.kernels.gpu.emit import emit_on_grid
-from stepwell.kernels.gpu.grid import GridBuilder
+from stepwell.kernels.gpu.grid import DYNAMIC_SHARED, TENSOR_MAPS, GridBuilder
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.library_call import KIND as LIBRARY_CALL
 from stepwell.kernels.rows import check as check_rows
@@ -129,9 +129,21 @@ def _emit(kernel: ir.Operation, body: ir.Block, state: State) -> None:
         group = KernelGroup(kernel, buffers, nest)
         emit_group(group, kernel, state)
         func.ReturnOp([])
+    if isinstance(nest, GridBuilder):
+        _state_launch(function.operation, nest)
     function.attributes["kernel.flops"] = ir.IntegerAttr.get(
         ir.IntegerType.get_signless(64), flops(group.operations)
     )
+
+
+def _state_launch(function: ir.Operation, nest: GridBuilder) -> None:
+    """What a launch gives the kernel beside its buffers."""
+    if nest.dynamic_shared_bytes:
+        function.attributes[DYNAMIC_SHARED] = ir.IntegerAttr.get(
+            ir.IntegerType.get_signless(64), nest.dynamic_shared_bytes
+        )
+    if nest.tensor_maps:
+        function.attributes[TENSOR_MAPS] = ir.ArrayAttr.get(nest.tensor_maps)
 
 
 def flops(operations: list[ir.Operation]) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.errors import LoweringError
-from stepwell.kernels.gpu.grid import ACCESS_BYTES
+from stepwell.kernels.gpu.grid import ACCESS_BYTES, DYNAMIC_SHARED, TENSOR_MAPS
 from stepwell.mlir import dialect, ir, run_upstream
 from stepwell.passes.base import Pass, State
 from stepwell.passes.llvm.lower_kernels_to_llvm import (
@@ -32,9 +32,20 @@ arith = dialect("arith")
 RESIDENT_BLOCKS = 1
 """Blocks that have to fit a multiprocessor: left to itself, ptxas may spill to fit more."""
 
+_MAP_BYTES, _MAP_ALIGNMENT = 128, 64
+"""Of a tensor map."""
+
 _PIPELINE = f"convert-nvgpu-to-nvvm,{PIPELINE}"
 
-_KEPT = ("kernel.kind", "kernel.results", "kernel.flops", BLOCKS, THREADS)
+_KEPT = (
+    "kernel.kind",
+    "kernel.results",
+    "kernel.flops",
+    BLOCKS,
+    THREADS,
+    DYNAMIC_SHARED,
+    TENSOR_MAPS,
+)
 
 
 @dataclass(frozen=True)
@@ -49,12 +60,13 @@ class LowerKernelsToNvvm(Pass):
         kernels = [f for f in operations if "kernel.kind" in f.attributes]
         hosts = [f for f in operations if f.name == "func.func" and f not in kernels]
         geometry = {_symbol(kernel): _geometry(kernel) for kernel in kernels}
+        dynamic = {_symbol(kernel): _dynamic_bytes(kernel) for kernel in kernels}
         for kernel in kernels:
             shared = [g for g in operations if _is_shared_by(g, _symbol(kernel))]
             _lower(kernel, shared, body)
         launched = False
         for host in hosts:
-            launched |= _launch(host, geometry)
+            launched |= _launch(host, geometry, dynamic)
         if launched:
             op.attributes["gpu.container_module"] = ir.UnitAttr.get()
 
@@ -70,8 +82,16 @@ def _geometry(kernel: ir.Operation) -> tuple[int, int]:
     return blocks, threads
 
 
+def _dynamic_bytes(kernel: ir.Operation) -> int:
+    """The shared memory that a launch of it asks for."""
+    if DYNAMIC_SHARED not in kernel.attributes:
+        return 0
+    return ir.IntegerAttr(kernel.attributes[DYNAMIC_SHARED]).value
+
+
 def _is_shared_by(op: ir.Operation, kernel: str) -> bool:
-    return op.name == "memref.global" and _symbol(op).startswith(f"{kernel}_shared_")
+    known = op.name in ("memref.global", "llvm.mlir.global")
+    return known and _symbol(op).startswith(f"{kernel}_shared_")
 
 
 def _lower(kernel: ir.Operation, shared: list[ir.Operation], body: ir.Block) -> None:
@@ -108,16 +128,29 @@ def _lower(kernel: ir.Operation, shared: list[ir.Operation], body: ir.Block) -> 
 
 
 def _align_arguments(function: ir.Operation) -> None:
-    """Tell LLVM how buffers are aligned: it makes vector accesses of it."""
-    align = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ACCESS_BYTES)
+    """Tell LLVM how buffers are aligned: it makes vector accesses of it. What follows them are
+    tensor maps, by value."""
+    long = ir.IntegerType.get_signless(64)
+    buffer = {"llvm.align": ir.IntegerAttr.get(long, ACCESS_BYTES)}
+    tensor_map = {
+        "llvm.byval": ir.TypeAttr.get(ir.Type.parse(f"!llvm.array<{_MAP_BYTES} x i8>")),
+        "llvm.align": ir.IntegerAttr.get(long, _MAP_ALIGNMENT),
+        "nvvm.grid_constant": ir.UnitAttr.get(),
+    }
+    known = list(function.attributes["arg_attrs"])
+    maps = len(function.attributes[TENSOR_MAPS]) if TENSOR_MAPS in function.attributes else 0
     arguments = [
-        ir.DictAttr.get({**{n.name: n.attr for n in known}, "llvm.align": align})
-        for known in function.attributes["arg_attrs"]
+        ir.DictAttr.get({**{n.name: n.attr for n in attributes}, **added})
+        for attributes, added in zip(
+            known, [buffer] * (len(known) - maps) + [tensor_map] * maps, strict=True
+        )
     ]
     function.attributes["arg_attrs"] = ir.ArrayAttr.get(arguments)
 
 
-def _launch(host: ir.Operation, geometry: dict[str, tuple[int, int]]) -> bool:
+def _launch(
+    host: ir.Operation, geometry: dict[str, tuple[int, int]], dynamic: dict[str, int]
+) -> bool:
     """Replace the calls of kernels in `host` by launches; returns whether there are any."""
     calls: list[ir.Operation] = []
 
@@ -133,13 +166,15 @@ def _launch(host: ir.Operation, geometry: dict[str, tuple[int, int]]) -> bool:
             index = ir.IndexType.get()
             one, blocks, threads = (arith.ConstantOp(index, n).result for n in (1, *geometry[name]))
             operands = list(call.operands)
+            word = ir.IntegerType.get_signless(32)
+            shared = [arith.ConstantOp(word, dynamic[name]).result] if dynamic[name] else []
             ir.Operation.create(
                 "gpu.launch_func",
-                operands=[blocks, one, one, threads, one, one, *operands],
+                operands=[blocks, one, one, threads, one, one, *shared, *operands],
                 attributes={
                     "kernel": ir.SymbolRefAttr.get([name, name]),
                     "operandSegmentSizes": ir.DenseI32ArrayAttr.get(
-                        [0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, len(operands), 0]
+                        [0, 1, 1, 1, 1, 1, 1, 0, 0, 0, len(shared), len(operands), 0]
                     ),
                     **{n: call.attributes[n] for n in call.attributes if n == "kernel.names"},
                 },

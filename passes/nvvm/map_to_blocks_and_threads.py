@@ -1,7 +1,8 @@
 """`map-to-blocks-and-threads`: kernels' grids become the special registers of blocks and threads.
 
 The one `affine.parallel (%block, %thread)` of a kernel is run once by every thread; its extents
-become attributes. Barriers and shuffles become NVVM's, shared memory a global of address space 3.
+become attributes. Barriers and shuffles become NVVM's, shared memory a global of address space 3
+(one without a size, where the launch says how much there is); tensor maps become parameters.
 
     func.func @k(%x) {                                      func.func @k(%x) attributes
       affine.parallel (%b, %t) = (0, 0) to (12, 256) {  ->      {kernel.blocks = 12, kernel.threads = 256} {
@@ -18,6 +19,8 @@ from typing import ClassVar
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.gpu.grid import SHARED
+from stepwell.kernels.gpu.hopper import MAP
+from stepwell.kernels.gpu.hopper import SHARED as DYNAMIC
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
 from stepwell.targets.nvidia import MAX_BLOCK_THREADS, STATIC_SHARED_BYTES
@@ -28,6 +31,9 @@ memref = dialect("memref")
 BLOCKS, THREADS = "kernel.blocks", "kernel.threads"
 _MOST_BLOCKS = (1 << 31) - 1
 _SHARED_SPACE = 3
+_DYNAMIC_ALIGNMENT = 1024
+"""Of the shared memory that launches ask for: after so many bytes the widest swizzle repeats."""
+
 _ALL_LANES = -1
 _CLAMP = 31
 
@@ -65,6 +71,11 @@ def _map(kernel: ir.Operation, module: ir.Block) -> None:
             _shuffle(op)
         elif op.name == "memref.alloca" and _is_shared(op.results[0].type):
             shared += _share(op, module, f"{name}_shared_{shared}")
+        elif DYNAMIC in op.attributes:
+            _share_dynamically(op, module, f"{name}_shared_by_launch")
+        elif MAP in op.attributes:
+            op.results[0].replace_all_uses_with(_parameter(kernel, op))
+            op.erase()
     if shared > STATIC_SHARED_BYTES:
         raise LoweringError(
             f"{name}: {shared} bytes of shared memory; {STATIC_SHARED_BYTES} are the most"
@@ -134,6 +145,51 @@ def _shuffle(op: ir.Operation) -> None:
 def _is_shared(kind: ir.Type) -> bool:
     space = ir.MemRefType(kind).memory_space
     return space is not None and str(space) == SHARED
+
+
+def _share_dynamically(op: ir.Operation, module: ir.Block, symbol: str) -> None:
+    """Put the address of what the launch asks for in the placeholder's place."""
+    found = ir.FlatSymbolRefAttr.get(symbol)
+    if all(symbol != _symbol(child.operation) for child in module.operations):
+        with ir.InsertionPoint.at_block_begin(module), op.location:
+            integer = ir.IntegerType.get_signless
+            ir.Operation.create(
+                "llvm.mlir.global",
+                attributes={
+                    "sym_name": ir.StringAttr.get(symbol),
+                    "global_type": ir.TypeAttr.get(ir.Type.parse("!llvm.array<0 x i8>")),
+                    "linkage": ir.Attribute.parse("#llvm.linkage<external>"),
+                    "addr_space": ir.IntegerAttr.get(integer(32), _SHARED_SPACE),
+                    "alignment": ir.IntegerAttr.get(integer(64), _DYNAMIC_ALIGNMENT),
+                },
+                regions=1,
+            )
+    with ir.InsertionPoint(op), op.location:
+        address = ir.Operation.create(
+            "llvm.mlir.addressof",
+            results=[op.results[0].type],
+            attributes={"global_name": found},
+        )
+    op.results[0].replace_all_uses_with(address.results[0])
+    op.erase()
+
+
+def _symbol(op: ir.Operation) -> str:
+    return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
+
+
+def _parameter(kernel: ir.Operation, op: ir.Operation) -> ir.Value:
+    """The kernel's parameter that is the tensor map which the placeholder names."""
+    entry = kernel.regions[0].blocks[0]
+    function = ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value)
+    number = ir.IntegerAttr(op.attributes[MAP]).value
+    buffers = sum(isinstance(a.type, ir.MemRefType) for a in entry.arguments)
+    while len(entry.arguments) <= buffers + number:
+        entry.add_argument(op.results[0].type, op.location)
+    types = [argument.type for argument in entry.arguments]
+    changed = ir.FunctionType.get(types, function.results)
+    kernel.attributes["function_type"] = ir.TypeAttr.get(changed)
+    return entry.arguments[buffers + number]
 
 
 def _share(op: ir.Operation, module: ir.Block, symbol: str) -> int:

@@ -29,7 +29,10 @@ from stepwell.launch import LaunchProgram
 from stepwell.packing import DerivedWeight, derived_from_dict, derived_to_dict
 
 MAGIC = b"STEPWELL"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+_FIRST_OF_LAUNCHES = 4
+"""The first version whose launch programs read as `stepwell.launch` says."""
+
 SECTION_ALIGNMENT = 4096
 
 _PREFIX = struct.Struct("<8sIIQ8x")
@@ -339,7 +342,13 @@ def _read_header(path: Path, view: memoryview) -> tuple[Manifest, dict[str, dict
     if xxhash.xxh3_64_intdigest(header) != digest:
         raise ArtifactError(f"{path} is damaged: the digest of its header is wrong")
     content = json.loads(bytes(header))
-    return _manifest_from_dict(content["manifest"]), content["sections"]
+    manifest = _manifest_from_dict(content["manifest"])
+    if manifest.cuda is not None and version < _FIRST_OF_LAUNCHES:
+        raise ArtifactError(
+            f"{path} has artifact format {version}, whose launches of kernels this version of "
+            "Stepwell does not read; compile the model again"
+        )
+    return manifest, content["sections"]
 
 
 def _read_section(

@@ -15,6 +15,7 @@ from pathlib import Path
 from stepwell import artifact, assembly, cache, ptx, ptxas
 from stepwell.errors import Error, LoweringError
 from stepwell.inspection.gpu_lint import Kernel, lint
+from stepwell.kernels.gpu.grid import DYNAMIC_SHARED, TENSOR_MAPS
 from stepwell.launch import (
     ARENA,
     COPY,
@@ -46,6 +47,8 @@ from stepwell.pipeline import KERNEL_PASSES_OF_GPUS, Progress, Walk, main_functi
 from stepwell.targets.nvidia import NvidiaTarget
 
 _GRID = re.compile(r"affine\.parallel \(%\w+, %\w+\) = \(0, 0\) to \((\d+), (\d+)\)")
+_DYNAMIC_SHARED = re.compile(rf"{DYNAMIC_SHARED} = (\d+) : i64")
+_TENSOR_MAPS = re.compile(rf"{TENSOR_MAPS} = \[([^\]]*)\]")
 _BASES = {"input": INPUT, "output": OUTPUT, "weights": WEIGHTS, "arena": ARENA}
 _SEPARATOR = b"\0ptxas\0"
 
@@ -92,14 +95,23 @@ def write_artifact(
     compiled = compile_units(list(wanted.values()), target, options)
     assembly.end_step(progress, "compile-kernels", begin)
     parts, images = _parts(list(wanted), compiled)
-    grids = {symbol: grid(unit) for symbol, unit in wanted.items()}
+    launches = {symbol: Launch.of(unit) for symbol, unit in wanted.items()}
     findings = tuple(
         finding
-        for symbol, kernel in zip(wanted, compiled, strict=True)
-        for finding in lint(Kernel(symbol, kernel.ptx, grids[symbol][1], kernel.log), target)
+        for (symbol, launch), kernel in zip(launches.items(), compiled, strict=True)
+        for finding in lint(
+            Kernel(
+                symbol,
+                kernel.ptx,
+                launch.threads,
+                kernel.log,
+                dynamic_shared_bytes=launch.shared_bytes,
+            ),
+            target,
+        )
     )
-    launches = launch_program(program, grids, images, target, findings)
-    manifest = assembly.manifest_of(walk, program, wanted, "cuda", options, launches)
+    launched = launch_program(program, launches, images, target, findings)
+    manifest = assembly.manifest_of(walk, program, wanted, "cuda", options, launched)
     artifact.write(path, manifest, parts, assembly.weights_of(program, walk.state))
 
 
@@ -126,6 +138,29 @@ def grid(unit: assembly.KernelUnit) -> tuple[int, int]:
     """Blocks, and threads a block, of a kernel."""
     match = _GRID.search(unit.text)
     return (int(match[1]), int(match[2])) if match else (1, 1)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launch of a kernel says beside its operands: blocks, threads a block, bytes of shared
+    memory beside what the kernel declares, and the fields of its tensor maps (the argument and the
+    bytes in it where the array begins, type, rank, sizes, strides, box)."""
+
+    blocks: int
+    threads: int
+    shared_bytes: int = 0
+    maps: tuple[tuple[int, ...], ...] = ()
+
+    @staticmethod
+    def of(unit: assembly.KernelUnit) -> Launch:
+        """That of a kernel of level affine, read from its text."""
+        shared, maps = _DYNAMIC_SHARED.search(unit.text), _TENSOR_MAPS.search(unit.text)
+        fields = re.findall(r"array<i64: ([^>]*)>", maps[1]) if maps else []
+        return Launch(
+            *grid(unit),
+            int(shared[1]) if shared else 0,
+            tuple(tuple(map(int, field.split(","))) for field in fields),
+        )
 
 
 def compile_units(
@@ -199,12 +234,12 @@ def emit(module: ir.Module, target: NvidiaTarget, kind: str, opt_level: int) -> 
 
 def launch_program(
     program: HostProgram,
-    grids: dict[str, tuple[int, int]],
+    launches: dict[str, Launch],
     images: tuple[Image, ...],
     target: NvidiaTarget,
     findings: tuple[str, ...] = (),
 ) -> LaunchProgram:
-    """The host program as instructions; `grids` has each kernel's blocks and threads."""
+    """The host program as instructions; `launches` has what each kernel's launches say."""
     numbers = {image.kernel: number for number, image in enumerate(images)}
     code: list[int] = []
     slots = 0
@@ -216,11 +251,14 @@ def launch_program(
         nonlocal slots
         for statement in statements:
             if isinstance(statement, KernelCall):
-                operands = [number for where in statement.operands for number in place(where)]
-                blocks, threads = grids[statement.kernel]
-                count = len(statement.operands)
-                kernel = numbers[statement.kernel]
-                code.extend([LAUNCH, kernel, blocks, threads, count, *operands])
+                operands = [place(where) for where in statement.operands]
+                launch = launches[statement.kernel]
+                kernel, counts = numbers[statement.kernel], [len(operands), len(launch.maps)]
+                code.extend([LAUNCH, kernel, launch.blocks, launch.threads, launch.shared_bytes])
+                code.extend([*counts, *(number for where in operands for number in where)])
+                for argument, start, *fields in launch.maps:
+                    base, number, offset = operands[argument]
+                    code.extend([base, number, offset + start, *fields])
             elif isinstance(statement, Copy):
                 code.extend([COPY, *place(statement.source), *place(statement.target)])
                 code.append(statement.bytes)

@@ -17,7 +17,7 @@ from stepwell.targets.nvidia import NvidiaTarget
 
 _NAME = re.compile(r"^\s*\.extern\s+\.func\s+(?:\([^)]*\)\s*)?([\w.$]+)", re.MULTILINE)
 
-_MULTIPLY = re.compile(r"call [^\n]*@llvm\.nvvm\.mma\.[\w.]+\([^\n]*\)")
+_MULTIPLY = re.compile(r"call [^\n]*(?:@llvm\.nvvm\.mma\.|asm sideeffect )[^\n]*\)")
 
 
 def kernel_llvm(module: ir.Operation, target: NvidiaTarget, opt_level: int = 3) -> llvm.ModuleRef:
@@ -29,8 +29,9 @@ def kernel_llvm(module: ir.Operation, target: NvidiaTarget, opt_level: int = 3) 
 
 
 def mark_convergent(text: str) -> str:
-    """LLVM IR text whose matrix instructions stay where they are: a whole warp has to come there,
-    which LLVM's own declarations do not say, so that it may move one into a branch."""
+    """LLVM IR text whose matrix instructions and inline assembly stay where they are: a whole warp
+    has to come there, which LLVM's own declarations do not say, so that it may move one into a
+    branch."""
     return _MULTIPLY.sub(r"\g<0> convergent", text)
 
 

@@ -21,14 +21,24 @@ SYMBOLS = {
     "emulator_wait_copies": "void (i32)",
     "emulator_load_matrices": "void (ptr, ptr addrspace(3), i32, i32)",
     "emulator_multiply": "void (ptr, ptr, ptr, ptr, i32)",
+    "emulator_barrier_init": "void (ptr addrspace(3), i32)",
+    "emulator_barrier_arrive": "i64 (ptr addrspace(3))",
+    "emulator_barrier_expect": "void (ptr addrspace(3), i32)",
+    "emulator_barrier_try": "i32 (ptr addrspace(3), i32)",
+    "emulator_bulk_copy": "void (ptr addrspace(7), ptr addrspace(3), ptr, i32, ptr)",
+    "emulator_multiply_group": "void (ptr, i64, i64, i32, i32, i32)",
+    "emulator_commit_products": "void ()",
+    "emulator_wait_products": "void (i64)",
 }
 """Functions of the emulator that wrappers call, and their types."""
 
 
 def define_wrappers(text: str) -> tuple[str, bool]:
     """`text` with bodies for what this file knows; whether threads wait for each other there."""
-    waits = False
-    definitions: list[str] = []
+    text = re.sub(rf"^.*call void @({_WITHOUT_EFFECT})[\w.]*\(.*\n", "", text, flags=re.M)
+    text = re.sub(rf"^declare .*@({_WITHOUT_EFFECT})[\w.]*\(.*\n", "", text, flags=re.M)
+    text, definitions = _define_assembly(text)
+    waits = bool(definitions)
     for name in sorted(set(re.findall(r"@(llvm\.nvvm\.[\w.]+)\(", text))):
         made = next((make(m) for pattern, make in _WRAPPERS if (m := pattern.match(name))), None)
         if made is None:
@@ -44,6 +54,56 @@ def define_wrappers(text: str) -> tuple[str, bool]:
         result, arguments = SYMBOLS[symbol].split(" ", 1)
         declared.append(f"declare {result} @{symbol}{arguments}")
     return "\n".join([text, *declared, *definitions]), waits
+
+
+_ASSEMBLY = re.compile(r"call ([^\n]*?) asm sideeffect \"([^\"]*)\", \"[^\"]*\"\(")
+_GROUP = re.compile(
+    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k\d+\.[fs]32\.(f16|bf16|tf32|s8)\.\w+ \{[^}]*\}, "
+    r"\$\d+, \$\d+, 1(?:, 1, 1)?(?:, ([01]), ([01]))?;"
+)
+
+
+def _define_assembly(text: str) -> tuple[str, list[str]]:
+    """`text` with calls of functions where it has inline assembly, and those functions."""
+    made: dict[str, str] = {}
+
+    def replace(match: re.Match[str]) -> str:
+        kind, assembly = match[1], match[2]
+        if "mbarrier.try_wait" in assembly:
+            name = "assembly_try"
+            made[name] = (
+                f"define internal i32 @{name}(ptr addrspace(3) %at, i32 %parity) {{\n"
+                "  %r = call i32 @emulator_barrier_try(ptr addrspace(3) %at, i32 %parity)\n"
+                "  ret i32 %r\n}"
+            )
+        else:
+            found = _GROUP.search(assembly)
+            assert found is not None, f"the emulator does not know {assembly}"
+            name, made_now = _group_product(kind, found)
+            made[name] = made_now
+        return f"call {kind} @{name}("
+
+    return _ASSEMBLY.sub(replace, text), list(made.values())
+
+
+def _group_product(kind: str, match: re.Match[str]) -> tuple[str, str]:
+    """The product of a warpgroup as a function of its sums and two descriptors."""
+    columns, number = int(match[1]), ("f16", "bf16", "tf32", "s8").index(match[2])
+    transposed = int(match[3] or 0) | int(match[4] or 0) << 1
+    name = f"assembly_product_{columns}_{number}_{transposed}"
+    count, element = columns // 2, "i32" if number == 3 else "float"
+    sums = ", ".join(f"{element} %s{i}" for i in range(count))
+    lines = [f"define internal {kind} @{name}({sums}, i64 %left, i64 %right) {{"]
+    lines.append(f"  %sums = alloca {kind}")
+    for i in range(count):
+        lines.append(f"  %p{i} = getelementptr {element}, ptr %sums, i64 {i}")
+        lines.append(f"  store {element} %s{i}, ptr %p{i}")
+    lines.append(
+        "  call void @emulator_multiply_group(ptr %sums, i64 %left, i64 %right, "
+        f"i32 {columns}, i32 {number}, i32 {transposed})"
+    )
+    lines.append(f"  %value = load {kind}, ptr %sums\n  ret {kind} %value\n}}")
+    return name, "\n".join(lines)
 
 
 def _copy(match: re.Match[str]) -> str:
@@ -92,11 +152,66 @@ def _multiply(match: re.Match[str]) -> str:
     return "\n".join(lines)
 
 
+def _elect(match: re.Match[str]) -> str:
+    """The first thread of the warp."""
+    return (
+        "define internal { i32, i1 } @NAME(i32 %mask) {\n"
+        "  %thread = load i32, ptr @emulator_tid\n  %lane = and i32 %thread, 31\n"
+        "  %first = icmp eq i32 %lane, 0\n"
+        "  %value = insertvalue { i32, i1 } zeroinitializer, i1 %first, 1\n"
+        "  ret { i32, i1 } %value\n}"
+    )
+
+
+def _bulk(match: re.Match[str]) -> str:
+    rank = int(match[1])
+    places = ", ".join(f"i32 %c{i}" for i in range(rank))
+    lines = [
+        "define internal void @NAME(ptr addrspace(7) %to, ptr addrspace(3) %at, ptr %map, "
+        f"{places}, i16 %mask, i64 %hint, i1 %masked, i1 %hinted, i32 %group) {{",
+        f"  %first = alloca [{rank} x i32]",
+    ]
+    for i in range(rank):
+        lines.append(f"  %p{i} = getelementptr i32, ptr %first, i64 {i}")
+        lines.append(f"  store i32 %c{i}, ptr %p{i}")
+    lines.append(
+        "  call void @emulator_bulk_copy(ptr addrspace(7) %to, ptr addrspace(3) %at, ptr %map, "
+        f"i32 {rank}, ptr %first)\n  ret void\n}}"
+    )
+    return "\n".join(lines)
+
+
+def _arrive(match: re.Match[str]) -> str:
+    if not match[1]:
+        return (
+            "define internal i64 @NAME(ptr addrspace(3) %at) {\n"
+            "  %r = call i64 @emulator_barrier_arrive(ptr addrspace(3) %at)\n  ret i64 %r\n}"
+        )
+    return (
+        "define internal i64 @NAME(ptr addrspace(3) %at, i32 %bytes) {\n"
+        "  call void @emulator_barrier_expect(ptr addrspace(3) %at, i32 %bytes)\n  ret i64 0\n}"
+    )
+
+
+_WITHOUT_EFFECT = (
+    r"llvm\.nvvm\.(?:fence\.(?:mbarrier|proxy)|wgmma\.fence|setmaxnreg|prefetch\.tensormap)"
+)
+"""What the emulator leaves out: it orders all of memory, and counts no registers."""
+
 _WRAPPERS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (_COPY, _copy),
     (re.compile(r"llvm\.nvvm\.cp\.async\.commit\.group$"), _call("emulator_commit_copies")),
     (re.compile(r"llvm\.nvvm\.cp\.async\.wait\.group$"), _call("emulator_wait_copies", "i32 %n")),
     (_MATRICES, _matrices),
     (_MULTIPLY, _multiply),
-]
+    (re.compile(r"llvm\.nvvm\.elect\.sync$"), _elect),
+    (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.tensor\.g2s\.tile\.([1-5])d$"), _bulk),
+    (re.compile(r"llvm\.nvvm\.mbarrier\.init\.shared$"),
+     _call("emulator_barrier_init", "ptr addrspace(3) %at, i32 %count")),
+    (re.compile(r"llvm\.nvvm\.mbarrier\.arrive(\.expect\.tx)?[\w.]*$"), _arrive),
+    (re.compile(r"llvm\.nvvm\.wgmma\.commit_group\.sync\.aligned$"),
+     _call("emulator_commit_products")),
+    (re.compile(r"llvm\.nvvm\.wgmma\.wait_group\.sync\.aligned$"),
+     _call("emulator_wait_products", "i64 %n")),
+]  # fmt: skip
 """Names of intrinsics, and what writes their functions."""

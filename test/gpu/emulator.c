@@ -15,7 +15,7 @@
 
 enum { MAX_KERNELS = 4096, MAX_SHARED = 64, STACK = 128 << 10 };
 enum { NOT_FOUND = 500, LAUNCH_FAILED = 719, OUT_OF_MEMORY = 2, NOT_READY = 600 };
-enum { CAPTURE_UNSUPPORTED = 900, EVENT_IN_GRAPH = 1 };
+enum { CAPTURE_UNSUPPORTED = 900, EVENT_IN_GRAPH = 1, DYNAMIC_SHARED_BYTES = 8, BEYOND = 0x5a };
 
 typedef void (*kernel_function)(void **parameters);
 
@@ -23,7 +23,9 @@ typedef struct {
   char name[128];
   kernel_function function;
   int fibers;  // whether its threads wait for each other
-  int parameters;
+  int parameters, maps;  // pointers, then tensor maps by value
+  char *dynamic;         // shared memory that launches ask for
+  size_t most_dynamic, allowed_dynamic;
   struct {
     void *address;
     size_t bytes;
@@ -60,11 +62,12 @@ long emulator_launches(void) { return launches; }
 long emulator_copies(void) { return copies; }
 long emulator_graph_launches(void) { return graph_launches; }
 
-int emulator_register(const char *name, kernel_function function, int fibers, int count) {
+int emulator_register(const char *name, kernel_function function, int fibers, int count, int maps) {
   if (kernel_count == MAX_KERNELS) return -1;
   kernel *entry = &kernels[kernel_count];
   snprintf(entry->name, sizeof entry->name, "%s", name);
   entry->function = function, entry->fibers = fibers, entry->parameters = count;
+  entry->maps = maps, entry->dynamic = NULL, entry->allowed_dynamic = 0;
   entry->shared_count = 0;
   return kernel_count++;
 }
@@ -72,6 +75,9 @@ void emulator_share(int number, void *address, size_t bytes) {
   kernel *entry = &kernels[number];
   entry->shared[entry->shared_count].address = address;
   entry->shared[entry->shared_count++].bytes = bytes;
+}
+void emulator_share_dynamic(int number, void *address, size_t most) {
+  kernels[number].dynamic = address, kernels[number].most_dynamic = most;
 }
 
 // Fibers: started by ucontext, switched by setjmp, which makes no system calls.
@@ -105,19 +111,17 @@ static void resume(int thread) {
   swapcontext(&scheduler_context, &start_context);
 }
 
-static void pause_fiber(void) {
+void emulator_pause(void) {
   const int thread = emulator_tid;
   if (!_setjmp(fibers[thread])) _longjmp(scheduler, 1);
   emulator_tid = thread;
 }
 
-typedef struct {
-  long generation;
-  int waiting;
-} meeting;
 static meeting block_meetings[16], warp_meetings[MAX_THREADS / WARP];
 
-static void meet(meeting *place, int size) {
+void emulator_moved(void) { progress++; }
+
+void emulator_meet(meeting *place, int size) {
   const long generation = place->generation;
   progress++;
   if (++place->waiting == size) {
@@ -125,7 +129,7 @@ static void meet(meeting *place, int size) {
     place->generation++;
     return;
   }
-  while (place->generation == generation) pause_fiber();
+  while (place->generation == generation) emulator_pause();
 }
 
 void emulator_fail(const char *sentence) {
@@ -138,7 +142,7 @@ void emulator_barrier(int32_t number) {
     emulator_fail("a barrier beyond the 16 that there are");
     number = 0;
   }
-  meet(&block_meetings[number], emulator_ntid);
+  emulator_meet(&block_meetings[number], emulator_ntid);
 }
 
 static uint32_t exchanged[MAX_THREADS];
@@ -148,16 +152,26 @@ static int warp_size(void) {
   return rest < WARP ? rest : WARP;
 }
 
-void emulator_meet_warp(void) { meet(&warp_meetings[emulator_tid / WARP], warp_size()); }
+void emulator_meet_warp(void) { emulator_meet(&warp_meetings[emulator_tid / WARP], warp_size()); }
 
 int32_t emulator_shuffle_xor(int32_t mask, int32_t value, int32_t offset, int32_t clamp) {
   (void)clamp;
   const int thread = emulator_tid, warp = thread / WARP, source = thread ^ offset;
   if (mask != -1) emulator_fail("a shuffle among some threads of a warp");
   exchanged[thread] = (uint32_t)value;
-  meet(&warp_meetings[warp], warp_size());
+  emulator_meet(&warp_meetings[warp], warp_size());
   const int32_t result = source < emulator_ntid ? (int32_t)exchanged[source] : value;
-  meet(&warp_meetings[warp], warp_size());
+  emulator_meet(&warp_meetings[warp], warp_size());
+  return result;
+}
+int32_t emulator_shuffle_index(int32_t mask, int32_t value, int32_t index, int32_t clamp) {
+  (void)clamp;
+  const int thread = emulator_tid, warp = thread / WARP;
+  if (mask != -1) emulator_fail("a shuffle among some threads of a warp");
+  exchanged[thread] = (uint32_t)value;
+  emulator_meet(&warp_meetings[warp], warp_size());
+  const int32_t result = (int32_t)exchanged[warp * WARP + index % WARP];
+  emulator_meet(&warp_meetings[warp], warp_size());
   return result;
 }
 float emulator_shuffle_xor_float(int32_t mask, float value, int32_t offset, int32_t clamp) {
@@ -168,8 +182,35 @@ float emulator_shuffle_xor_float(int32_t mask, float value, int32_t offset, int3
   return value;
 }
 
+static size_t dynamic_bytes;  // of this launch
+char *emulator_shared(void) { return current->dynamic; }
+
+static int finish_block(void) {
+  emulator_check_products();
+  for (size_t i = dynamic_bytes; i < current->most_dynamic && !failure; i++)
+    if (current->dynamic[i] != BEYOND)
+      emulator_fail("a write beyond the shared memory that the launch asked for");
+  return failure;
+}
+
+// Let each thread of a warp run until it waits; returns how many have not ended.
+static int run_warp(int warp) {
+  int left = 0;
+  for (int i = 0; i < WARP && !failure; i++) {
+    const int thread = warp * WARP + (emulator_backwards ? WARP - 1 - i : i);
+    if (thread >= emulator_ntid || state[thread] == 2) continue;
+    left++;
+    resume(thread);
+  }
+  return left;
+}
+
 static int run_block(void) {
-  const int threads = emulator_ntid;
+  const int threads = emulator_ntid, warps = (threads + WARP - 1) / WARP;
+  if (current->dynamic) {
+    memset(current->dynamic, 0xff, dynamic_bytes);
+    memset(current->dynamic + dynamic_bytes, BEYOND, current->most_dynamic - dynamic_bytes);
+  }
   for (int i = 0; i < current->shared_count; i++)
     memset(current->shared[i].address, 0xff, current->shared[i].bytes);
   if (!current->fibers) {
@@ -183,18 +224,23 @@ static int run_block(void) {
   memset(block_meetings, 0, sizeof block_meetings);
   memset(warp_meetings, 0, sizeof warp_meetings);
   emulator_reset_copies();
+  emulator_reset_bulk();
   for (;;) {
     int left = 0;
     const long before = progress;
-    for (int i = 0; i < threads; i++) {
-      const int thread = emulator_backwards ? threads - 1 - i : i;
-      if (state[thread] == 2) continue;
-      left++;
-      resume(thread);
-      if (failure) return failure;
+    for (int i = 0; i < warps; i++) {
+      const int warp = emulator_backwards ? warps - 1 - i : i;
+      long reached;
+      int waiting;
+      do {  // as far as it comes without the others
+        reached = progress;
+        waiting = run_warp(warp);
+        if (failure) return failure;
+      } while (progress != reached);
+      left += waiting;
     }
-    if (!left) return 0;
-    if (progress == before) {
+    if (!left) return finish_block();
+    if (progress == before && !emulator_deliver_copy()) {
       snprintf(message, sizeof message, "deadlock: %d threads of block %d of %s wait for ever",
                left, emulator_ctaid, current->name);
       return 1;
@@ -251,6 +297,10 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
     if (!strcmp(kernels[i].name, name)) return *function = &kernels[i], 0;
   return NOT_FOUND;
 }
+int cuFuncSetAttribute(kernel *function, int attribute, int value) {
+  if (attribute != DYNAMIC_SHARED_BYTES || value < 0 || (size_t)value > function->most_dynamic) return 1;
+  return function->allowed_dynamic = (size_t)value, 0;
+}
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
   void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (!memory) return OUT_OF_MEMORY;
@@ -270,11 +320,11 @@ int cuMemFreeHost(void *address) { return free(address), 0; }
 typedef struct step {
   struct step *next;
   kernel *launched;
-  unsigned blocks, threads;
+  unsigned blocks, threads, shared;
   uint64_t target, source;  // of a copy
   size_t bytes;
   double *event;
-  uint64_t values[];  // of the parameters, then pointers to them
+  _Alignas(64) uint64_t values[];  // of the maps, of the other parameters, then pointers to them
 } step;
 typedef struct {
   step *first, **last;
@@ -283,7 +333,8 @@ static work capturing, arriving;
 static int captured;
 
 static step *add_step(work *list, size_t extra) {
-  step *made = calloc(1, sizeof *made + extra);
+  const size_t bytes = (sizeof(step) + extra + 63) / 64 * 64;
+  step *made = memset(aligned_alloc(64, bytes), 0, bytes);
   if (!list->first) list->last = &list->first;
   *list->last = made;
   list->last = &made->next;
@@ -354,8 +405,10 @@ int cuEventElapsedTime(float *milliseconds, const double *begin, const double *e
 }
 int cuEventDestroy_v2(double *event) { return free(event), 0; }
 
-static int run_grid(kernel *launched, unsigned blocks, unsigned threads, void **arguments) {
+static int run_grid(kernel *launched, unsigned blocks, unsigned threads, unsigned shared,
+                    void **arguments) {
   launches++;
+  dynamic_bytes = shared;
   current = launched;
   parameters = arguments;
   failure = 0;
@@ -370,15 +423,20 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
                    unsigned bz, unsigned shared, void *stream, void **arguments, void **extra) {
   (void)stream, (void)extra;
   if (broken_launches) return LAUNCH_FAILED;
-  if (!gx || gy != 1 || gz != 1 || !bx || bx > MAX_THREADS || by != 1 || bz != 1 || shared) return 1;
-  if (!captured) return run_grid(function, gx, bx, arguments);
-  const size_t count = (size_t)((kernel *)function)->parameters;
-  step *launch = add_step(&capturing, count * (sizeof(uint64_t) + sizeof(void *)));
-  launch->launched = function, launch->blocks = gx, launch->threads = bx;
-  void **pointers = (void **)(launch->values + count);
-  for (size_t i = 0; i < count; i++) {
-    memcpy(&launch->values[i], arguments[i], sizeof(uint64_t));
-    pointers[i] = &launch->values[i];
+  const kernel *launched = function;
+  if (!gx || gy != 1 || gz != 1 || !bx || bx > MAX_THREADS || by != 1 || bz != 1) return 1;
+  if (shared > launched->allowed_dynamic) return 1;
+  if (!captured) return run_grid(function, gx, bx, shared, arguments);
+  const size_t count = (size_t)launched->parameters, maps = (size_t)launched->maps;
+  const size_t words = count + MAP_WORDS * maps;
+  step *launch =
+      add_step(&capturing, words * sizeof(uint64_t) + (count + maps) * sizeof(void *));
+  launch->launched = function, launch->blocks = gx, launch->threads = bx, launch->shared = shared;
+  void **pointers = (void **)(launch->values + words);
+  for (size_t i = 0; i < count + maps; i++) {
+    const size_t at = i < count ? MAP_WORDS * maps + i : MAP_WORDS * (i - count);
+    memcpy(&launch->values[at], arguments[i], (i < count ? 1 : MAP_WORDS) * sizeof(uint64_t));
+    pointers[i] = &launch->values[at];
   }
   return 0;
 }
@@ -417,8 +475,9 @@ int cuGraphLaunch(work *graph, void *stream) {
       *next->event = now();
     else if (!next->launched)
       memmove(at(next->target), at(next->source), next->bytes);
-    else if (run_grid(next->launched, next->blocks, next->threads,
-                      (void **)(next->values + next->launched->parameters)))
+    else if (run_grid(next->launched, next->blocks, next->threads, next->shared,
+                      (void **)(next->values + next->launched->parameters +
+                                MAP_WORDS * next->launched->maps)))
       return LAUNCH_FAILED;
   }
   return 0;

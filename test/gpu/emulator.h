@@ -3,7 +3,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_THREADS = 1024, WARP = 32 };
+enum { MAX_THREADS = 1024, WARP = 32, WARPGROUP = 128, MAP_WORDS = 16 };
+
+// A place where threads wait until a number of them has come.
+typedef struct {
+  long generation;
+  int waiting;
+} meeting;
 
 extern int32_t emulator_tid, emulator_ctaid, emulator_ntid, emulator_nctaid;
 extern int emulator_backwards;  // threads run backwards, and copies arrive as early as they may
@@ -11,3 +17,11 @@ extern int emulator_backwards;  // threads run backwards, and copies arrive as e
 void emulator_fail(const char *sentence);
 void emulator_meet_warp(void);
 void emulator_reset_copies(void);
+void emulator_meet(meeting *place, int size);
+void emulator_pause(void);         // let other threads run
+void emulator_moved(void);         // something happened that others may wait for
+char *emulator_shared(void);       // what the launch asked for
+
+void emulator_reset_bulk(void);
+int emulator_deliver_copy(void);   // let the oldest bulk copy arrive; whether there is one
+void emulator_check_products(void);

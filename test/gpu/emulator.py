@@ -17,15 +17,22 @@ from pathlib import Path
 import emulated_intrinsics
 import llvmlite.binding as llvm
 
-_SOURCES = [Path(__file__).with_name(name) for name in ("emulator.c", "emulated_matrix.c")]
+_SOURCES = [
+    Path(__file__).with_name(name)
+    for name in ("emulator.c", "emulated_matrix.c", "emulated_hopper.c")
+]
 
 _REGISTERS = {"tid.x": "tid", "ctaid.x": "ctaid", "ntid.x": "ntid", "nctaid.x": "nctaid"}
 _CALLS = {
     "llvm.nvvm.barrier.cta.sync.aligned.all": "void @emulator_barrier(i32)",
     "llvm.nvvm.shfl.sync.bfly.i32": "i32 @emulator_shuffle_xor(i32, i32, i32, i32)",
+    "llvm.nvvm.shfl.sync.idx.i32": "i32 @emulator_shuffle_index(i32, i32, i32, i32)",
     "llvm.nvvm.shfl.sync.bfly.f32": "float @emulator_shuffle_xor_float(i32, float, i32, i32)",
 }
 """Intrinsics, and the functions of emulator.c that stand in for them."""
+
+DYNAMIC_BYTES = 227 << 10
+"""The most shared memory that a launch may ask for."""
 
 _KERNEL = re.compile(r"^define ptx_kernel void @(\w+)\((.*)$", re.MULTILINE)
 _SHARED = re.compile(r"^@([\w.]+) = (?:\w+ )*addrspace\(3\) global", re.MULTILINE)
@@ -33,13 +40,32 @@ _COMPILER_CALLS = {"__truncsfbf2": "emulator_round_to_bf16"}
 """What LLVM calls where this CPU has no such instruction, and the emulator's function for it."""
 
 
-def host_ir(text: str) -> tuple[str, str, bool, list[str], int]:
-    """The LLVM IR of one kernel, for the CPU; its name, whether its threads wait for each other,
-    the names of its shared memory, and how many parameters it has. The function `emulated` takes
-    the launch's parameters."""
+_DYNAMIC = re.compile(r"^@([\w.]+) = external addrspace\(3\) global \[0 x i8\]", re.MULTILINE)
+_MAP = "ptr byval([128 x i8]) align 64"
+"""A tensor map, by value."""
+
+
+@dataclass(frozen=True)
+class HostKernel:
+    """The LLVM IR of a kernel for the CPU; its name, whether its threads wait for each other, the
+    names of its shared memory and of what it has of it by the launch, and how many parameters it
+    has: pointers, then tensor maps."""
+
+    text: str
+    name: str
+    waits: bool
+    shared: list[str]
+    dynamic: str | None
+    pointers: int
+    maps: int
+
+
+def host_ir(text: str) -> HostKernel:
+    """A kernel for the CPU. The function `emulated` takes the launch's parameters."""
     match = _KERNEL.search(text)
     assert match is not None, "no kernel in the IR"
     name = match[1]
+    maps = match[2].count("byval(")
     count = len(re.findall(r"\bptr\b", match[2]))
     waits = False
     declared = []
@@ -60,7 +86,9 @@ def host_ir(text: str) -> tuple[str, str, bool, list[str], int]:
     text = re.sub(r"^declare .*@llvm\.nvvm\.read\.ptx\.sreg\..*\n", "", text, flags=re.M)
     unknown = re.search(r"@llvm\.nvvm\.[\w.]+", text)
     assert unknown is None, f"the emulator does not know {unknown}"
-    shared = _SHARED.findall(text)
+    dynamic = next(iter(_DYNAMIC.findall(text)), None)
+    shared = [symbol for symbol in _SHARED.findall(text) if symbol != dynamic]
+    text = _DYNAMIC.sub(rf"@\1 = addrspace(3) global [{DYNAMIC_BYTES} x i8] zeroinitializer", text)
     text = re.sub(r"^(@[\w.]+ = )(?:internal |private )?(?:unnamed_addr )?addrspace\(3\)",
                   r"\1addrspace(3)", text, flags=re.M)  # fmt: skip
     text = text.replace("define ptx_kernel void", "define void")
@@ -69,10 +97,13 @@ def host_ir(text: str) -> tuple[str, str, bool, list[str], int]:
     text = re.sub(r"^attributes #(\d+) = .*", r"attributes #\1 = { nounwind }", text, flags=re.M)
     loads = [f"  %s{i} = getelementptr ptr, ptr %list, i64 {i}" for i in range(count)]
     loads += [f"  %a{i} = load ptr, ptr %s{i}\n  %p{i} = load ptr, ptr %a{i}" for i in range(count)]
-    arguments = ", ".join(f"ptr %p{i}" for i in range(count))
+    arguments = ", ".join(
+        f"ptr %p{i}" if i < count - maps else f"{_MAP} %a{i}" for i in range(count)
+    )
     wrapper = ["define void @emulated(ptr %list) {", *loads]
     wrapper += [f"  call void @{name}({arguments})", "  ret void", "}"]
-    return "\n".join([text, *declared, *wrapper]), name, waits, shared, count
+    source = "\n".join([text, *declared, *wrapper])
+    return HostKernel(source, name, waits, shared, dynamic, count - maps, maps)
 
 
 @dataclass
@@ -97,8 +128,9 @@ class Emulator:
         library = ctypes.CDLL(str(path))
         library.emulator_message.restype = ctypes.c_char_p
         library.emulator_share.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+        library.emulator_share_dynamic.argtypes = library.emulator_share.argtypes
         library.emulator_register.argtypes = [
-            ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int,
+            ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int,
         ]  # fmt: skip
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
@@ -130,14 +162,14 @@ class Emulator:
 
     def add(self, text: str) -> str:
         """Compile and register the kernel in LLVM IR `text`; returns its name."""
-        source, name, waits, shared, parameters = host_ir(text)
+        kernel = host_ir(text)
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(),
             features=llvm.get_host_cpu_features().flatten(),
             opt=1,
             reloc="pic",
         )
-        module = llvm.parse_assembly(source)
+        module = llvm.parse_assembly(kernel.text)
         module.triple, module.data_layout = llvm.get_default_triple(), str(machine.target_data)
         module.verify()
         options = llvm.create_pipeline_tuning_options(speed_level=1)
@@ -146,18 +178,20 @@ class Emulator:
         sizes = {
             variable.name: machine.target_data.get_abi_size(variable.global_value_type)
             for variable in module.global_variables
-            if variable.name in shared
+            if variable.name in kernel.shared
         }
         linking = (
             llvm.JITLibraryBuilder()
             .add_current_process()
             .add_object_img(machine.emit_object(module))
         )
-        for symbol in ("emulated", *shared):
+        dynamic = [kernel.dynamic] if kernel.dynamic is not None else []
+        for symbol in ("emulated", *kernel.shared, *dynamic):
             linking.export_symbol(symbol)
         ours = (
             *(f"emulator_{variable}" for variable in _REGISTERS.values()),
             "emulator_barrier", "emulator_shuffle_xor", "emulator_shuffle_xor_float",
+            "emulator_shuffle_index",
             *emulated_intrinsics.SYMBOLS,
         )  # fmt: skip
         for symbol, named in {**dict(zip(ours, ours, strict=True)), **_COMPILER_CALLS}.items():
@@ -166,11 +200,17 @@ class Emulator:
         tracker = linking.link(self.jit, f"kernel_{next(_serial)}")
         self.loaded.append(tracker)
         number = self.library.emulator_register(
-            name.encode(), tracker["emulated"], int(waits), parameters
+            kernel.name.encode(),
+            tracker["emulated"],
+            int(kernel.waits),
+            kernel.pointers,
+            kernel.maps,
         )
-        for symbol in shared:
+        for symbol in kernel.shared:
             self.library.emulator_share(number, tracker[symbol], sizes[symbol])
-        return name
+        for symbol in dynamic:
+            self.library.emulator_share_dynamic(number, tracker[symbol], DYNAMIC_BYTES)
+        return kernel.name
 
 
 _serial = itertools.count()

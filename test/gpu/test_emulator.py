@@ -11,6 +11,7 @@ from emulator import Emulator, host_ir
 from models import Compiled, compile_for_gpu
 
 import stepwell
+from stepwell.kernels.gpu import mma_tile, wgmma_tile
 from stepwell.runtime.cuda_executable import CudaExecutable
 
 ROWS, LENGTH = 3, 1000
@@ -133,3 +134,65 @@ def test_exact_product(product: Compiled, emulator: Emulator) -> None:
     for backwards in (False, True):
         emulator.configure(backwards=backwards)
         np.testing.assert_array_equal(run(product, emulator, "", "", (A, B)), PRODUCT)
+
+
+C, D = (
+    np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float16)
+    for seed, shape in enumerate([(128, 1280), (1280, 64)])
+)
+"""Operands of twenty steps of k: the ring of eight stages goes round more than twice."""
+
+GROUPED = C.astype(np.float32) @ D.astype(np.float32)
+DESCRIPTOR = 1 << 62 | 1024 >> 4 << 32 | 8192 >> 4 << 16
+
+
+@pytest.fixture(scope="module")
+def grouped() -> Compiled:
+    """A product by warpgroups: bulk copies, barriers that count bytes, products from shared
+    memory."""
+    function = jax.jit(lambda c, d: jax.numpy.matmul(c, d, preferred_element_type=np.float32))
+    module = jax.export.export(function)(C, D).mlir_module()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
+        patch.setattr(wgmma_tile, "TILES", (wgmma_tile.WgmmaTile(128, 64, stages=8),))
+        return compile_for_gpu(str(module), "cuda:sm_90a")
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_exact_product_of_warpgroups(
+    grouped: Compiled, emulator: Emulator, backwards: bool
+) -> None:
+    emulator.configure(backwards=backwards)
+    np.testing.assert_array_equal(run(grouped, emulator, "", "", (C, D)), GROUPED)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "planted"),
+    [
+        (r"= (?:tail )?call i32 asm sideeffect \"[^\"]*try_wait[^\n]*", "= add i32 1, 0"),
+        (r"(expect\.tx[\w.]*\(.*, i32) 24576\)", r"\1 24592)"),
+        (r"(expect\.tx[\w.]*\(.*, i32) 24576\)", r"\1 16384)"),
+        (r"(mbarrier\.init\.shared\(.*, i32) 8\)", r"\1 9)"),
+        (r"(mbarrier\.init\.shared\(.*, i32) 8\)", r"\1 4)"),
+        (r"(wgmma\.wait_group\.sync\.aligned\(i64) 1\)", r"\1 2)"),
+        (r".*call void @llvm\.nvvm\.wgmma\.wait_group.*\n", ""),
+        (BARRIER, ""),
+        (str(DESCRIPTOR), str(DESCRIPTOR + (64 << 32))),
+        (r"(add [\w ]*i64 %\d+, )2\n", r"\g<1>4\n"),
+        (r"(tile\.2d\(.*, i32) [^,\n]+, i16", r"\1 7, i16"),
+    ],
+    ids=["no-wait", "more-bytes", "fewer-bytes", "more-arrivals", "fewer-arrivals", "early-release",
+         "no-group", "no-barrier", "wrong-stride", "wrong-step", "wrong-place"],
+)  # fmt: skip
+def test_fault_of_a_product_of_warpgroups(
+    grouped: Compiled, emulator: Emulator, pattern: str, planted: str
+) -> None:
+    """Copies that come late or too early, barriers that count wrongly, operands somewhere else."""
+    seen = []
+    for backwards in (False, True):
+        emulator.configure(backwards=backwards)
+        try:
+            seen.append(run(grouped, emulator, pattern, planted, (C, D)))
+        except stepwell.Error:
+            return
+    assert not all(np.array_equal(got, GROUPED) for got in seen)

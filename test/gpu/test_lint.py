@@ -15,9 +15,12 @@ import stepwell
 from stepwell import cuda_assembly, ptxas, targets
 from stepwell.assembly import kernel_units
 from stepwell.inspection.gpu_lint import Kernel, block_registers, lint
+from stepwell.kernels.gpu import mma_tile, wgmma_tile
 from stepwell.mlir import ir, new_context
 from stepwell.ptx import kernel_llvm, ptx, undefined_functions
 from stepwell.targets.nvidia import TARGETS, NvidiaTarget
+
+SM_86, SM_90 = (next(t for t in TARGETS if t.cpu == cpu) for cpu in ("sm_86", "sm_90a"))
 
 needs_ptxas = pytest.mark.skipif(
     models.needs_ptxas(), reason="there is no ptxas here (pip install stepwell[cuda])"
@@ -55,7 +58,7 @@ def assembled(
         with new_context(), ir.Location.unknown():
             text = ptx(kernel_llvm(cuda_assembly.lower_unit(unit, target), target), target)
         made = ptxas.assemble(text, target)
-        threads = cuda_assembly.grid(unit)[1]
+        launch = cuda_assembly.Launch.of(unit)
         counts = {
             name: least
             for word, wanted in (expected or {}).items()
@@ -63,7 +66,9 @@ def assembled(
             for name, least in wanted.items()
         }
         sass = ptxas.sass(made.cubin)
-        kernels.append(Kernel(unit.symbol, text, threads, made.log, sass, expected=counts))
+        kernels.append(
+            Kernel(unit.symbol, text, launch.threads, made.log, sass, launch.shared_bytes, counts)
+        )
     return kernels
 
 
@@ -124,17 +129,57 @@ def test_tensor_core_kernels(target: NvidiaTarget) -> None:
     options = {"precision": "tf32", "use_cache": False}
     lowered = stepwell.lower(module, target=target.name, options=options).step("affine")
     copies = {"LDGSTS": 4, "LDSM": 4, "STG.E.128": 4}
+    groups = {"UTMALDG": 2, "STG.E.128": 4}
     kernels = assembled(
-        lowered, target, {"mma.sync": copies, ".f32.f16.f16": {"HMMA": 8},
-                          ".f32.bf16.bf16": {"HMMA": 8}, ".f32.tf32": {"HMMA": 8},
-                          ".s32.s8": {"IMMA": 8}},
+        lowered, target, {"mma.sync": copies, "wgmma": groups, ".col.f32.f16": {"HMMA": 8},
+                          ".col.f32.bf16": {"HMMA": 8}, ".col.f32.tf32": {"HMMA": 8},
+                          "satfinite.s32.s8": {"IMMA": 8}},
     )  # fmt: skip
-    assert sum("mma.sync" in kernel.ptx for kernel in kernels) == 5
+    assert sum("mma" in kernel.ptx for kernel in kernels) == 5
+    assert any("wgmma" in kernel.ptx for kernel in kernels) == (target.cpu == "sm_90a")
     for kernel in kernels:
         assert lint(kernel, target) == []
 
 
-SM_86, SM_90 = (next(t for t in TARGETS if t.cpu == cpu) for cpu in ("sm_86", "sm_90a"))
+WARPGROUP_CASES = [
+    *((tile, np.float16, "kn") for tile in wgmma_tile.TILES),
+    *((wgmma_tile.TILES[0], ml_dtypes.bfloat16, layout) for layout in ("kk", "mk", "mn")),
+    *((wgmma_tile.TILES[0], dtype, "kk") for dtype in (np.float32, np.int8)),
+]
+"""Tiles, operand types, and what is contiguous in lhs and rhs."""
+
+
+@needs_ptxas
+@pytest.mark.parametrize(("tile", "dtype", "layout"), WARPGROUP_CASES)
+def test_warpgroup_kernels(
+    tile: wgmma_tile.WgmmaTile, dtype: type, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products by warpgroups, with an epilogue: bulk copies, products that do not wait for each
+    other, registers that add up."""
+    monkeypatch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
+    monkeypatch.setattr(wgmma_tile, "TILES", (tile,))
+    total = np.int32 if dtype is np.int8 else np.float32
+    left, right = int(layout[0] == "k"), int(layout[1] == "k")
+
+    def layer(x: jax.Array, w: jax.Array, bias: jax.Array) -> jax.Array:
+        dims = (((left,), (right,)), ((), ()))
+        return jax.nn.relu(jax.lax.dot_general(x, w, dims, preferred_element_type=total) + bias)
+
+    inputs = (
+        np.zeros((1024, 4096) if left else (4096, 1024), dtype),
+        np.zeros((1536, 4096) if right else (4096, 1536), dtype),
+        np.zeros(1536, total),
+    )
+    module = str(jax.export.export(jax.jit(layer))(*inputs).mlir_module())
+    options = {"precision": "tf32", "use_cache": False}
+    lowered = stepwell.lower(module, target=SM_90.name, options=options).step("affine")
+    multiply = "IGMMA" if dtype is np.int8 else "HGMMA"
+    expected = {"wgmma": {multiply: 4, "UTMALDG": 2, "USETMAXREG": 2, "STG.E.128": 4}}
+    (kernel,) = assembled(lowered, SM_90, expected)
+    assert kernel.expected
+    assert lint(kernel, SM_90) == []
+    assert kernel.sass.count("WARPGROUP.ARRIVE") == 1
+
 
 LOG = """ptxas info    : Compiling entry function 'k' for 'sm_90a'
 ptxas info    : Function properties for k

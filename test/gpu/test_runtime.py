@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes.util
 import dataclasses
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,15 @@ def test_kernel_that_is_missing(compiled: Compiled, emulator: Emulator) -> None:
     emulator.reset()
     with pytest.raises(stepwell.Error, match="could not load kernel_"):
         CudaExecutable(compiled.artifact)
+
+
+def test_older_launches(compiled: Compiled, tmp_path: Path) -> None:
+    path = tmp_path / "model.stepwell"
+    data = bytearray(compiled.artifact.file)
+    data[8:12] = struct.pack("<I", 3)
+    path.write_bytes(data)
+    with pytest.raises(stepwell.ArtifactError, match=r"format 3, whose launches .* compile"):
+        artifact.read(path)
 
 
 def test_manifest_survives_the_file(compiled: Compiled, tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stepwell.errors import LoweringError
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
-from stepwell.kernels.gpu import mma_tile, reduction
+from stepwell.kernels.gpu import mma_tile, reduction, wgmma, wgmma_tile
 from stepwell.kernels.gpu.elementwise import element_bits, fill_halos
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.mma import MmaKernel
+from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize, linearize
@@ -88,16 +90,37 @@ def emit(
         return
     kind = mma_tile.matrix_type(op, shape, target, tf32=tf32)
     if kind is not None and mma_tile.is_large_enough(shape, kind):
-        chosen = (
-            mma_tile.MmaTile.from_attribute(strategy)
-            if strategy is not None
-            else mma_tile.choose(shape, kind, target)
-        )
-        MmaKernel(group, nest, op, shape, chosen, kind).emit()
+        space = TileSpace(group, nest, op, shape)
+        if strategy is None:
+            strategy = _tensor_core_tile(space, kind, target).to_attribute()
+        if "warp_rows" in ir.DictAttr(strategy):
+            MmaKernel(space, mma_tile.MmaTile.from_attribute(strategy), kind).emit()
+            return
+        tile = wgmma_tile.WgmmaTile.from_attribute(strategy)
+        maps = wgmma.find_maps(space, kind, tile)
+        if maps is None:
+            raise LoweringError("an operand of this strategy is no array of which boxes are copied")
+        wgmma.WgmmaKernel(space, tile, kind, maps).emit()
     elif min(shape.n, shape.k) >= GROUP:
         _Tiled(group, nest, op, shape, choose(shape)).emit()
     else:
         reduction.emit(group, nest)
+
+
+def _tensor_core_tile(
+    space: TileSpace, kind: MatrixType, target: NvidiaTarget
+) -> mma_tile.MmaTile | wgmma_tile.WgmmaTile:
+    """The tile with the least estimated time: of warpgroups, where they take the operands as they
+    lie in memory, or of warps."""
+    shape = space.shape
+    by_warps = mma_tile.choose(shape, kind, target)
+    if not wgmma_tile.takes(kind, target):
+        return by_warps
+    by_groups = wgmma_tile.choose(shape, kind, target)
+    slower = wgmma_tile.cycles(by_groups, shape, kind, target) > mma_tile.cycles(
+        by_warps, shape, kind, target
+    )
+    return by_warps if slower or wgmma.find_maps(space, kind, by_groups) is None else by_groups
 
 
 class _Tiled:

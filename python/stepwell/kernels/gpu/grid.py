@@ -20,6 +20,10 @@ scf = dialect("scf")
 ACCESS_BYTES = 16
 """Every buffer starts at a multiple of this, the widest access of a thread."""
 
+DYNAMIC_SHARED, TENSOR_MAPS = "kernel.shared_bytes", "kernel.tensor_maps"
+"""Attributes of a kernel: the shared memory that its launch asks for, beside what it declares; and
+what it takes after its buffers (kernels/gpu/tensor_map.py), for each map its fields as integers."""
+
 SHARED = "#gpu.address_space<workgroup>"
 _SHUFFLE_BITS = 32
 _LESS = 6
@@ -32,6 +36,10 @@ class GridBuilder(NestBuilder):
     def __init__(self) -> None:
         super().__init__()
         self.shared_bytes = 0
+        self.dynamic_shared_bytes = 0
+        """What the launch is to ask for, beside the buffers of `shared`."""
+        self.tensor_maps: list[ir.Attribute] = []
+        """What the kernel takes after its buffers."""
         self.states_alignment = False
         """Whether accesses of vectors say how they are aligned: for indices in which quotients nest
         deeper than LLVM looks."""

@@ -16,19 +16,15 @@ Sums stay in registers and go through the epilogue there, 8 neighbours at a time
 from __future__ import annotations
 
 from stepwell.kernels.builder import arith, vector
-from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.gpu import tensor_core
 from stepwell.kernels.gpu.accumulators import write_row
 from stepwell.kernels.gpu.elementwise import fill_halos
 from stepwell.kernels.gpu.fragments import Fragments
-from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.mma_tile import MmaTile, steps_of
 from stepwell.kernels.gpu.operand_ring import OperandRing
 from stepwell.kernels.gpu.tensor_core import COLUMNS, ROWS, MatrixType
 from stepwell.kernels.gpu.tile_space import TileSpace
-from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, constant, delinearize
-from stepwell.kernels.structured import Structured
 from stepwell.mlir import ir
 from stepwell.targets.nvidia import WARP
 
@@ -39,21 +35,13 @@ PANEL = 8
 class MmaKernel:
     """One contraction in tiles of `tile`, its operands taken as `kind`."""
 
-    def __init__(
-        self,
-        group: KernelGroup,
-        nest: GridBuilder,
-        op: Structured,
-        shape: ContractionShape,
-        tile: MmaTile,
-        kind: MatrixType,
-    ) -> None:
-        self.group = group
-        self.nest = nest
-        self.shape = shape
+    def __init__(self, space: TileSpace, tile: MmaTile, kind: MatrixType) -> None:
+        self.space = space
+        self.group = space.group
+        self.nest = space.nest
+        self.shape = shape = space.shape
         self.tile = tile
         self.kind = kind
-        self.space = TileSpace(group, nest, op, shape)
         self.left = OperandRing(self.space, kind, shape.lhs, tile, tile.rows)
         self.right = OperandRing(self.space, kind, shape.rhs, tile, tile.columns)
         self.steps = -(-shape.k // self.left.depth)

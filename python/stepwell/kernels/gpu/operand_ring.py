@@ -16,13 +16,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes, arith, vector
-from stepwell.kernels.evaluate import slice_offsets, slice_source
 from stepwell.kernels.gpu import tensor_core
 from stepwell.kernels.gpu.mma_tile import MmaTile
 from stepwell.kernels.gpu.tensor_core import CHUNK_BYTES, COLUMNS, MatrixType
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize
-from stepwell.kernels.structured import RESHAPES, Structured, defining_op, element_type, shape_of
+from stepwell.kernels.structured import element_type, shape_of
 from stepwell.mlir import ir
 
 BANK_CHUNKS = 8
@@ -111,39 +110,13 @@ class OperandRing:
         dims = [Index.of(Variable(f"d{i}", 0, max(n, 1) - 1)) for i, n in enumerate(shape.sizes)]
         last = Variable("chunk", 0, shape.sizes[moving[-1]] // chunk - 1)
         dims[moving[-1]] = Index.of(last) * chunk + lanes.index
-        found = self._view(apply_map(self.space.op.maps[self.operand], dims))
+        found = self.space.view(self.operand, apply_map(self.space.op.maps[self.operand], dims))
         if found is None:
             return False
         flat = linearize(found[1], shape_of(found[0]))
         start = lanes.at(flat, 0)
         aligned = not any(factor % chunk for _, factor in start.terms)
         return lanes.stride(flat) == 1 and aligned and start.constant % chunk == 0
-
-    def _view(self, indices: list[Index]) -> tuple[ir.Value, list[Index]] | None:
-        """The buffer's tensor and the element of it that the operand has at `indices`, where
-        nothing but views lies between."""
-        value = self.value
-        evaluator = self.space.evaluator
-        while value not in evaluator.buffers:
-            op = defining_op(value)
-            if op is None:
-                return None
-            if op.name in RESHAPES:
-                flat = linearize(indices, shape_of(value))
-                value = op.operands[0]
-                indices = delinearize(flat, shape_of(value))
-                continue
-            if op.name == "tensor.extract_slice":
-                indices = slice_source(op, indices, slice_offsets(op, evaluator.offset))
-                value = op.operands[0]
-                continue
-            structured = Structured.of(op)
-            copied = structured.copied_input() if structured is not None else None
-            if structured is None or copied is None or not structured.is_elementwise:
-                return None
-            indices = apply_map(structured.maps[copied], indices)
-            value = structured.inputs[copied]
-        return value, indices
 
     # Copies
 
@@ -178,7 +151,9 @@ class OperandRing:
         """Whether neighbouring threads gather neighbours in k rather than in rows or columns."""
         shape = self.space.shape
         dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(shape.sizes)]
-        found = self._view(apply_map(self.space.op.maps[self.operand], [Index.of(d) for d in dims]))
+        found = self.space.view(
+            self.operand, apply_map(self.space.op.maps[self.operand], [Index.of(d) for d in dims])
+        )
         moving = [d for d in shape.reduced if shape.sizes[d] > 1]
         if found is None or not moving:
             return True
@@ -189,7 +164,9 @@ class OperandRing:
         """The 1-D buffer that a piece is copied from, and where: what does not change with the
         step, computed once, and what does."""
         k = Index.of(self.step) * self.depth + piece.k
-        found = self._view(self.space.indices(self.dims, k, piece.place, self.operand))
+        found = self.space.view(
+            self.operand, self.space.indices(self.dims, k, piece.place, self.operand)
+        )
         assert found is not None
         buffer = self.space.evaluator.buffers[found[0]]
         flat = linearize(found[1], shape_of(found[0]))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.evaluate import slice_offsets, slice_source
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup
-from stepwell.kernels.index import Index, apply_map, delinearize
-from stepwell.kernels.structured import Structured
+from stepwell.kernels.index import Index, apply_map, delinearize, linearize
+from stepwell.kernels.structured import RESHAPES, Structured, defining_op, shape_of
 from stepwell.mlir import ir
 
 
@@ -51,6 +52,31 @@ class TileSpace:
     def indices(self, dims: list[Index], k: Index, place: Index, operand: int) -> list[Index]:
         """Where `operand` is read at `k` and a row or a column."""
         return apply_map(self.op.maps[operand], self.point(dims, k, place, operand))
+
+    def view(self, operand: int, indices: list[Index]) -> tuple[ir.Value, list[Index]] | None:
+        """The buffer's tensor and the element of it that `operand` has at `indices`, where nothing
+        but views lies between."""
+        value = self.op.inputs[operand]
+        while value not in self.evaluator.buffers:
+            op = defining_op(value)
+            if op is None:
+                return None
+            if op.name in RESHAPES:
+                flat = linearize(indices, shape_of(value))
+                value = op.operands[0]
+                indices = delinearize(flat, shape_of(value))
+                continue
+            if op.name == "tensor.extract_slice":
+                indices = slice_source(op, indices, slice_offsets(op, self.evaluator.offset))
+                value = op.operands[0]
+                continue
+            structured = Structured.of(op)
+            copied = structured.copied_input() if structured is not None else None
+            if structured is None or copied is None or not structured.is_elementwise:
+                return None
+            indices = apply_map(structured.maps[copied], indices)
+            value = structured.inputs[copied]
+        return value, indices
 
     def limit(self, operand: int) -> int:
         """How many rows (of the lhs) or columns (of the rhs) there are."""

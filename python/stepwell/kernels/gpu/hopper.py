@@ -1,0 +1,293 @@
+"""What sm_90a adds: bulk copies of boxes of an array, barriers that count threads and bytes, and
+products of a warpgroup (128 threads) whose operands are in shared memory.
+
+PTX ISA: "cp.async.bulk.tensor", "mbarrier", "Asynchronous Warpgroup Level Matrix Instructions".
+Addresses in shared memory are pointers of address space 3; words are values of type i32. Lines of
+operands are 128 bytes, swizzled by as many: chunk c of line r lies at c xor (r mod 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from stepwell.kernels.builder import arith
+from stepwell.kernels.gpu.tensor_core import MatrixType
+from stepwell.mlir import dialect, ir
+
+llvm = dialect("llvm")
+nvvm = dialect("nvvm")
+scf = dialect("scf")
+
+WARPGROUP = 128
+ROWS = 64
+"""Rows of one instruction."""
+
+LINE_BYTES = 128
+STEP_BYTES = 32
+"""What one instruction takes of each row and column."""
+
+ATOM_BYTES = 8 * LINE_BYTES
+"""The swizzle repeats after so many, and tiles are so aligned."""
+
+SHARED, MAP = "kernel.dynamic_shared", "kernel.tensor_map"
+"""Attributes of casts that stand for the shared memory that a launch asks for, and for a tensor map
+among a kernel's parameters."""
+
+_EQUAL, _NOT_EQUAL = 0, 1
+_DYNAMIC_INDEX = -(1 << 31)
+
+
+def word(value: int) -> ir.Value:
+    """A constant."""
+    return arith.ConstantOp(ir.IntegerType.get_signless(32), value).result
+
+
+def plus(value: ir.Value, other: ir.Value | int) -> ir.Value:
+    """The sum of words."""
+    return arith.AddIOp(value, word(other) if isinstance(other, int) else other).result
+
+
+def times(value: ir.Value, factor: int) -> ir.Value:
+    """A word times a constant."""
+    return arith.MulIOp(value, word(factor)).result
+
+
+def as_word(value: ir.Value) -> ir.Value:
+    """A value of type index as a word."""
+    return arith.IndexCastOp(ir.IntegerType.get_signless(32), value).result
+
+
+def is_equal(value: ir.Value, other: int) -> ir.Value:
+    """Whether a word is `other`."""
+    return arith.CmpIOp(_EQUAL, value, word(other)).result
+
+
+def is_not(value: ir.Value, other: int) -> ir.Value:
+    """Whether a word is not `other`."""
+    return arith.CmpIOp(_NOT_EQUAL, value, word(other)).result
+
+
+def choose(condition: ir.Value, one: ir.Value, other: ir.Value) -> ir.Value:
+    """`one` where the condition holds."""
+    return arith.SelectOp(condition, one, other).result
+
+
+@contextmanager
+def when(condition: ir.Value) -> Iterator[None]:
+    """What is written inside is done where the condition holds."""
+    branch = scf.IfOp(condition)
+    with ir.InsertionPoint(branch.then_block):
+        yield
+        scf.YieldOp([])
+
+
+def either(condition: ir.Value, one: Callable[[], None], other: Callable[[], None]) -> None:
+    """Do one or the other."""
+    branches = scf.IfOp(condition, has_else=True)
+    for block, write in ((branches.then_block, one), (branches.else_block, other)):
+        with ir.InsertionPoint(block):
+            write()
+            scf.YieldOp([])
+
+
+def shared_memory() -> ir.Value:
+    """Where the shared memory begins that the launch asks for."""
+    return _placeholder("!llvm.ptr<3>", SHARED, ir.UnitAttr.get())
+
+
+def tensor_map(number: int) -> ir.Value:
+    """A pointer to a tensor map among the kernel's parameters."""
+    attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
+    return _placeholder("!llvm.ptr", MAP, attribute)
+
+
+def _placeholder(kind: str, name: str, attribute: ir.Attribute) -> ir.Value:
+    return ir.Operation.create(
+        "builtin.unrealized_conversion_cast",
+        results=[ir.Type.parse(kind)],
+        attributes={name: attribute},
+    ).results[0]
+
+
+def at(pointer: ir.Value, offset: ir.Value | int) -> ir.Value:
+    """The address `offset` bytes on."""
+    moved = word(offset) if isinstance(offset, int) else offset
+    byte = ir.IntegerType.get_signless(8)
+    places = ir.DenseI32ArrayAttr.get([_DYNAMIC_INDEX])
+    return llvm.getelementptr(pointer.type, pointer, [moved], places, byte, 0)
+
+
+def uniform(value: ir.Value) -> ir.Value:
+    """A word that is the same in all threads of a warp, so that it is known to be."""
+    operands = [word(-1), value, word(0), word(31)]
+    kind = ir.Attribute.parse("#nvvm<shfl_kind idx>")
+    return ir.Operation.create(
+        "nvvm.shfl.sync", results=[value.type], operands=operands, attributes={"kind": kind}
+    ).results[0]
+
+
+def elected() -> ir.Value:
+    """Whether this thread is the one of its warp that is chosen."""
+    return nvvm.elect_sync()
+
+
+def more_registers(count: int) -> None:
+    """Let each thread of the warpgroup have `count` registers, once others have given theirs."""
+    nvvm.setmaxregister(count, nvvm.SetMaxRegisterAction.increase)
+
+
+def fewer_registers(count: int) -> None:
+    """Give back all but `count` registers a thread of the warpgroup."""
+    nvvm.setmaxregister(count, nvvm.SetMaxRegisterAction.decrease)
+
+
+# Barriers
+
+
+def init_barrier(address: ir.Value, arrivals: int) -> None:
+    """A barrier whose phases end after so many arrivals, and all bytes that are expected."""
+    nvvm.mbarrier_init(address, word(arrivals))
+
+
+def show_barriers() -> None:
+    """Let the copies' engine see barriers that this thread has made."""
+    nvvm.fence_mbarrier_init()
+
+
+def arrive(address: ir.Value) -> None:
+    """Arrive at a barrier."""
+    nvvm.mbarrier_arrive(address)
+
+
+def expect_bytes(address: ir.Value, count: int) -> None:
+    """Arrive at a barrier, and say that so many bytes are to come in this phase."""
+    nvvm.mbarrier_arrive_expect_tx(address, word(count))
+
+
+def wait(address: ir.Value, parity: ir.Value) -> None:
+    """Wait until the phase of a barrier that has `parity` ends: phases count from 0, and the one
+    before the first has ended."""
+    loop = scf.WhileOp([], [])
+    before = ir.Block.create_at_start(loop.before, [])
+    after = ir.Block.create_at_start(loop.after, [])
+    with ir.InsertionPoint(before):
+        done = llvm.inline_asm(
+            ir.IntegerType.get_signless(32),
+            [address, parity],
+            "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [$1], $2; "
+            "selp.b32 $0, 1, 0, p; }",
+            "=r,r,r,~{memory}",
+            has_side_effects=True,
+            asm_dialect=0,
+        )
+        scf.ConditionOp(is_equal(done, 0), [])
+    with ir.InsertionPoint(after):
+        scf.YieldOp([])
+
+
+# Copies
+
+
+def prefetch_map(pointer: ir.Value) -> None:
+    """Fetch a tensor map before its first use."""
+    nvvm.prefetch(pointer, tensormap=True)
+
+
+def copy_box(
+    pointer: ir.Value, first: Sequence[ir.Value], target: ir.Value, barrier: ir.Value
+) -> None:
+    """Begin to copy the box at `first`, innermost place first, of the array that a tensor map
+    describes; its bytes are counted at `barrier`. What lies outside of the array is zeros."""
+    cluster = llvm.addrspacecast(ir.Type.parse("!llvm.ptr<7>"), target)
+    nvvm.cp_async_bulk_tensor_shared_cluster_global(cluster, pointer, list(first), barrier, [])
+
+
+# Products
+
+
+def begin_products() -> None:
+    """Before the first product: registers of sums are seen by it."""
+    nvvm.wgmma_fence_aligned()
+
+
+def end_products(pending: int) -> None:
+    """Make a group of the products since the last one; wait until no more than `pending` groups are
+    under way."""
+    nvvm.wgmma_commit_group_sync_aligned()
+    nvvm.wgmma_wait_group_sync_aligned(pending)
+
+
+def wait_products() -> None:
+    """Wait for all products."""
+    nvvm.wgmma_wait_group_sync_aligned(0)
+
+
+def descriptor(address: ir.Value, leading_bytes: int) -> ir.Value:
+    """How the operand at `address` (a word) lies: atoms of 8 lines follow one another, and, for one
+    whose lines do not run along k, columns of atoms are `leading_bytes` apart. PTX ISA, "Matrix
+    Descriptor Format"."""
+    long = ir.IntegerType.get_signless(64)
+    fixed = 1 << 62 | ATOM_BYTES >> 4 << 32 | leading_bytes >> 4 << 16
+    chunk = arith.AndIOp(arith.ShRUIOp(address, word(4)).result, word(0x3FFF)).result
+    low = arith.ExtUIOp(long, chunk).result
+    return arith.OrIOp(low, arith.ConstantOp(long, fixed).result).result
+
+
+def further(operand: ir.Value, count: int) -> ir.Value:
+    """The descriptor of what lies `count` bytes on."""
+    long = ir.IntegerType.get_signless(64)
+    return arith.AddIOp(operand, arith.ConstantOp(long, count >> 4).result).result
+
+
+def address_of(pointer: ir.Value) -> ir.Value:
+    """A shared address as a word."""
+    return llvm.ptrtoint(ir.IntegerType.get_signless(32), pointer)
+
+
+def sums_type(columns: int, kind: MatrixType) -> ir.Type:
+    """What a thread has of the sums of `ROWS` x `columns`: of every 8 columns, two of two rows."""
+    return ir.Type.parse(f"!llvm.struct<({', '.join([kind.sum] * (columns // 2))})>")
+
+
+def no_sums(columns: int, kind: MatrixType) -> ir.Value:
+    """Sums of nothing."""
+    return llvm.mlir_zero(sums_type(columns, kind))
+
+
+def numbers(sums: ir.Value, columns: int, kind: MatrixType) -> list[ir.Value]:
+    """A thread's sums one by one: column by column of every 8, the lower row first."""
+    element = ir.Type.parse(kind.sum)
+    return [
+        llvm.extractvalue(element, sums, ir.DenseI64ArrayAttr.get([i])) for i in range(columns // 2)
+    ]
+
+
+def multiply(
+    sums: ir.Value,
+    left: ir.Value,
+    right: ir.Value,
+    columns: int,
+    kind: MatrixType,
+    transposed: tuple[bool, bool],
+) -> ir.Value:
+    """`sums` and the products of one step, asked for; `transposed` operands lie along their rows or
+    columns. All threads of the warpgroup take part."""
+    count = columns // 2
+    registers = ", ".join(f"${i}" for i in range(count))
+    total = "s32" if kind.sum == "i32" else "f32"
+    shape = f"m{ROWS}n{columns}k{STEP_BYTES // kind.bytes}"
+    scales = "" if kind.ptx == "s8" else ", 1, 1"
+    if kind.bytes == 2:
+        scales += "".join(f", {int(flag)}" for flag in transposed)
+    letter = "r" if total == "s32" else "f"
+    constraints = [f"={letter}"] * count + [str(i) for i in range(count)] + ["l", "l"]
+    return llvm.inline_asm(
+        sums.type,
+        [*numbers(sums, columns, kind), left, right],
+        f"wgmma.mma_async.sync.aligned.{shape}.{total}.{kind.ptx}.{kind.ptx} {{{registers}}}, "
+        f"${2 * count}, ${2 * count + 1}, 1{scales};",
+        ",".join(constraints),
+        has_side_effects=True,
+        asm_dialect=0,
+    )

@@ -1,0 +1,98 @@
+"""Operands of contractions as arrays of which the GPU copies boxes by itself (tensor maps).
+
+A tile of an operand is a box of at most 256 lines of 128 bytes, or several, if the operand is
+contiguous along k or along its rows, and all else in it are strides that are multiples of 16 bytes.
+The driver makes the 128 bytes that describe the array, once its address is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepwell.kernels.gpu.hopper import LINE_BYTES
+from stepwell.kernels.gpu.tensor_core import CHUNK_BYTES, MatrixType
+from stepwell.kernels.gpu.tile_space import TileSpace
+from stepwell.kernels.index import Index, Variable, apply_map, linearize
+from stepwell.kernels.structured import shape_of
+from stepwell.mlir import ir
+
+_MAX_BATCH_DIMS = 3
+_TYPES = {"f16": 6, "bf16": 9, "f32": 7, "i8": 0}
+"""CUtensorMapDataType."""
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """An array: the number of the kernel's argument that it lies in, and where (bytes); the extents
+    and the steps (bytes) of its dimensions, innermost first; and the box that is copied. Dimension
+    0 or 1 is k (0 with `along_k`), the other one rows or columns; `batch` are the operation's
+    dimensions that the others are."""
+
+    argument: int
+    element: str
+    offset: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    along_k: bool
+    batch: tuple[int, ...]
+
+    def to_attribute(self) -> ir.Attribute:
+        """Argument, offset, type and rank, then sizes, strides and box."""
+        fields = [self.argument, self.offset, _TYPES[self.element], len(self.sizes)]
+        return ir.DenseI64ArrayAttr.get([*fields, *self.sizes, *self.strides, *self.box])
+
+
+def find(space: TileSpace, kind: MatrixType, operand: int, lines: int) -> TensorMap | None:
+    """The map of an operand whose tiles are `lines` rows or columns by 128 bytes of k; None where
+    it is no such array."""
+    shape = space.shape
+    dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(shape.sizes)]
+    found = space.view(operand, apply_map(space.op.maps[operand], [Index.of(d) for d in dims]))
+    if found is None:
+        return None
+    buffer = space.evaluator.buffers[found[0]]
+    flat = linearize(found[1], shape_of(found[0]))
+    if not isinstance(buffer, ir.BlockArgument) or any(a not in dims for a, _ in flat.terms):
+        return None
+    steps = [flat.coefficient(d) for d in dims]
+    outer = shape.rows if operand == shape.lhs else (shape.column,)
+    place_step, k_step = (_merged(some, steps, shape.sizes) for some in (outer, shape.reduced))
+    if place_step is None or k_step is None:
+        return None
+    along_k = k_step == 1
+    if not along_k and (place_step != 1 or kind.bytes != 2):
+        return None
+    batch = tuple(d for d in shape.batch if shape.sizes[d] > 1 and steps[d])
+    strides = [place_step if along_k else k_step, *(steps[d] for d in batch)]
+    places = [flat.constant, *strides]
+    if any(n * kind.bytes % CHUNK_BYTES or n < 0 for n in places) or not all(strides):
+        return None
+    if len(batch) > _MAX_BATCH_DIMS:
+        return None
+    line = LINE_BYTES // kind.bytes
+    sizes = (shape.k, space.limit(operand)) if along_k else (space.limit(operand), shape.k)
+    return TensorMap(
+        buffer.arg_number,
+        kind.element,
+        flat.constant * kind.bytes,
+        (*sizes, *(shape.sizes[d] for d in batch)),
+        tuple(n * kind.bytes for n in strides),
+        (line, lines if along_k else line, *(1 for _ in batch)),
+        along_k,
+        batch,
+    )
+
+
+def _merged(dims: tuple[int, ...], steps: list[int], sizes: tuple[int, ...]) -> int | None:
+    """The step of the innermost of dimensions that can be walked as one; None when they cannot."""
+    inner = whole = 0
+    for d in reversed(dims):
+        if sizes[d] == 1:
+            continue
+        if not whole:
+            inner = steps[d]
+        elif steps[d] != whole:
+            return None
+        whole = steps[d] * sizes[d]
+    return inner

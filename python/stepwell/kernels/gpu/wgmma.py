@@ -1,0 +1,240 @@
+"""Contractions by the warpgroups of sm_90a: tiles that the GPU copies by itself, `wgmma` on them.
+
+A block has three warpgroups. One copies: a single thread of it asks for the tiles of each step of
+k, 128 bytes of every row and column, as boxes of the operands (tensor maps, which also fill what
+lies outside of them with zeros). The other two multiply, 64 rows each. A ring of stages lies
+between them, with two barriers a stage:
+
+    copy:      for each step:  wait until the stage is empty;  copy both tiles (counted at `full`)
+    multiply:  for each step:  wait until the stage is full;   ask for its products;
+                               wait for those of the step before; its stage is empty
+
+Sums stay in registers, of which the warpgroups that multiply take most, and go through the epilogue
+there, 8 neighbours at a time.
+"""
+
+from __future__ import annotations
+
+from stepwell.kernels.builder import Lanes
+from stepwell.kernels.gpu import hopper, tensor_map
+from stepwell.kernels.gpu.accumulators import write_row
+from stepwell.kernels.gpu.elementwise import fill_halos
+from stepwell.kernels.gpu.hopper import LINE_BYTES, ROWS, STEP_BYTES, WARPGROUP
+from stepwell.kernels.gpu.mma import PANEL
+from stepwell.kernels.gpu.tensor_core import MatrixType
+from stepwell.kernels.gpu.tensor_map import TensorMap
+from stepwell.kernels.gpu.tile_space import TileSpace
+from stepwell.kernels.gpu.wgmma_tile import CONSUMER_REGISTERS, PRODUCER_REGISTERS, WgmmaTile
+from stepwell.kernels.index import Index, Variable, delinearize
+from stepwell.mlir import ir
+from stepwell.targets.nvidia import WARP
+
+_BARRIER_BYTES = 8
+_WARPS = WARPGROUP // WARP
+_COPYING = 0
+"""The warpgroup that copies; the others multiply."""
+
+
+class WgmmaKernel:
+    """One contraction in tiles of `tile`; `maps` are those of lhs and rhs, as `find_maps` gives
+    them."""
+
+    def __init__(
+        self,
+        space: TileSpace,
+        tile: WgmmaTile,
+        kind: MatrixType,
+        maps: tuple[TensorMap, TensorMap],
+    ) -> None:
+        self.space = space
+        self.nest = space.nest
+        self.shape = space.shape
+        self.tile = tile
+        self.kind = kind
+        self.maps = maps
+        self.depth = LINE_BYTES // kind.bytes
+        self.steps = -(-self.shape.k // self.depth)
+
+    def emit(self) -> None:
+        """Write the kernel."""
+        shape, tile, nest = self.shape, self.tile, self.nest
+        group = self.space.group
+        nest.states_alignment = True
+        nest.tensor_maps += [m.to_attribute() for m in self.maps]
+        nest.dynamic_shared_bytes = tile.shared_bytes
+        down, across = -(-shape.m // tile.rows), -(-shape.n // tile.columns)
+        batch = shape.extent(shape.batch)
+        blocks = batch * down * across
+        panel = PANEL if down % PANEL == 0 else 1
+        with nest.grid(blocks, tile.threads) as (block, thread), self.space.evaluator.scope():
+            fill_halos(group, nest, block * tile.threads + thread, blocks * tile.threads)
+            which, outer, column, inner = delinearize(block, [batch, down // panel, across, panel])
+            dims = self.space.batch_dims(which)
+            row = nest.named("row", outer * panel + inner) * tile.rows
+            self._block(dims, row, nest.named("column", column) * tile.columns, thread)
+
+    def _block(self, dims: list[Index], row: Index, column: Index, thread: Index) -> None:
+        self.shared = hopper.shared_memory()
+        self.descriptions = [hopper.tensor_map(number) for number in range(2)]
+        number = hopper.as_word(self._value(thread))
+        with hopper.when(hopper.is_equal(number, 0)):
+            for stage in range(self.tile.stages):
+                place = hopper.word(stage)
+                hopper.init_barrier(self._full(place), 1)
+                hopper.init_barrier(self._empty(place), self.tile.consumers * _WARPS)
+            hopper.show_barriers()
+            for pointer in self.descriptions:
+                hopper.prefetch_map(pointer)
+        self.nest.barrier()
+        which = hopper.uniform(hopper.as_word(self._value(thread.floordiv(WARPGROUP))))
+        warp = hopper.uniform(hopper.as_word(self._value(thread.floordiv(WARP))))
+        hopper.either(
+            hopper.is_equal(which, _COPYING),
+            lambda: self._copy_all(dims, row, column, warp),
+            lambda: self._multiply_all(dims, row, column, thread, which),
+        )
+
+    def _value(self, index: Index) -> ir.Value:
+        return self.nest.index_value(index, Lanes.of(1))
+
+    def _full(self, stage: ir.Value) -> ir.Value:
+        return hopper.at(self.shared, hopper.times(stage, _BARRIER_BYTES))
+
+    def _empty(self, stage: ir.Value) -> ir.Value:
+        first = self.tile.stages * _BARRIER_BYTES
+        return hopper.at(self.shared, hopper.plus(hopper.times(stage, _BARRIER_BYTES), first))
+
+    def _tile_at(self, stage: ir.Value) -> ir.Value:
+        """Where the tiles of a stage begin, in bytes: that of the lhs, then that of the rhs."""
+        return hopper.plus(hopper.times(stage, self.tile.stage_bytes), hopper.ATOM_BYTES)
+
+    def _next(self, stage: ir.Value, phase: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The stage after `stage`, and how often the ring went round, modulo 2."""
+        wraps = hopper.is_equal(stage, self.tile.stages - 1)
+        following = hopper.choose(wraps, hopper.word(0), hopper.plus(stage, 1))
+        other = hopper.plus(hopper.times(phase, -1), 1)
+        return following, hopper.choose(wraps, other, phase)
+
+    # Copies
+
+    def _copy_all(self, dims: list[Index], row: Index, column: Index, warp: ir.Value) -> None:
+        hopper.fewer_registers(PRODUCER_REGISTERS)
+        with hopper.when(hopper.is_equal(warp, _COPYING)), hopper.when(hopper.elected()):
+            places = [
+                [hopper.as_word(self._value(i)) for i in (first, *(dims[d] for d in m.batch))]
+                for m, first in zip(self.maps, (row, column), strict=True)
+            ]
+
+            def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+                stage, phase = carried
+                full = self._full(stage)
+                hopper.wait(self._empty(stage), phase)
+                hopper.expect_bytes(full, self.tile.stage_bytes)
+                start = hopper.as_word(self._value(Index.of(k) * self.depth))
+                at = self._tile_at(stage)
+                for number, lines in enumerate((self.tile.rows, self.tile.columns)):
+                    target = hopper.plus(at, number * self.tile.rows * LINE_BYTES)
+                    self._copy(number, lines, target, start, places[number], full)
+                return [*self._next(stage, phase)]
+
+            self.nest.reduce_loop("k", 0, self.steps, 1, [hopper.word(0), hopper.word(1)], step)
+
+    def _copy(
+        self,
+        number: int,
+        lines: int,
+        target: ir.Value,
+        k: ir.Value,
+        places: list[ir.Value],
+        full: ir.Value,
+    ) -> None:
+        """Begin to copy a tile of operand `number`: one box, or one for every 128 bytes of rows or
+        columns."""
+        pointer, (first, *batch) = self.descriptions[number], places
+        if self.maps[number].along_k:
+            hopper.copy_box(pointer, [k, first, *batch], hopper.at(self.shared, target), full)
+            return
+        for part in range(lines // self.depth):
+            place = hopper.plus(first, part * self.depth)
+            to = hopper.at(self.shared, hopper.plus(target, part * self.depth * LINE_BYTES))
+            hopper.copy_box(pointer, [place, k, *batch], to, full)
+
+    # Products
+
+    def _multiply_all(
+        self, dims: list[Index], row: Index, column: Index, thread: Index, which: ir.Value
+    ) -> None:
+        hopper.more_registers(CONSUMER_REGISTERS)
+        lane = self.nest.named("lane", thread.mod(WARP))
+        leads = hopper.is_equal(hopper.as_word(self._value(lane)), 0)
+        base = hopper.address_of(self.shared)
+        own = hopper.times(hopper.plus(which, -1), ROWS * LINE_BYTES)
+
+        def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+            sums, stage, phase, before = carried
+            hopper.wait(self._full(stage), phase)
+            sums = self._multiply(sums, hopper.plus(base, self._tile_at(stage)), own)
+            with hopper.when(leads):
+                self._release(k, before)
+            return [sums, *self._next(stage, phase), stage]
+
+        zero = hopper.word(0)
+        sums = hopper.no_sums(self.tile.columns, self.kind)
+        sums = self.nest.reduce_loop("k", 0, self.steps, 1, [sums, zero, zero, zero], step)[0]
+        hopper.wait_products()
+        down = thread.floordiv(WARPGROUP) + (-1)
+        first = row + self.nest.named("group", down) * ROWS
+        warp = self.nest.named("warp", thread.floordiv(WARP).mod(_WARPS))
+        self._finish(dims, first + warp * (ROWS // _WARPS), column, lane, sums)
+
+    def _release(self, k: Variable, stage: ir.Value) -> None:
+        """A warp's products of the step before are done: its stage is empty."""
+        index = Index.of(k)
+        if index.is_constant:
+            return
+        with hopper.when(hopper.is_not(hopper.as_word(self._value(index)), 0)):
+            hopper.arrive(self._empty(stage))
+
+    def _multiply(self, sums: ir.Value, at: ir.Value, own: ir.Value) -> ir.Value:
+        """Ask for the products of the tiles at `at`, of rows that begin `own` bytes further."""
+        tile, kind = self.tile, self.kind
+        places = (hopper.plus(at, own), hopper.plus(at, tile.rows * LINE_BYTES))
+        left, right = (
+            hopper.descriptor(place, 0 if m.along_k else self.depth * LINE_BYTES)
+            for place, m in zip(places, self.maps, strict=True)
+        )
+        transposed = (not self.maps[0].along_k, not self.maps[1].along_k)
+        hopper.begin_products()
+        for step in range(LINE_BYTES // STEP_BYTES):
+            first, second = (
+                hopper.further(operand, step * self._step_bytes(number))
+                for number, operand in enumerate((left, right))
+            )
+            sums = hopper.multiply(sums, first, second, tile.columns, kind, transposed)
+        hopper.end_products(1)
+        return sums
+
+    def _step_bytes(self, number: int) -> int:
+        """From one instruction's part of a tile to the next one's."""
+        along_k = self.maps[number].along_k
+        return STEP_BYTES if along_k else STEP_BYTES // self.kind.bytes * LINE_BYTES
+
+    def _finish(
+        self, dims: list[Index], row: Index, column: Index, lane: Index, sums: ir.Value
+    ) -> None:
+        """Write the outputs: a thread has rows r and r + 8, r = lane / 4, of its warp's 16."""
+        numbers = hopper.numbers(sums, self.tile.columns, self.kind)
+        first_row = self.nest.named("first_row", row + lane.floordiv(4))
+        for high in range(2):
+            pairs = [(numbers[i], numbers[i + 1]) for i in range(2 * high, len(numbers), 4)]
+            write_row(self.space, dims, first_row + 8 * high, column, lane, pairs)
+
+
+def find_maps(
+    space: TileSpace, kind: MatrixType, tile: WgmmaTile
+) -> tuple[TensorMap, TensorMap] | None:
+    """The operands as arrays of which boxes are copied; None where one is not."""
+    shape = space.shape
+    left = tensor_map.find(space, kind, shape.lhs, tile.rows)
+    right = tensor_map.find(space, kind, shape.rhs, tile.columns)
+    return (left, right) if left is not None and right is not None else None

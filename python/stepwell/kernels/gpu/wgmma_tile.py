@@ -1,0 +1,100 @@
+"""How a contraction is tiled for `wgmma`: the strategy, and the cost model that chooses it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.gpu.hopper import ATOM_BYTES, LINE_BYTES, ROWS, WARPGROUP
+from stepwell.kernels.gpu.tensor_core import MatrixType
+from stepwell.mlir import ir
+from stepwell.targets.nvidia import NvidiaTarget
+
+INSTRUCTION = "wgmma"
+
+_STEP_CYCLES, _TILE_CYCLES = 20, 1500
+"""What each step and each tile takes beside multiplying and copying: barriers, the first copies,
+the epilogue."""
+
+_PRODUCT_BYTES = 4096
+"""Bytes of k that a multiprocessor multiplies, for as many pairs of a row and a column, a cycle."""
+
+_L2_BYTES = 64
+"""Bytes that a multiprocessor gets from L2 a cycle."""
+
+
+@dataclass(frozen=True)
+class WgmmaTile:
+    """A block's tile, `rows` x `columns`, 64 rows for each of its warpgroups that multiply, and
+    `stages` steps of 128 bytes of k in shared memory at a time."""
+
+    rows: int
+    columns: int
+    stages: int
+
+    @property
+    def consumers(self) -> int:
+        """Warpgroups that multiply; one more copies."""
+        return self.rows // ROWS
+
+    @property
+    def threads(self) -> int:
+        return (self.consumers + 1) * WARPGROUP
+
+    @property
+    def stage_bytes(self) -> int:
+        return (self.rows + self.columns) * LINE_BYTES
+
+    @property
+    def shared_bytes(self) -> int:
+        """The tiles, and before them as much as keeps them aligned, for barriers."""
+        return ATOM_BYTES + self.stages * self.stage_bytes
+
+    def to_attribute(self) -> ir.Attribute:
+        """As a dictionary attribute, to stand on a kernel function."""
+        entries = ", ".join(f"{k} = {v} : i64" for k, v in dataclasses.asdict(self).items())
+        return ir.Attribute.parse(f"{{{entries}}}")
+
+    @staticmethod
+    def from_attribute(attribute: ir.Attribute) -> WgmmaTile:
+        """The inverse of `to_attribute`."""
+        entries = ir.DictAttr(attribute)
+        return WgmmaTile(
+            **{f.name: ir.IntegerAttr(entries[f.name]).value for f in dataclasses.fields(WgmmaTile)}
+        )
+
+
+TILES = (
+    WgmmaTile(128, 256, stages=4),
+    WgmmaTile(128, 192, stages=5),
+    WgmmaTile(128, 128, stages=6),
+    WgmmaTile(128, 64, stages=8),
+)
+"""One block of each is on a multiprocessor at a time."""
+
+CONSUMER_REGISTERS, PRODUCER_REGISTERS = 232, 40
+"""Of a thread, with two warpgroups that multiply: 64,512 in all, which is what 384 threads get."""
+
+
+def takes(kind: MatrixType, target: NvidiaTarget) -> bool:
+    """Whether warpgroups of `target` multiply operands of `kind`."""
+    return kind.ptx in dict(target.matrix_instructions).get(INSTRUCTION, ())
+
+
+def choose(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> WgmmaTile:
+    """The tile with the least estimated time on `target`; of equal ones, the first."""
+    return min(TILES, key=lambda tile: cycles(tile, shape, kind, target))
+
+
+def cycles(
+    tile: WgmmaTile, shape: ContractionShape, kind: MatrixType, target: NvidiaTarget
+) -> float:
+    """Estimated time: as many rounds of tiles as the multiprocessors need, each as long as its
+    products or its copies take."""
+    tiles = -(-shape.m // tile.rows) * -(-shape.n // tile.columns) * shape.extent(shape.batch)
+    rounds = -(-tiles // target.multiprocessors)
+    steps = -(-shape.k * kind.bytes // LINE_BYTES)
+    multiply = tile.rows * tile.columns * LINE_BYTES / _PRODUCT_BYTES
+    copy = tile.stage_bytes / _L2_BYTES
+    return rounds * (steps * (max(multiply, copy) + _STEP_CYCLES) + _TILE_CYCLES)

@@ -1,0 +1,302 @@
+// What sm_90a adds: barriers in shared memory that count threads and bytes, bulk copies of boxes of an
+// array, and products of a warpgroup. PTX ISA, "mbarrier", "cp.async.bulk.tensor", "Asynchronous
+// Warpgroup Level Matrix Instructions"; the swizzle of 128 bytes throughout.
+//
+// Copies come as late as they may: when no thread can go on. Products are computed when they are asked
+// for, but what they read must be the same when the warpgroup waits for them.
+#include "emulator.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_COPIES = 256, MAX_PRODUCTS = 64, ATOM = 1024, LINE = 128, RANKS = 5 };
+enum { SHARED_WINDOW = 1 << 18 };
+
+// Barriers: 8 bytes of shared memory.
+
+enum { MAGIC = 0x2b };
+typedef struct {
+  int32_t bytes;  // still to come in this phase
+  uint16_t pending : 12, phase : 4;
+  uint8_t count, magic;
+} barrier;
+
+static barrier *barrier_at(void *address) {
+  static barrier none;
+  barrier *found = address;
+  if ((uintptr_t)address % 8 == 0 && found->magic == MAGIC) return found;
+  emulator_fail("a wait or an arrival at what is no barrier");
+  none = (barrier){.pending = 1, .count = 1, .magic = MAGIC};
+  return &none;
+}
+static void complete(barrier *at) {
+  if (at->pending || at->bytes) return;
+  at->phase ^= 1;
+  at->pending = at->count;
+  emulator_moved();
+}
+static void arrive(barrier *at) {
+  if (!at->pending) {
+    emulator_fail("more threads arrive at a barrier than it waits for");
+    return;
+  }
+  at->pending--;
+  emulator_moved();
+  complete(at);
+}
+
+void emulator_barrier_init(void *address, int32_t count) {
+  *(barrier *)address = (barrier){.pending = (uint16_t)count, .count = (uint8_t)count, .magic = MAGIC};
+}
+int64_t emulator_barrier_arrive(void *address) { return arrive(barrier_at(address)), 0; }
+void emulator_barrier_expect(void *address, int32_t bytes) {
+  barrier *at = barrier_at(address);
+  at->bytes += bytes;
+  arrive(at);
+}
+int32_t emulator_barrier_try(void *address, int32_t parity) {
+  const barrier *at = barrier_at(address);
+  if (at->phase == (parity & 1)) emulator_pause();
+  return at->phase != (parity & 1);
+}
+
+// Bulk copies
+
+typedef struct {
+  uint64_t address, sizes[RANKS], strides[RANKS - 1];
+  uint16_t box[RANKS];
+  uint8_t rank, bytes;
+} tensor_map;
+_Static_assert(sizeof(tensor_map) <= MAP_WORDS * 8, "a tensor map has 128 bytes");
+
+static const uint8_t element_bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};
+
+int cuTensorMapEncodeTiled(void *out, int type, uint32_t rank, void *address, const uint64_t *sizes,
+                           const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
+                           int interleaved, int swizzle, int promotion, int filling) {
+  tensor_map map = {.address = (uint64_t)(uintptr_t)address, .rank = (uint8_t)rank};
+  if (type < 0 || type > 9 || !rank || rank > RANKS || map.address % 16) return 1;
+  if ((uintptr_t)out % 64 || interleaved || swizzle != 3 || promotion > 3 || filling) return 1;
+  map.bytes = element_bytes[type];
+  for (uint32_t i = 0; i < rank; i++) {
+    if (!sizes[i] || sizes[i] > UINT32_MAX || !box[i] || box[i] > 256 || steps[i] != 1) return 1;
+    if (i + 1 < rank && (strides[i] % 16 || !strides[i] || strides[i] >> 40)) return 1;
+    map.sizes[i] = sizes[i], map.box[i] = (uint16_t)box[i];
+    if (i + 1 < rank) map.strides[i] = strides[i];
+  }
+  if (box[0] * map.bytes != LINE) return 1;
+  memset(out, 0, MAP_WORDS * 8);
+  memcpy(out, &map, sizeof map);
+  return 0;
+}
+
+static uintptr_t swizzled(uintptr_t address) { return address ^ ((address >> 7 & 7) << 4); }
+
+typedef struct {
+  char *to;
+  barrier *at;
+  tensor_map map;
+  int32_t first[RANKS];
+} bulk_copy;
+static bulk_copy waiting[MAX_COPIES];
+static int copies;
+
+static void deliver(const bulk_copy *copy) {
+  const tensor_map *map = &copy->map;
+  int lines = 1;
+  for (int i = 1; i < map->rank; i++) lines *= map->box[i];
+  for (int line = 0; line < lines; line++) {
+    uint64_t from = map->address;
+    int inside = 1;
+    for (int i = 1, rest = line; i < map->rank; rest /= map->box[i], i++) {
+      const int64_t place = copy->first[i] + rest % map->box[i];
+      inside &= place >= 0 && place < (int64_t)map->sizes[i];
+      from += (uint64_t)place * map->strides[i - 1];
+    }
+    for (int i = 0; i < map->box[0]; i++) {
+      const int64_t place = copy->first[0] + i;
+      char *to = (char *)swizzled((uintptr_t)(copy->to + line * LINE + i * map->bytes));
+      if (inside && place >= 0 && place < (int64_t)map->sizes[0])
+        memcpy(to, (const char *)(uintptr_t)from + place * map->bytes, map->bytes);
+      else
+        memset(to, 0, map->bytes);
+    }
+  }
+  copy->at->bytes -= lines * LINE;
+  complete(copy->at);
+}
+
+void emulator_bulk_copy(void *to, void *at, const void *map, int32_t rank, const int32_t *first) {
+  bulk_copy made = {.to = to, .at = barrier_at(at)};
+  memcpy(&made.map, map, sizeof made.map);
+  if (rank != made.map.rank || (uintptr_t)to % ATOM || copies == MAX_COPIES) {
+    emulator_fail("a bulk copy of another rank than its map, or to an address that is no multiple "
+                  "of 1024, or one of too many");
+    return;
+  }
+  memcpy(made.first, first, (size_t)rank * sizeof *first);
+  if (emulator_backwards)
+    deliver(&made);
+  else
+    waiting[copies++] = made;
+}
+int emulator_deliver_copy(void) {
+  if (!copies) return 0;
+  const bulk_copy oldest = waiting[0];
+  memmove(waiting, waiting + 1, (size_t)--copies * sizeof *waiting);
+  return deliver(&oldest), 1;
+}
+
+// Products of a warpgroup: D (64 x columns) += A (64 x 32 bytes) B, both from shared memory.
+
+typedef struct {
+  uint64_t left, right, digest;
+  int columns, kind, transposed;
+} product;
+typedef struct {
+  meeting place;
+  long decoded;
+  float left[64][32], right[256][32];
+  product asked[MAX_PRODUCTS];
+  int count, ends[MAX_PRODUCTS], groups;
+} warpgroup;
+static warpgroup groups_of_warps[MAX_THREADS / WARPGROUP];
+static uint64_t shown[MAX_THREADS][2];
+
+void emulator_reset_bulk(void) {
+  copies = 0;
+  for (int i = 0; i < MAX_THREADS / WARPGROUP; i++) {
+    groups_of_warps[i].place = (meeting){0};
+    groups_of_warps[i].decoded = -1;
+    groups_of_warps[i].count = groups_of_warps[i].groups = 0;
+  }
+}
+
+// 0 of f16, 1 of bf16, 2 of tf32, 3 of s8.
+static const int bytes_of_kind[] = {2, 2, 4, 1};
+
+static float element(const char *at, int kind) {
+  uint32_t bits = 0;
+  float value;
+  memcpy(&bits, at, (size_t)bytes_of_kind[kind]);
+  if (kind == 3) return (float)(int8_t)bits;
+  if (kind == 0) {
+    _Float16 half;
+    memcpy(&half, &bits, 2);
+    return (float)half;
+  }
+  bits = kind == 1 ? bits << 16 : bits & 0xffffe000u;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+// Where element `k` of line `line` lies: lines run along k, eight to an atom, atoms a stride apart; or
+// (transposed) along the lines, 128 bytes of them for each place of k.
+static const char *place_of(uint64_t descriptor, int line, int k, int kind, int transposed) {
+  char *shared = emulator_shared();
+  const uint32_t low = (uint32_t)((uintptr_t)shared & (SHARED_WINDOW - 1));
+  const uint32_t start = (uint32_t)(descriptor & 0x3fff) << 4;
+  const uint32_t leading = (uint32_t)(descriptor >> 16 & 0x3fff) << 4;
+  const uint32_t stride = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
+  const int size = bytes_of_kind[kind];
+  uint32_t at;
+  if (transposed) {
+    const int held = LINE / size;
+    at = (uint32_t)(line / held) * leading + (uint32_t)(k / 8) * stride +
+         (uint32_t)(k % 8 * LINE + line % held * size);
+  } else {
+    at = (uint32_t)(line / 8) * stride + (uint32_t)(line % 8 * LINE + k * size);
+  }
+  char *address = shared + ((start - low) & (SHARED_WINDOW - 1)) + at;
+  return (const char *)swizzled((uintptr_t)address);
+}
+
+static uint64_t read_operands(const product *of, warpgroup *group) {
+  const int depth = 32 / bytes_of_kind[of->kind];
+  uint64_t digest = 14695981039346656037u;
+  for (int right = 0; right < 2; right++) {
+    const int lines = right ? of->columns : 64, transposed = of->transposed >> right & 1;
+    for (int line = 0; line < lines; line++)
+      for (int k = 0; k < depth; k++) {
+        const char *at =
+            place_of(right ? of->right : of->left, line, k, of->kind, transposed);
+        for (int i = 0; i < bytes_of_kind[of->kind]; i++)
+          digest = (digest ^ (uint8_t)at[i]) * 1099511628211u;
+        if (group) (right ? group->right[line] : group->left[line])[k] = element(at, of->kind);
+      }
+  }
+  return digest;
+}
+
+// `sums` are this thread's: of rows r and r + 8, two columns of every 8.
+void emulator_multiply_group(uint32_t *sums, uint64_t left, uint64_t right, int32_t columns,
+                             int32_t kind, int32_t transposed) {
+  const int thread = emulator_tid, number = thread / WARPGROUP, lane = thread % WARP;
+  warpgroup *group = &groups_of_warps[number];
+  shown[thread][0] = left, shown[thread][1] = right;
+  emulator_meet(&group->place, WARPGROUP);
+  if (group->decoded != group->place.generation) {
+    group->decoded = group->place.generation;
+    for (int i = number * WARPGROUP; i < (number + 1) * WARPGROUP; i++)
+      if (shown[i][0] != left || shown[i][1] != right)
+        emulator_fail("threads of a warpgroup multiply different operands");
+    if (left >> 62 != 1 || right >> 62 != 1 || (left >> 49 & 7) || (right >> 49 & 7))
+      emulator_fail("an operand of a warpgroup that is not swizzled by 128 bytes, or has an offset");
+    if (group->count == MAX_PRODUCTS) {
+      emulator_fail("a warpgroup asks for more products than it ever waits for");
+      return;
+    }
+    product *asked = &group->asked[group->count++];
+    *asked = (product){left, right, 0, columns, kind, transposed};
+    asked->digest = read_operands(asked, group);
+  }
+  const int depth = 32 / bytes_of_kind[kind];
+  for (int tile = 0; tile < columns / 8; tile++)
+    for (int i = 0; i < 4; i++) {
+      const float *a = group->left[thread % WARPGROUP / WARP * 16 + lane / 4 + 8 * (i / 2)];
+      const float *b = group->right[8 * tile + 2 * (lane % 4) + i % 2];
+      uint32_t *out = &sums[4 * tile + i];
+      double sum = 0;
+      for (int k = 0; k < depth; k++) sum += (double)a[k] * b[k];
+      if (kind == 3) {
+        *out += (uint32_t)(int32_t)sum;
+        continue;
+      }
+      float total;
+      memcpy(&total, out, 4);
+      total = (float)(total + sum);
+      memcpy(out, &total, 4);
+    }
+  emulator_meet(&group->place, WARPGROUP);
+}
+
+void emulator_commit_products(void) {
+  warpgroup *group = &groups_of_warps[emulator_tid / WARPGROUP];
+  emulator_meet(&group->place, WARPGROUP);
+  if (emulator_tid % WARPGROUP == 0 && group->groups < MAX_PRODUCTS)
+    group->ends[group->groups++] = group->count;
+  emulator_meet(&group->place, WARPGROUP);
+}
+
+void emulator_wait_products(int64_t left) {
+  warpgroup *group = &groups_of_warps[emulator_tid / WARPGROUP];
+  emulator_meet(&group->place, WARPGROUP);
+  const int done = group->groups - (int)left;
+  if (emulator_tid % WARPGROUP == 0 && done > 0) {
+    const int end = group->ends[done - 1];
+    for (int i = 0; i < end; i++)
+      if (read_operands(&group->asked[i], NULL) != group->asked[i].digest)
+        emulator_fail("shared memory changed while a warpgroup multiplied it");
+    group->count -= end, group->groups -= done;
+    memmove(group->asked, group->asked + end, (size_t)group->count * sizeof *group->asked);
+    for (int i = 0; i < group->groups; i++) group->ends[i] = group->ends[i + done] - end;
+  }
+  emulator_meet(&group->place, WARPGROUP);
+}
+
+void emulator_check_products(void) {
+  for (int i = 0; i < MAX_THREADS / WARPGROUP; i++)
+    if (groups_of_warps[i].count) emulator_fail("a warpgroup does not wait for its products");
+  if (copies) emulator_fail("a block ends before its bulk copies arrive");
+}

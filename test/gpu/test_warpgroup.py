@@ -1,0 +1,112 @@
+"""Contractions by warpgroups of sm_90a: every tile, operand type and layout, with rows, columns and
+sums that nothing divides. Integers, whose products and sums every type holds: results are exact."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from emulator import Emulator
+from jax import lax
+from models import Compiled, compile_for_gpu, load_on_emulator
+from test_tensor_core import BF16, integers, product
+
+from stepwell.kernels.gpu import mma_tile, wgmma_tile
+from stepwell.kernels.gpu.wgmma_tile import WgmmaTile
+
+
+@pytest.fixture(autouse=True)
+def prefer_warpgroups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small problems are faster by warps; here they are not."""
+    monkeypatch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
+
+
+def check(
+    model: object, inputs: list[np.ndarray], expected: np.ndarray, emulator: Emulator
+) -> Compiled:
+    compiled = compile_for_gpu(str(model), "cuda:sm_90a", precision="tf32")
+    executable = load_on_emulator(compiled, emulator)
+    assert any("wgmma.mma_async" in text for text in compiled.kernels.values())
+    for backwards in (False, True):
+        emulator.configure(backwards=backwards)
+        for _ in range(3):  # launched, recorded, and launched as a graph
+            got = executable(*inputs)[0]
+            np.testing.assert_array_equal(got.astype(expected.dtype), expected)
+    return compiled
+
+
+def matrices(
+    layout: str, sizes: tuple[int, ...], dtype: type
+) -> tuple[object, list[np.ndarray], np.ndarray]:
+    """A product of batches of m x k and k x n, by what is contiguous in them: k, or m and n."""
+    batch, m, k, n = sizes
+    a, b = integers(batch, m, k, seed=1, dtype=dtype), integers(batch, k, n, seed=2, dtype=dtype)
+    expected = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    left, right = 2, 1
+    if layout[0] == "m":
+        a, left = a.swapaxes(1, 2).copy(), 1
+    if layout[1] == "k":
+        b, right = b.swapaxes(1, 2).copy(), 2
+    return product(a, b, (((left,), (right,)), ((0,), (0,)))), [a, b], expected
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BF16], ids=["f16", "bf16"])
+@pytest.mark.parametrize("layout", ["kk", "kn", "mk", "mn"])
+@pytest.mark.parametrize("sizes", [(1, 128, 128, 64), (2, 152, 200, 72)], ids=["whole", "odd"])
+def test_layout(dtype: type, layout: str, sizes: tuple[int, ...], emulator: Emulator) -> None:
+    check(*matrices(layout, sizes, dtype), emulator)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8], ids=["tf32", "s8"])
+@pytest.mark.parametrize("sizes", [(1, 128, 128, 64), (2, 151, 208, 73)], ids=["whole", "odd"])
+def test_along_k(dtype: type, sizes: tuple[int, ...], emulator: Emulator) -> None:
+    """Operands of 32 and of 8 bits lie along k."""
+    check(*matrices("kk", sizes, dtype), emulator)
+
+
+@pytest.mark.parametrize("tile", wgmma_tile.TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+@pytest.mark.parametrize("layout", ["kk", "kn"])
+def test_tile(
+    tile: WgmmaTile, layout: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every tile, in more blocks than one, with sums that go round its ring more than once."""
+    monkeypatch.setattr(wgmma_tile, "TILES", (tile,))
+    steps = 2 * tile.stages + 1
+    sizes = (1, tile.rows + 8, 64 * steps - 24, tile.columns + 24)
+    compiled = check(*matrices(layout, sizes, BF16), emulator)
+    program = compiled.artifact.manifest.cuda
+    assert program is not None
+    assert program.code[2:5] == (4, tile.threads, tile.shared_bytes)
+
+
+@pytest.mark.parametrize("n", [96, 60])
+def test_epilogue(n: int, emulator: Emulator) -> None:
+    """Bias, activation, residual and cast on the sums, by vectors and by elements; rows are two
+    dimensions."""
+    x, w = integers(3, 72, 64, seed=1, dtype=np.float16), integers(n, 64, seed=2, dtype=np.float16)
+    bias, residual = (integers(*s, seed=3, dtype=np.float32) for s in ((n,), (3, 72, n)))
+
+    def layer(x: jax.Array, w: jax.Array, bias: jax.Array, residual: jax.Array) -> jax.Array:
+        dims = (((2,), (1,)), ((), ()))
+        sums = lax.dot_general(x, w, dims, preferred_element_type=np.float32)
+        return (jax.nn.relu(sums + bias) * 0.125 + residual).astype(np.float16)
+
+    inputs = [x, w, bias, residual]
+    wide = [v.astype(np.float32) for v in inputs]
+    rounded = (np.maximum(wide[0] @ wide[1].T + wide[2], 0) * 0.125 + wide[3]).astype(np.float16)
+    compiled = check(jax.export.export(jax.jit(layer))(*inputs).mlir_module(), inputs, rounded,
+                     emulator)  # fmt: skip
+    assert len(compiled.kernels) == 1
+
+
+def test_parts_of_an_input(emulator: Emulator) -> None:
+    """Operands that lie somewhere in one array, a batch of heads: attention's first product."""
+    x = integers(2, 72, 3, 2, 64, seed=1, dtype=np.float16)
+
+    def scores(x: jax.Array) -> jax.Array:
+        return jax.numpy.einsum(
+            "bqhd,bkhd->bhqk", x[:, :, 0], x[:, :, 1], preferred_element_type=np.float32
+        )
+
+    expected = np.asarray(scores(x.astype(np.float32)))
+    check(jax.export.export(jax.jit(scores))(x).mlir_module(), [x], expected, emulator)
