@@ -9,6 +9,7 @@ import pytest
 from emulator import Emulator
 from jax import lax
 from models import Compiled, compile_for_gpu, load_on_emulator
+from test_device_arrays import FakeTensor, aligned
 from test_tensor_core import BF16, integers, product
 
 from stepwell.kernels.gpu import mma_tile, wgmma_tile
@@ -25,6 +26,9 @@ def check(
     model: object, inputs: list[np.ndarray], expected: np.ndarray, emulator: Emulator
 ) -> Compiled:
     compiled = compile_for_gpu(str(model), "cuda:sm_90a", precision="tf32")
+    program = compiled.artifact.manifest.cuda
+    assert program is not None
+    assert program.findings == ()
     executable = load_on_emulator(compiled, emulator)
     assert any("wgmma.mma_async" in text for text in compiled.kernels.values())
     for backwards in (False, True):
@@ -77,6 +81,17 @@ def test_tile(
     program = compiled.artifact.manifest.cuda
     assert program is not None
     assert program.code[2:5] == (4, tile.threads, tile.shared_bytes)
+
+
+def test_inputs_that_move(emulator: Emulator) -> None:
+    """Arrays on the GPU are multiplied where they lie, which may be elsewhere in each call."""
+    model, (a, b), expected = matrices("kk", (1, 72, 64, 40), np.float16)
+    executable = load_on_emulator(compile_for_gpu(str(model)), emulator)
+    tensors = [[FakeTensor(aligned(factor * v)) for v in (a, b)] for factor in (1, 2)]
+    for _ in range(3):
+        for factor, (left, right) in zip((1, 4), tensors, strict=True):
+            np.testing.assert_array_equal(executable(left, right)[0], factor * expected)
+        np.testing.assert_array_equal(executable(a, b)[0], expected)
 
 
 @pytest.mark.parametrize("n", [96, 60])

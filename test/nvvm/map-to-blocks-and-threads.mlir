@@ -27,6 +27,25 @@ func.func private @kernel_0(%x: memref<3072xf32>) attributes {kernel.kind = "ele
 
 // -----
 
+// What a launch gives: shared memory without a size, tensor maps after the buffers.
+
+// CHECK: llvm.mlir.global external @kernel_3_shared_by_launch() {addr_space = 3 : i32, alignment = 1024 : i64} : !llvm.array<0 x i8>
+// CHECK: func.func private @kernel_3(%{{.*}}: memref<64xf32>, %{{.*}}: !llvm.ptr, %[[MAP:.*]]: !llvm.ptr)
+// CHECK: llvm.mlir.addressof @kernel_3_shared_by_launch : !llvm.ptr<3>
+// CHECK: nvvm.prefetch tensormap, %[[MAP]]
+func.func private @kernel_3(%x: memref<64xf32>) attributes {kernel.kind = "contraction", kernel.shared_bytes = 2048 : i64} {
+  affine.parallel (%block, %thread) = (0, 0) to (1, 32) {
+    %shared = builtin.unrealized_conversion_cast to !llvm.ptr<3> {kernel.dynamic_shared}
+    %map = builtin.unrealized_conversion_cast to !llvm.ptr {kernel.tensor_map = 1 : i64}
+    %c1 = arith.constant 1 : i32
+    nvvm.mbarrier.init %shared, %c1 : !llvm.ptr<3>, i32
+    nvvm.prefetch tensormap, %map : !llvm.ptr
+  }
+  return
+}
+
+// -----
+
 // A kernel without a grid is one thread.
 
 // CHECK: func.func private @kernel_1
