@@ -18,6 +18,8 @@ import test_onnx_models
 from jax import lax
 from jax import numpy as jnp
 from programs import Arrays, Batch, Case
+from test_tensor_core import SUMS
+from test_warpgroup import matrices
 
 import stepwell
 
@@ -58,6 +60,20 @@ def test_light_model(path) -> None:
     model = test_onnx_models.seeded(path)
     sizes = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
     assert_same(model, [test_models.normal(*sizes)])
+
+
+@pytest.mark.parametrize("dtype", SUMS, ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.parametrize("layout", ["kk", "kn", "mk", "mn"])
+@pytest.mark.parametrize(
+    "sizes", [(1, 2048, 4096, 1536), (3, 1000, 1016, 776), (2, 77, 333, 51)],
+    ids=["large", "chunks", "odd"],
+)  # fmt: skip
+def test_product(dtype: type, layout: str, sizes: tuple[int, ...]) -> None:
+    """Products on tensor cores, by warpgroups where there are any: exact on integers."""
+    model, inputs, expected = matrices(layout, sizes, dtype)
+    options = {"precision": "tf32"}
+    (got,) = stepwell.compile(str(model), target="cuda", options=options)(*inputs)
+    np.testing.assert_array_equal(got.astype(expected.dtype), expected)
 
 
 @pytest.fixture
