@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.gpu import attention
 from stepwell.kernels.group import accesses
 from stepwell.kernels.index import Index, Variable, apply_map, linearize
 from stepwell.kernels.structured import (
@@ -20,7 +21,9 @@ from stepwell.kernels.structured import (
     shape_of,
 )
 from stepwell.mlir import ir
-from stepwell.passes.linalg._fusion_graph import FusionGraph, Group, Role
+from stepwell.passes.base import State
+from stepwell.passes.linalg._fusion_graph import FusionGraph, Group, Node, Role
+from stepwell.targets.nvidia import NvidiaTarget
 
 LEAST_QUERIES = 4
 """With fewer, the scores are few, and keys are read as for a matrix times a vector."""
@@ -29,8 +32,8 @@ MOST_KEYS = 16384
 """With more, the scores of a block of queries would not stay in the cache."""
 
 
-def fuse_attention(graph: FusionGraph) -> None:
-    """Join the three groups of every attention in `graph`."""
+def fuse_attention(graph: FusionGraph, state: State) -> None:
+    """Join the three groups of every attention in `graph` that the target has a kernel for."""
     for values in list(graph.groups):
         if values.kind is not Role.CONTRACTION or values.padded:
             continue
@@ -40,8 +43,17 @@ def fuse_attention(graph: FusionGraph) -> None:
         if product is None or rows is None or rows.rows is None or rows.padded:
             continue
         scores = _scores_of(graph, rows)
-        if scores is not None and _belong(graph, scores, rows, values, product):
+        if scores is None or not _belong(graph, scores, rows, values, product):
+            continue
+        if _has_kernel([*scores.nodes, *rows.nodes, *values.nodes], state):
             graph.merge([scores, rows, values], Role.ATTENTION)
+
+
+def _has_kernel(nodes: list[Node], state: State) -> bool:
+    if not isinstance(state.target, NvidiaTarget):
+        return True
+    tf32 = state.precision == "tf32"
+    return attention.takes([node.op for node in nodes], state.target, tf32=tf32)
 
 
 class _Product:

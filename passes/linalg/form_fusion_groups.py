@@ -73,9 +73,8 @@ class FormFusionGroups(Pass):
             and len(child.operation.regions[0].blocks)
         ]
         known: dict[str, str] = {}
-        on_gpu = isinstance(state.target, NvidiaTarget)
         for host in hosts:
-            self._form(body, host, host.regions[0].blocks[0], known, on_gpu)
+            self._form(body, host, host.regions[0].blocks[0], known, state)
 
     def _form(
         self,
@@ -83,15 +82,15 @@ class FormFusionGroups(Pass):
         host: ir.Operation,
         block: ir.Block,
         known: dict[str, str],
-        on_gpu: bool,
+        state: State,
     ) -> None:
         """Form the groups of `block`, those of the loops and branches in it first."""
         for child in list(block.operations):
             if is_control(child.operation):
                 for region in child.operation.regions:
                     repeat_inline(region.blocks[0])
-                    self._form(body, host, region.blocks[0], known, on_gpu)
-        _Outliner(body, host, block, known, self.max_operations, on_gpu).run()
+                    self._form(body, host, region.blocks[0], known, state)
+        _Outliner(body, host, block, known, self.max_operations, state).run()
 
 
 class _Outliner:
@@ -102,20 +101,20 @@ class _Outliner:
         block: ir.Block,
         known: dict[str, str],
         limit: int,
-        on_gpu: bool,
+        state: State,
     ) -> None:
         self.module_body = module_body
         self.host = host
         self.block = block
         self.known = known
         self.limit = limit
-        self.on_gpu = on_gpu
+        self.state = state
 
     def run(self) -> None:
         _erase_unused(self.block)
         materialize_operands(self.block)
         _materialize_results(self.block)
-        graph = FusionGraph(self.block, widening=self.on_gpu)
+        graph = FusionGraph(self.block, widening=isinstance(self.state.target, NvidiaTarget))
         for node in graph.nodes:
             if node.role is not Role.INLINE and node.op.name not in TERMINATORS:
                 if self.limit and any(
@@ -125,8 +124,8 @@ class _Outliner:
                     graph._start(node)
                 else:
                     graph.place(node)
-        if not self.limit and not self.on_gpu:
-            fuse_attention(graph)
+        if not self.limit:
+            fuse_attention(graph, self.state)
         terminator = graph.nodes[-1].op
         outlined: dict[ir.Value, ir.Value] = {}
         for group in graph.sorted_groups():

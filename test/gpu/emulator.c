@@ -5,6 +5,8 @@
 // what was never written shows. Threads that wait for others which never come are reported.
 #include "emulator.h"
 
+#include <float.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -203,6 +205,11 @@ static int run_warp(int warp) {
     resume(thread);
   }
   return left;
+}
+
+float emulator_power_of_two(float x) {
+  float power = exp2f(x);
+  return power < FLT_MIN ? 0 : power;
 }
 
 static int run_block(void) {

@@ -28,6 +28,7 @@ _CALLS = {
     "llvm.nvvm.shfl.sync.bfly.i32": "i32 @emulator_shuffle_xor(i32, i32, i32, i32)",
     "llvm.nvvm.shfl.sync.idx.i32": "i32 @emulator_shuffle_index(i32, i32, i32, i32)",
     "llvm.nvvm.shfl.sync.bfly.f32": "float @emulator_shuffle_xor_float(i32, float, i32, i32)",
+    "llvm.nvvm.ex2.approx.ftz.f32": "float @emulator_power_of_two(float)",
 }
 """Intrinsics, and the functions of emulator.c that stand in for them."""
 
@@ -122,7 +123,17 @@ class Emulator:
         assert compiler is not None, "the emulator needs a C compiler"
         path = folder / "libemulated_cuda.so"
         subprocess.run(
-            [compiler, "-O2", "-U_FORTIFY_SOURCE", "-shared", "-fPIC", "-o", path, *_SOURCES],
+            [
+                compiler,
+                "-O2",
+                "-U_FORTIFY_SOURCE",
+                "-shared",
+                "-fPIC",
+                "-o",
+                path,
+                *_SOURCES,
+                "-lm",
+            ],
             check=True,
         )
         library = ctypes.CDLL(str(path))
@@ -192,6 +203,7 @@ class Emulator:
             *(f"emulator_{variable}" for variable in _REGISTERS.values()),
             "emulator_barrier", "emulator_shuffle_xor", "emulator_shuffle_xor_float",
             "emulator_shuffle_index",
+            "emulator_power_of_two",
             *emulated_intrinsics.SYMBOLS,
         )  # fmt: skip
         for symbol, named in {**dict(zip(ours, ours, strict=True)), **_COMPILER_CALLS}.items():

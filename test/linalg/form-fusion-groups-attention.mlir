@@ -1,5 +1,8 @@
 // RUN: stepwell-opt %s --split-input-file --target=x86_64-v4 \
 // RUN:   --pass-pipeline='builtin.module(legalize-to-linalg,form-fusion-groups)' | filecheck %s
+// RUN: stepwell-opt %s --split-input-file --target=cuda:sm_90a \
+// RUN:   --pass-pipeline='builtin.module(legalize-to-linalg,form-fusion-groups)' \
+// RUN:   | filecheck %s --check-prefixes=CHECK,GPU
 
 // Scores, softmax and the weighed sum of values are one kernel, with the mask between them and the
 // activation behind: no buffer of all scores is left.
@@ -60,4 +63,21 @@ func.func @transposed_weights(%q: tensor<2x16x4xf32>, %k: tensor<2x4x16xf32>, %v
   %w = stablehlo.divide %3, %5 : tensor<2x16x16xf32>
   %o = stablehlo.dot_general %w, %v, batching_dims = [0] x [0], contracting_dims = [1] x [1] : (tensor<2x16x16xf32>, tensor<2x16x4xf32>) -> tensor<2x16x4xf32>
   return %o : tensor<2x16x4xf32>
+}
+
+// -----
+
+// GPUs take the sums of a softmax as they go, and know no other form of weights.
+// CHECK-LABEL: func.func @unshifted
+// GPU-COUNT-3: call @kernel_
+// GPU-NOT: "attention"
+func.func @unshifted(%q: tensor<2x8x4xf32>, %k: tensor<2x4x16xf32>, %v: tensor<2x16x4xf32>) -> tensor<2x8x4xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %s = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<2x8x4xf32>, tensor<2x4x16xf32>) -> tensor<2x8x16xf32>
+  %3 = stablehlo.exponential %s : tensor<2x8x16xf32>
+  %4 = stablehlo.reduce(%3 init: %zero) applies stablehlo.add across dimensions = [2] : (tensor<2x8x16xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %5 = stablehlo.broadcast_in_dim %4, dims = [0, 1] : (tensor<2x8xf32>) -> tensor<2x8x16xf32>
+  %w = stablehlo.divide %3, %5 : tensor<2x8x16xf32>
+  %o = stablehlo.dot_general %w, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<2x8x16xf32>, tensor<2x16x4xf32>) -> tensor<2x8x4xf32>
+  return %o : tensor<2x8x4xf32>
 }

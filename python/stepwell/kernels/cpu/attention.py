@@ -75,7 +75,7 @@ class AttentionStrategy:
 
 def choose(operations: list[ir.Operation], target: Target) -> AttentionStrategy:
     """The strategy with the least estimated time on `target` (deterministic)."""
-    shapes = [ContractionShape.of(op, operands) for op, operands in _products(operations)]
+    shapes = [ContractionShape.of(op, operands) for op, operands in products(operations)]
     shape = shapes[0]
     blocks = max(
         math.ceil(LEAST_TASKS / shape.extent(shape.batch)),
@@ -108,12 +108,15 @@ def emit(group: KernelGroup, strategy: AttentionStrategy, lanes: int) -> None:
     _Attention(group, strategy, lanes).emit()
 
 
-def _products(operations: list[ir.Operation]) -> list[tuple[Structured, tuple[int, int]]]:
-    """The two contractions of an attention group with their operands, that of the scores first."""
+def products(
+    operations: list[ir.Operation], *, widening: bool = False
+) -> list[tuple[Structured, tuple[int, int]]]:
+    """The two contractions of an attention group with their operands, that of the scores first;
+    with `widening`, also those that extend their operands."""
     found = []
     for op in operations:
         structured = Structured.of(op)
-        if structured is not None and is_multiply_add(structured):
+        if structured is not None and is_multiply_add(structured, widening=widening):
             operands = contraction_operands(structured)
             if operands is not None:
                 found.append((structured, operands))
@@ -124,7 +127,7 @@ class _Attention:
     def __init__(self, group: KernelGroup, strategy: AttentionStrategy, lanes: int) -> None:
         self.group, self.nest, self.evaluator = group, group.nest, group.evaluator
         self.lanes = lanes
-        (scores, first), (values, second) = _products(group.operations)
+        (scores, first), (values, second) = products(group.operations)
         self.rows = [r for r in group.reductions() if r.op not in (scores.op, values.op)]
         self.raw = scores.op.results[0]
         self.score = _last_scores(self.raw, self.rows[0])

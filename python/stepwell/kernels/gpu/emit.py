@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from stepwell.errors import LoweringError
-from stepwell.kernels.gpu import contraction, elementwise, reduction, row, transpose
+from stepwell.kernels.cpu.attention import KIND as ATTENTION
+from stepwell.kernels.gpu import attention, contraction, elementwise, reduction, row, transpose
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.rows import check
@@ -35,6 +36,8 @@ def emit_on_grid(
         chosen = "kernel.strategy" in attributes
         strategy = attributes["kernel.strategy"] if chosen else None
         contraction.emit(group, nest, operands, target, tf32=tf32, strategy=strategy)
+    elif kind == ATTENTION:
+        attention.emit(group, nest, target, tf32=tf32)
     elif kind in ("elementwise", "pad") and group.reductions():
         check(group)
         row.emit(group, nest)

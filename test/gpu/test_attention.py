@@ -1,0 +1,247 @@
+"""Attention as one kernel: odd numbers of queries and keys, masks, types, layouts; on the emulator
+against float64, forwards and backwards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from emulator import Emulator
+from jax import numpy as jnp
+from models import Compiled, compile_for_gpu, load_on_emulator, needs_ptxas
+from programs import assert_close, normal
+from test_lint import assembled
+
+import stepwell
+from stepwell.inspection.gpu_lint import lint
+from stepwell.kernels.gpu import attention_mma, attention_simt
+from stepwell.targets.nvidia import TARGETS, NvidiaTarget
+
+F16, BF16, F32 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
+TYPES = {"f32": (F32, None), "tf32": (F32, "tf32"), "f16": (F16, None), "bf16": (BF16, None)}
+TOLERANCES = {"f32": 5e-6, "tf32": 3e-3, "f16": 2e-3, "bf16": 2e-2}
+"""Of outputs below 1, as averages of normal numbers are. The types other than f32 round operands
+and weights to 11, 11 and 8 bits."""
+
+
+def softmax(x):
+    shifted = jnp.exp(x - x.max(-1, keepdims=True))
+    return shifted / shifted.sum(-1, keepdims=True)
+
+
+def attention(q, k, v, mask=None):
+    """Of [B, H, M, D], [B, H, N, D] and [B, H, N, E]."""
+    wide = np.float64 if q.dtype == np.float64 else np.float32
+    scores = jnp.einsum("bhmd,bhnd->bhmn", q, k, preferred_element_type=wide)
+    scores = scores * q.shape[-1] ** -0.5
+    weights = softmax(scores if mask is None else scores + mask).astype(q.dtype)
+    out = jnp.einsum("bhmn,bhne->bhme", weights, v, preferred_element_type=wide)
+    return out.astype(q.dtype)
+
+
+def transposed(q, k, v):
+    """Keys and values lie along the keys: [B, H, D, N] and [B, H, E, N]."""
+    wide = np.float64 if q.dtype == np.float64 else np.float32
+    scores = jnp.einsum("bhmd,bhdn->bhmn", q, k, preferred_element_type=wide)
+    weights = softmax(scores * q.shape[-1] ** -0.5).astype(q.dtype)
+    return jnp.einsum("bhmn,bhen->bhme", weights, v, preferred_element_type=wide).astype(q.dtype)
+
+
+def grouped(q, k, v):
+    """Four queries of [B, H, G, M, D] to each of the keys of [B, H, N, D]."""
+    wide = np.float64 if q.dtype == np.float64 else np.float32
+    scores = jnp.einsum("bhgmd,bhnd->bhgmn", q, k, preferred_element_type=wide)
+    weights = softmax(scores).astype(q.dtype)
+    return jnp.einsum("bhgmn,bhnd->bhgmd", weights, v, preferred_element_type=wide).astype(q.dtype)
+
+
+def causal(q, k, v):
+    """Queries see the keys up to their own; beyond them scores are -inf."""
+    m, n = q.shape[2], k.shape[2]
+    seen = jnp.arange(n) <= jnp.arange(m)[:, None] + n - m
+    return attention(q, k, v, jnp.where(seen, 0, -jnp.inf))
+
+
+def guarded(q, k, v, mask):
+    """A query that may see nothing gets zeros."""
+    wide = np.float64 if q.dtype == np.float64 else np.float32
+    scores = jnp.einsum("bhmd,bhnd->bhmn", q, k, preferred_element_type=wide)
+    weights = softmax(scores + mask)
+    weights = jnp.where(jnp.isnan(weights), 0, weights).astype(q.dtype)
+    out = jnp.einsum("bhmn,bhne->bhme", weights, v, preferred_element_type=wide)
+    return out.astype(q.dtype)
+
+
+def operands(m: int, n: int, d: int, e: int, heads: int = 2) -> tuple[np.ndarray, ...]:
+    return normal(1, heads, m, d), normal(1, heads, n, d, seed=1), normal(1, heads, n, e, seed=2)
+
+
+def hidden(m: int, n: int) -> np.ndarray:
+    """A mask in which a row sees nothing, and another no key of the first tiles."""
+    mask = np.where(normal(m, n, seed=3) < 1, 0, -np.inf).astype(np.float32)
+    mask[1], mask[2, :-1], mask[2, -1] = -np.inf, -np.inf, 0
+    return mask
+
+
+def turned(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, ...]:
+    return q, k.swapaxes(2, 3).copy(), v.swapaxes(2, 3).copy()
+
+
+CASES: dict[str, tuple[Callable[..., jax.Array], tuple[np.ndarray, ...]]] = {
+    "tiles": (attention, operands(64, 128, 64, 64)),
+    "few": (attention, operands(5, 7, 16, 16)),
+    "odd": (attention, operands(33, 131, 20, 24)),
+    "odd-features": (attention, operands(17, 40, 13, 9)),
+    "wide": (attention, operands(20, 70, 128, 136)),
+    "transposed": (transposed, turned(*operands(20, 72, 32, 16))),
+    "causal": (causal, operands(70, 90, 32, 32)),
+    "hidden": (attention, (*operands(18, 140, 32, 32), hidden(18, 140))),
+    "hidden-odd": (attention, (*operands(18, 141, 32, 32), hidden(18, 141))),
+    "guarded": (guarded, (*operands(18, 140, 32, 32), hidden(18, 140))),
+    "lowest": (attention, (*operands(9, 100, 16, 16), np.maximum(hidden(9, 100), -3.4e38))),
+    "grouped": (grouped, (normal(1, 2, 4, 9, 16), *operands(9, 31, 16, 16)[1:])),
+}
+
+
+def compiled(case: str, kind: str) -> tuple[Compiled, list[np.ndarray]]:
+    """A case in one of the `TYPES`, which has to be one kernel (a mask that is computed is another
+    one), and its arrays."""
+    function, arrays = CASES[case]
+    dtype, precision = TYPES[kind]
+    inputs = [array.astype(dtype) for array in arrays[:3]] + [*arrays[3:]]
+    exported = jax.export.export(jax.jit(function))(*inputs).mlir_module()
+    made = compile_for_gpu(exported, **({"precision": precision} if precision else {}))
+    assert len(made.kernels) == (2 if case == "causal" else 1)
+    assert any(".mma." in text for text in made.kernels.values()) == (kind != "f32")
+    return made, inputs
+
+
+CHOSEN = [
+    (case, kind)
+    for case in CASES
+    for kind in TYPES
+    if kind in ("f32", "f16") or case in ("odd", "transposed", *(["wide"] * (kind == "tf32")))
+]
+
+
+@pytest.mark.parametrize(("case", "kind"), CHOSEN)
+def test_attention(case: str, kind: str, emulator: Emulator) -> None:
+    made, inputs = compiled(case, kind)
+    executable = load_on_emulator(made, emulator)
+    with jax.enable_x64(True), np.errstate(invalid="ignore"):
+        expected = np.asarray(CASES[case][0](*(x.astype(np.float64) for x in inputs)))
+    for backwards in (False, True):
+        emulator.configure(backwards=backwards)
+        assert_close(executable(*inputs)[0], expected, TOLERANCES[kind])
+
+
+MMA_TILES = [(8, 64), (4, 32), (2, 16), (1, 64)]
+SIMT_TILES = [(8, 32), (4, 64), (2, 32), (1, 16)]
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_tile(kind: str, number: int, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks and tiles of every size that is chosen for some sizes."""
+    warps, keys = MMA_TILES[number]
+    mma = attention_mma.AttentionTile(warps, keys, feature_bytes=64, value_bytes=64)
+    rows, simt_keys = SIMT_TILES[number]
+    simt = attention_simt.AttentionTile(rows, simt_keys, 24, 68, simt_keys + 4)
+    monkeypatch.setattr(attention_mma, "choose", lambda *_: mma)
+    monkeypatch.setattr(attention_simt, "choose", lambda *_: simt)
+    made, inputs = compiled("odd", kind)
+    executable = load_on_emulator(made, emulator)
+    expected = np.asarray(attention(*(jnp.asarray(x, np.float32) for x in inputs)))
+    for backwards in (False, True):
+        emulator.configure(backwards=backwards)
+        assert_close(executable(*inputs)[0], expected, TOLERANCES[kind])
+
+
+FAULTS = {
+    "no barrier": (r"\n.*call void @llvm\.nvvm\.barrier\.cta\.sync\.aligned\.all\(i32 0\).*", ""),
+    "no wait": (r"\n.*call void @llvm\.nvvm\.cp\.async\.wait\.group\(i32 0\).*", ""),
+    "sums of half a row": (r"shfl\.sync\.bfly\.f32\(i32 -1, float (.*), i32 2,",
+                           r"shfl.sync.bfly.f32(i32 -1, float \1, i32 0,"),
+    "weights of another base": ("0x3FF7154760000000", "0x3FF0000000000000"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_planted_fault(
+    fault: str, kind: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the tests above would see if it were wrong."""
+    tile = attention_mma.AttentionTile(warps=4, keys=32, feature_bytes=128, value_bytes=128)
+    monkeypatch.setattr(attention_mma, "choose", lambda *_: tile)
+    made, inputs = compiled("tiles", kind)
+    ((symbol, text),) = made.kernels.items()
+    changed = re.sub(*FAULTS[fault], text)
+    if fault == "no wait" and kind == "f32":
+        assert changed == text
+        return
+    assert changed != text, text
+    made.kernels[symbol] = changed
+    got = load_on_emulator(made, emulator)(*inputs)[0].astype(np.float64)
+    with jax.enable_x64(True):
+        expected = np.asarray(attention(*(x.astype(np.float64) for x in inputs)))
+    assert not np.allclose(got, expected, rtol=TOLERANCES[kind], atol=TOLERANCES[kind])
+
+
+def unfused(function: Callable[..., object], *arrays: np.ndarray) -> bool:
+    module = jax.export.export(jax.jit(function))(*arrays).mlir_module()
+    text = str(stepwell.lower(str(module), target="cuda:sm_90a").step("linalg"))
+    return '"attention"' not in text
+
+
+def test_what_stays_in_three_kernels() -> None:
+    """Softmaxes of another form, sums in other types, features that no tile holds, one query."""
+
+    def unshifted(q, k, v):
+        weights = jnp.exp(jnp.einsum("bhmd,bhnd->bhmn", q, k))
+        return jnp.einsum("bhmn,bhne->bhme", weights / weights.sum(-1, keepdims=True), v)
+
+    sizes = operands(16, 64, 32, 32)
+    assert not unfused(attention, *sizes)
+    assert unfused(unshifted, *sizes)
+    assert unfused(attention, *operands(16, 64, 32, 512))
+    assert unfused(attention, *operands(1, 64, 32, 32))
+    with jax.enable_x64(True):
+        assert unfused(attention, *(x.astype(np.float64) for x in sizes))
+
+
+LINTED = {"f16": [(64, 64), (128, 128)], "tf32": [(64, 64)], "f32": [(64, 64), (128, 128)]}
+
+
+@pytest.mark.skipif(needs_ptxas(), reason="there is no ptxas here (pip install stepwell[cuda])")
+@pytest.mark.parametrize("kind", LINTED)
+def test_instructions(kind: str) -> None:
+    """Nothing is spilled, copies are of 16 bytes, products are those of tensor cores."""
+    dtype, precision = TYPES[kind]
+
+    def several(*arrays: jax.Array) -> list[jax.Array]:
+        return [attention(*arrays[i : i + 4]) for i in range(0, len(arrays), 4)]
+
+    arrays = []
+    for d, e in LINTED[kind]:
+        arrays += [np.zeros(x.shape, dtype) for x in operands(512, 512, d, e, heads=48)]
+        arrays.append(np.zeros((512, 512), np.float32))
+    module = str(jax.export.export(jax.jit(several))(*arrays).mlir_module())
+    options = {"precision": precision} if precision else {}
+    lowered = stepwell.lower(module, target="cuda:sm_90a", options=options).step("affine")
+    for target in TARGETS:
+        kernels = assembled(lowered, target)
+        assert len(kernels) == len(LINTED[kind])
+        for kernel in kernels:
+            assert isinstance(target, NvidiaTarget)
+            assert lint(kernel, target) == []
+            assert "MUFU.EX2" in kernel.sass
+            if kind == "f32":
+                assert re.search(r"LDG\.E\.128.*LDS\.128.*FFMA", kernel.sass, re.DOTALL)
+            else:
+                assert re.search(r"LDGSTS\S*\.128.*LDSM.*HMMA", kernel.sass, re.DOTALL)
+                assert kernel.sass.count("BAR.SYNC") == 2
