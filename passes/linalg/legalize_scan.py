@@ -10,6 +10,7 @@ more. Instead of n^2 combinations there are n:
 with one accumulator for each element of the dimensions behind, which LLVM vectorises. Sums of f32
 are accumulated in f64 and those of f16 and bf16 in f32, since rounding errors grow with the length.
 Windows of up to 32 elements stay: they are combined from left to right in either direction.
+For GPUs, the longer ones are made of such windows (`_parallel_scan.py`).
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from typing import ClassVar
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg import _loops as loops
+from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg._loops import Values
+from stepwell.passes.linalg._parallel_scan import BLOCK, scan_in_blocks
 from stepwell.passes.stablehlo._values import integers, optional_integers, padding
+from stepwell.targets.nvidia import NvidiaTarget
 
 arith = dialect("arith")
 
-_SHORT = 32
 _WIDER = {"f32": ir.F64Type, "f16": ir.F32Type, "bf16": ir.F32Type}
 
 
@@ -38,7 +41,14 @@ class LegalizeScan(Pass):
     anchor: ClassVar[str] = "func.func"
 
     def run(self, op: ir.Operation, state: State) -> None:
+        if isinstance(state.target, NvidiaTarget):
+            loops.rewrite_operations(op, {"stablehlo.reduce_window": _in_blocks}, wrap=False)
         loops.rewrite_operations(op, {"stablehlo.reduce_window": _scan})
+
+
+def _in_blocks(op: ir.Operation) -> Values | None:
+    found = _cumulative(op)
+    return None if found is None or not is_host_block(op.block) else scan_in_blocks(op, *found)
 
 
 def _scan(op: ir.Operation) -> Values | None:
@@ -105,7 +115,7 @@ def _cumulative(op: ir.Operation) -> tuple[int, bool] | None:
     shape = loops.shape_of(op.operands[0])
     windows = integers(op, "window_dimensions")
     moved = [d for d, size in enumerate(windows) if size != 1]
-    if len(moved) != 1 or windows[moved[0]] != shape[moved[0]] or max(windows) <= _SHORT:
+    if len(moved) != 1 or windows[moved[0]] != shape[moved[0]] or max(windows) <= BLOCK:
         return None
     for name in ("window_strides", "base_dilations", "window_dilations"):
         if set(optional_integers(op, name, len(shape), 1)) != {1}:
