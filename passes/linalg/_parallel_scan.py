@@ -14,8 +14,7 @@ import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
-from stepwell.passes.linalg import _loops as loops
-from stepwell.passes.stablehlo._values import i64_pairs, i64s, splat
+from stepwell.passes.stablehlo._values import splat
 
 BLOCK = 32
 """The longest window whose elements a thread combines by itself."""
@@ -88,16 +87,6 @@ class _Scan:
         windows, pads = [1] * rank, [(0, 0)] * rank
         windows[axis] = length
         pads[axis] = (0, length - 1) if self.backward else (length - 1, 0)
-        made = ir.Operation.create(
-            "stablehlo.reduce_window",
-            results=[x.type],
-            operands=[x, self.initial],
-            attributes={"window_dimensions": i64s(windows), "padding": i64_pairs(pads)},
-            regions=1,
+        return hlo.reduce_window(
+            x, self.initial, self.name, window=windows, strides=[1] * rank, padding=pads
         )
-        element = ir.RankedTensorType.get([], loops.element_of(x))
-        body = made.regions[0].blocks.append(element, element)
-        with ir.InsertionPoint(body):
-            joined = hlo.binary(self.name, *body.arguments)
-            ir.Operation.create("stablehlo.return", operands=[joined])
-        return made.results[0]

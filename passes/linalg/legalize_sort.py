@@ -15,10 +15,13 @@ Several operands are sorted together by the comparator's verdict on all of them.
 
 Where all that is read of the results are their first few elements (top_k), these alone are found:
 one pass over the row keeps the least so far in order, and most elements cost one comparison.
+
+On GPUs all elements are compared at a time (`_parallel_sort.py`).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,8 +29,12 @@ from typing import ClassVar
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg import _loops as loops
+from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg._loops import Values
+from stepwell.passes.linalg._parallel_sort import sort_in_parallel
 from stepwell.passes.stablehlo._values import integer, integers
+from stepwell.targets.nvidia import NvidiaTarget
+from stepwell.weights import WeightTable
 
 MOST = 256
 """So many first elements are selected at most: each one found late moves the others."""
@@ -41,7 +48,18 @@ class LegalizeSort(Pass):
     anchor: ClassVar[str] = "func.func"
 
     def run(self, op: ir.Operation, state: State) -> None:
+        if isinstance(state.target, NvidiaTarget):
+            in_parallel = functools.partial(_in_parallel, weights=state.weights)
+            loops.rewrite_operations(op, {"stablehlo.sort": in_parallel}, wrap=False)
         loops.rewrite_operations(op, {"stablehlo.sort": _sort})
+
+
+def _in_parallel(op: ir.Operation, weights: WeightTable) -> Values | None:
+    shape = loops.shape_of(op.operands[0])
+    if not shape or not is_host_block(op.block):
+        return None
+    dimension = integer(op, "dimension", len(shape) - 1) % len(shape)
+    return sort_in_parallel(op, dimension, _elements_read(op, dimension), weights)
 
 
 def _sort(op: ir.Operation) -> Values:

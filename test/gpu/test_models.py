@@ -165,7 +165,7 @@ def test_lstm(emulator: Emulator) -> None:
 
 
 def test_what_no_emitter_takes_runs_on_one_block(emulator: Emulator) -> None:
-    """A sort has no emitter: its loops are shared among threads, and a remark says so."""
+    """A scatter has no emitter: its loops are shared among threads, and a remark says so."""
 
     def ordered(x: jax.Array, i: jax.Array) -> jax.Array:
         return jnp.sort(x, axis=1).at[i].add(1.0)

@@ -231,10 +231,21 @@ class Evaluator:
         indices = [self._known(known, v) for v in list(op.operands)[1:]]
         if all(isinstance(index, Index) for index in indices):
             return self.at(source, [i for i in indices if isinstance(i, Index)], lanes)
-        if source not in self.buffers:
+        buffer = self._in_memory(source)
+        if buffer is None:
             raise LoweringError(f"{source_name(op)}: a gather reads a value that is not in memory")
-        loaded = self.nest.gather(self.buffers[source], indices, lanes)
+        loaded = self.nest.gather(buffer, indices, lanes)
         return from_storage(loaded, element_type(source))
+
+    def _in_memory(self, value: ir.Value) -> ir.Value | None:
+        """The buffer that holds `value` as it is, or, where that is 1-D, in another shape."""
+        op = defining_op(value)
+        if value in self.buffers or op is None:
+            return self.buffers.get(value)
+        if op.name == "tensor.collapse_shape" and len(shape_of(value)) == 1:
+            buffer = self._in_memory(op.operands[0])
+            return None if buffer is None else self.nest.flattened(buffer)
+        return None
 
     def elementwise_op(self, op: ir.Operation, operands: list[ir.Value], lanes: Lanes) -> ir.Value:
         """`op` on vectors when any operand is one, else on scalars."""
