@@ -62,5 +62,12 @@ bench: setup
 	python -m benchmarks.run
 	python -m benchmarks.report
 
+# On a machine with a compiler and a GPU; else build here, carry the folder there, and measure.
+.PHONY: bench-gpu
+bench-gpu: setup
+	$(BIN)/python -m pip install --quiet -e '.[bench]'
+	python -m benchmarks.gpu.build build/bench-gpu
+	python -m benchmarks.gpu.measure build/bench-gpu
+
 clean:
 	rm -rf build $(VENV)

@@ -1,0 +1,1 @@
+"""Benchmarks on GPUs: artifacts are built where there is a compiler, and timed where a GPU is."""

@@ -1,0 +1,204 @@
+"""`python -m benchmarks.gpu.measure FOLDER`: time what `benchmarks.gpu.build` has compiled.
+
+Needs a GPU and the runtime; torch is the peer where it is installed. Kernels are timed by the GPU's
+clock; models from call to result, with inputs and outputs on the GPU, and by the clock of the host.
+"""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import datetime
+import gzip
+import importlib.util
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import numpy as np
+
+import stepwell
+from benchmarks.folders import RESULTS
+from benchmarks.gpu.cases import TYPES, Case, chosen
+from stepwell.errors import Error
+from stepwell.runtime.cuda_executable import CudaExecutable
+from stepwell.runtime.device_arrays import DeviceArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_COPIED_BYTES = 1 << 30
+_LEAST_CALLS = 5
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True))
+@click.option("--only", default="", help="Parts of names, comma separated.  [default: all built]")
+@click.option("--seconds", default=0.5, show_default=True, help="For each contender of a case.")
+@click.option("--out", type=click.Path(path_type=Path), help="JSON file.  [default: results/gpu/]")
+def main(folder: Path, only: str, seconds: float, out: Path | None) -> None:
+    """Time the artifacts in FOLDER, beside torch."""
+    cases = [case for case in chosen(only) if _packed(case, folder).exists()]
+    rows, name = [], "gpu"
+    has_torch = importlib.util.find_spec("torch") is not None and _torch_has_a_gpu()
+    for case in cases:
+        row = {"name": case.name, "flops": case.flops, "bytes": case.bytes}
+        try:
+            exe = _load(case, folder)
+            name = exe.device.name
+            row["contenders"] = measure(case, exe, seconds, peers=has_torch)
+        except Error as error:
+            row["error"] = str(error)
+        rows.append(row)
+        click.echo(json.dumps(row), err=True)
+    results = {
+        "date": datetime.date.today().isoformat(),
+        "gpu": name,
+        "stepwell": "kernels: the GPU's clock; models: calls on arrays of the GPU",
+        "torch": _torch_version() if has_torch else None,
+        "copy_bytes_per_second": _copy_bandwidth(seconds) if has_torch else None,
+        "cases": rows,
+    }
+    slug = "-".join("".join(c if c.isalnum() else " " for c in name).lower().split())
+    path = out or RESULTS / "gpu" / f"{results['date']}-{slug}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    click.echo(str(path))
+
+
+def measure(
+    case: Case, exe: CudaExecutable, seconds: float, *, peers: bool
+) -> dict[str, dict[str, float]]:
+    """Median seconds of a call and how many there were, by contender; with peers, also how far
+    their result lies from Stepwell's, relative to the greatest element."""
+    arrays = [
+        array.astype(spec.dtype) for array, spec in zip(case.inputs(), exe.inputs, strict=True)
+    ]
+    copies = [DeviceArray.copy_of(array) for array in arrays]
+    if case.is_model:
+        own = _by_the_host(lambda: exe.run_on_device(*copies), seconds)
+    else:
+        own = _timed(lambda: sum(time for _, time in exe.profile(*copies)) / 1e9, seconds)
+    found = {"stepwell": own}
+    if not peers:
+        return found
+    (result,) = (output.numpy() for output in exe.run_on_device(*copies))
+    for name, call in _torch_calls(case).items():
+        found[name] = _by_the_gpu(call, seconds)
+        theirs = call().float().cpu().numpy()
+        distance = np.abs(result.astype(np.float32) - theirs).max() / np.abs(theirs).max()
+        found[name]["distance"] = float(distance)
+    return found
+
+
+def _packed(case: Case, folder: Path) -> Path:
+    return folder / f"{case.name}.stepwell.gz"
+
+
+def _load(case: Case, folder: Path) -> CudaExecutable:
+    with tempfile.TemporaryDirectory() as unpacked:
+        path = Path(unpacked) / "model.stepwell"
+        path.write_bytes(gzip.decompress(_packed(case, folder).read_bytes()))
+        exe = stepwell.load(path)
+    assert isinstance(exe, CudaExecutable)
+    return exe
+
+
+def _timed(call: Callable[[], float], seconds: float) -> dict[str, float]:
+    """The median of what calls say that they took."""
+    call()
+    spent: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(spent) < _LEAST_CALLS or time.perf_counter() < end:
+        spent.append(call())
+    return {"median": statistics.median(spent), "calls": len(spent)}
+
+
+def _by_the_host(call: Callable[[], object], seconds: float) -> dict[str, float]:
+    def timed() -> float:
+        begin = time.perf_counter()
+        call()
+        return time.perf_counter() - begin
+
+    return _timed(timed, seconds)
+
+
+def _by_the_gpu(call: Callable[[], object], seconds: float) -> dict[str, float]:
+    """Seconds between two events in torch's stream: of as many calls as hide their launches."""
+    import torch
+
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+
+    def timed(count: int) -> float:
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        for _ in range(count):
+            call()
+        last.record()
+        torch.cuda.synchronize()
+        return first.elapsed_time(last) / 1e3 / count
+
+    count = max(1, min(100, round(0.02 / max(timed(1), 1e-6))))
+    return _timed(lambda: timed(count), seconds)
+
+
+def _torch_calls(case: Case) -> dict[str, Callable[[], Tensor]]:
+    """What torch does for a case: its libraries' kernel, or a model eager and compiled."""
+    import torch
+    from torch.nn import functional
+
+    from benchmarks.gpu.torch_models import MODULES, seeded
+
+    fast = case.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = fast
+    dtype = getattr(torch, TYPES[case.precision])
+    inputs = [torch.from_numpy(array).cuda() for array in case.inputs()]
+    x, *rest = (i.to(dtype) if i.is_floating_point() else i for i in inputs)
+    if case.is_model:
+        module = seeded(MODULES[case.family](), dtype).cuda()
+        if case.family == "resnet50":
+            layout = torch.channels_last
+            for parameter in module.parameters():
+                if parameter.dim() == 4:
+                    parameter.data = parameter.data.contiguous(memory_format=layout)
+            x = x.contiguous(memory_format=layout)
+        compiled = torch.compile(module, mode="max-autotune")
+        return {"eager": lambda: module(x), "torch.compile": lambda: compiled(x)}
+    calls: dict[str, Callable[[], Tensor]] = {
+        "gemm": lambda: x @ rest[0],
+        "attention": lambda: functional.scaled_dot_product_attention(x, rest[0], rest[1]),
+        "softmax": lambda: functional.softmax(x, -1),
+        "layer-norm": lambda: functional.layer_norm(x, x.shape[-1:]),
+    }
+    return {"torch": calls[case.family]}
+
+
+def _copy_bandwidth(seconds: float) -> float:
+    """Bytes read and written a second by torch's copy of a large array."""
+    import torch
+
+    source = torch.zeros(_COPIED_BYTES, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * _COPIED_BYTES / _by_the_gpu(lambda: target.copy_(source), seconds)["median"]
+
+
+def _torch_has_a_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _torch_version() -> str:
+    import torch
+
+    return torch.__version__
+
+
+if __name__ == "__main__":
+    main()
