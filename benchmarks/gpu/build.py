@@ -54,6 +54,8 @@ def _model(case: Case) -> object:
 
     from benchmarks.gpu.torch_models import MODULES, seeded
 
+    # Tracing runs every operator once, in less time than threads need to begin.
+    torch.set_num_threads(1)
     dtype = getattr(torch, TYPES[case.precision])
     inputs = [torch.from_numpy(array) for array in case.inputs()]
     inputs = [x.to(dtype) if x.is_floating_point() else x for x in inputs]
