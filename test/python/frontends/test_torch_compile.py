@@ -114,3 +114,90 @@ def test_structures_mutation_and_types():
     torch.testing.assert_close(ours, theirs)
     assert found["same"] is ours
     torch.testing.assert_close(found, expected)
+
+
+def _with_eigenvalues(x):
+    y = torch.relu(x @ x.mT + 1)
+    values = torch.linalg.eigvalsh(y)
+    return torch.exp(values * 0.1) * 2 + y.sum(-1), y.mT
+
+
+def test_what_stands_around_an_unsupported_operator_is_compiled():
+    x = torch.randn(4, 6)
+    compiled = _compiled(_with_eigenvalues)
+    with pytest.warns(RuntimeWarning, match="runs a node of the inference graph in PyTorch"):
+        found = compiled(x)
+    torch.testing.assert_close(found, _with_eigenvalues(x))
+    (report,) = backend.reports
+    assert (report.compiled, report.parts) == (False, 2)
+    assert [node.operator for node in report.nodes] == ["aten._linalg_eigh"]
+    assert report.nodes[0].reason == "it has no lowering to StableHLO for these inputs"
+
+
+class _Normalized(nn.Module):
+    """Two layers with a decomposition between them that has no lowering."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        y = torch.tanh(self.first(x)) + 2
+        q, r = torch.linalg.qr(y.mT)
+        return self.second(torch.sigmoid(q.mT * r.diagonal().abs()[:, None]))
+
+
+def test_parts_follow_weights():
+    module, x = _Normalized(), torch.randn(4, 6)
+    compiled = _compiled(module)
+    with torch.no_grad():
+        for factor in (1, 2):
+            module.second.weight.mul_(factor)
+            with pytest.warns(RuntimeWarning, match="linalg_qr"):
+                found = compiled(x)
+            torch.testing.assert_close(found, module(x), atol=1e-5, rtol=1e-5)
+    assert [report.parts for report in backend.reports] == [2, 2]
+
+
+def test_parts_of_training_graphs():
+    module = _Normalized()
+    reference = copy.deepcopy(module)
+    compiled, x = _compiled(module), torch.randn(4, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for run in (compiled, reference):
+            run(x).square().sum().backward()
+    for own, other in zip(module.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(own.grad, other.grad, atol=1e-5, rtol=1e-4)
+    assert all(report.parts >= 2 for report in backend.reports)
+
+
+def test_random_numbers_are_those_of_pytorch():
+    def function(x):
+        noise = torch.rand(16, 16)
+        return torch.exp(torch.relu(x @ x.mT + noise) * 0.1) * 2 + torch.rand(16)
+
+    x = torch.randn(16, 8)
+    torch.manual_seed(1)
+    expected = function(x)
+    torch.manual_seed(1)
+    with pytest.warns(RuntimeWarning, match="random numbers"):
+        torch.testing.assert_close(_compiled(function)(x), expected, atol=1e-5, rtol=1e-5)
+    (report,) = backend.reports
+    assert report.parts == 1
+    assert [node.operator for node in report.nodes] == ["aten.rand", "aten.rand"]
+
+
+def test_results_of_parts_have_the_strides_that_pytorch_expects():
+    def function(x):
+        turned = torch.relu(x @ x.mT + 1).permute(1, 0)
+        return turned, torch.rand_like(turned)  # filled in the order of memory
+
+    x = torch.randn(4, 6)
+    torch.manual_seed(1)
+    expected = function(x)
+    torch.manual_seed(1)
+    with pytest.warns(RuntimeWarning, match="random numbers"):
+        found = _compiled(function)(x)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert found[0].stride() == expected[0].stride()

@@ -1,8 +1,9 @@
 """`torch.compile(module, backend="stepwell")`.
 
 AOTAutograd makes functional graphs of what dynamo captures: one for inference, or a forward and a
-backward one for training. Each is compiled when it is first called with new shapes. What cannot be
-compiled runs in PyTorch itself, with a warning, and stands in `reports`.
+backward one for training. Each is compiled when it is first called with new shapes. Nodes that
+cannot be compiled run in PyTorch itself, with a warning, between compiled parts (see `partition`);
+`reports` says which and why.
 
 In inference, parameters become constants of the compiled code. They are taken to be unchanged while
 their memory, PyTorch's version counters and a sample of their bytes are; after a change they are
@@ -18,20 +19,17 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from stepwell import cache
-from stepwell.errors import Error, ModelError, UnsupportedError
-from stepwell.frontends.torch import program_file
+from stepwell.errors import Error, ModelError, Unsupported, UnsupportedError
+from stepwell.frontends.torch.compiled import Compiled, Settings
 from stepwell.frontends.torch.decompositions import decompositions
-from stepwell.frontends.torch.graph import Argument, to_array, to_program
-from stepwell.options import CompileOptions
-from stepwell.runtime.executable import Executable
+from stepwell.frontends.torch.graph import to_array
+from stepwell.frontends.torch.partition import ALONE, partition
 
 KEPT = 64
 """So many specializations of a graph stay in memory; a graph called with more runs the later ones
@@ -42,13 +40,18 @@ _SAMPLES = 64
 
 @dataclass(frozen=True)
 class Report:
-    """What became of one graph for one set of shapes. `reason` says why it runs in PyTorch."""
+    """What became of one graph for one set of shapes. `compiled` is of the whole graph, `parts` how
+    many pieces of compiled code it has. `nodes` are those that run in PyTorch beside compiled
+    parts, each with the reason; `reason` and `operators` say the same in short, or why all of the
+    graph runs in PyTorch."""
 
     graph: str
     shapes: tuple[tuple[int, ...], ...]
     compiled: bool
     reason: str = ""
     operators: tuple[str, ...] = ()
+    parts: int = 0
+    nodes: tuple[Unsupported, ...] = ()
 
 
 reports: list[Report] = []
@@ -67,7 +70,7 @@ def stepwell(
     chosen = dict(options or {})
     threads = chosen.pop("threads", None)
     freeze = bool(chosen.pop("freeze", True))
-    settings = _Settings(freeze, threads if isinstance(threads, int) else None, chosen)
+    settings = Settings(freeze, threads if isinstance(threads, int) else None, chosen)
     compiler = aot_autograd(
         fw_compiler=functools.partial(_compile, settings=settings, name="forward"),
         bw_compiler=functools.partial(_compile, settings=settings, name="backward"),
@@ -78,18 +81,11 @@ def stepwell(
     return compiler(module, example_inputs)
 
 
-@dataclass(frozen=True)
-class _Settings:
-    freeze: bool
-    threads: int | None
-    options: Mapping[str, object]
-
-
 def _compile(
     module: torch.fx.GraphModule,
     example_inputs: Sequence[object],
     *,
-    settings: _Settings,
+    settings: Settings,
     name: str,
 ) -> Callable[..., object]:
     frozen: Sequence[int] = ()
@@ -104,14 +100,14 @@ class _Graph:
     """One graph of ATen operators, and what was compiled of it by shapes."""
 
     def __init__(
-        self, module: torch.fx.GraphModule, name: str, frozen: Sequence[int], settings: _Settings
+        self, module: torch.fx.GraphModule, name: str, frozen: Sequence[int], settings: Settings
     ) -> None:
         # Tells AOTAutograd that a call takes one list; of the object, as wrappers copy that alone.
         self._boxed_call = True
         self._module, self._name, self._settings = module, name, settings
         self._frozen = tuple(frozen)
         self._lock = threading.Lock()
-        self._compiled: dict[object, _Compiled | None] = {}
+        self._compiled: dict[object, _Specialized | None] = {}
 
     def __call__(self, arguments: list) -> Sequence[object]:
         values = list(arguments)
@@ -120,7 +116,7 @@ class _Graph:
             return self._eager(values)
         key = tuple((v.shape, v.dtype) if isinstance(v, torch.Tensor) else v for v in values)
         compiled = self._compiled.get(key, self)
-        if isinstance(compiled, _Compiled) and not compiled.holds(values):
+        if isinstance(compiled, _Specialized) and not compiled.holds(values):
             with self._lock:
                 self._frozen = ()
                 self._compiled.clear()
@@ -130,18 +126,18 @@ class _Graph:
                 if key not in self._compiled:
                     self._compiled[key] = self._specialize(values)
                 compiled = self._compiled[key]
-        return self._eager(values) if compiled is None else compiled(values)  # pyright: ignore[reportCallIssue]
+        return self._eager(values) if compiled is None else compiled.run(*values)  # pyright: ignore[reportAttributeAccessIssue]
 
     def _eager(self, values: list) -> Sequence[object]:
         return torch.fx.Interpreter(self._module).boxed_run(list(values))
 
-    def _specialize(self, values: list) -> _Compiled | None:
+    def _specialize(self, values: list) -> _Specialized | None:
         shapes = tuple(tuple(v.shape) for v in values if isinstance(v, torch.Tensor))
         if len(self._compiled) >= KEPT:
             reports.append(Report(self._name, shapes, False, f"more than {KEPT} sets of shapes"))
             return None
         try:
-            compiled = _Compiled.of(self._module, values, self._frozen, self._settings)
+            compiled = _Specialized.of(self._module, values, self._frozen, self._settings)
         except Error as error:
             operators: tuple[str, ...] = ()
             if isinstance(error, UnsupportedError):
@@ -154,77 +150,64 @@ class _Graph:
                 stacklevel=2,
             )
             return None
-        reports.append(Report(self._name, shapes, True))
+        self._report(compiled, shapes)
         return compiled
 
+    def _report(self, compiled: _Specialized, shapes: tuple[tuple[int, ...], ...]) -> None:
+        nodes = compiled.nodes
+        if not nodes:
+            reports.append(Report(self._name, shapes, True, parts=compiled.parts))
+            return
+        refused = {node.operator: node for node in nodes if node.reason != ALONE}
+        reason = "\n".join(map(str, refused.values()))
+        text = f"{len(nodes)} nodes of the {self._name} graph"
+        if len(nodes) == 1:
+            text = f"a node of the {self._name} graph"
+        warnings.warn(
+            f"stepwell runs {text} in PyTorch and compiles the rest in {compiled.parts} parts: "
+            f"{reason}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        operators = tuple(refused)
+        reports.append(Report(self._name, shapes, False, reason, operators, compiled.parts, nodes))
 
-class _Compiled:
-    """A graph compiled for one set of shapes."""
+
+class _Specialized:
+    """A graph compiled for one set of shapes, as a whole or in parts. `run` takes a value for each
+    placeholder."""
 
     def __init__(
         self,
-        executable: Executable | None,
-        taken: Sequence[int],
-        returned: Sequence[int | None],
-        constants: Mapping[int, object],
-        frozen: Mapping[int, _Frozen],
+        run: Callable[..., Sequence[object]],
+        frozen: Mapping[int, torch.Tensor],
+        parts: int = 1,
+        nodes: tuple[Unsupported, ...] = (),
     ) -> None:
-        self._executable, self._taken = executable, tuple(taken)
-        self._returned, self._constants, self._frozen = tuple(returned), constants, frozen
+        self.run, self.parts, self.nodes = run, parts, nodes
+        self._frozen = {i: _Frozen(value) for i, value in frozen.items()}
 
     @staticmethod
     def of(
-        module: torch.fx.GraphModule, values: list, frozen: Sequence[int], settings: _Settings
-    ) -> _Compiled:
-        from stepwell.compiler import build
-
+        module: torch.fx.GraphModule, values: list, frozen: Sequence[int], settings: Settings
+    ) -> _Specialized:
         try:
             static = _at_values(module, values)
         except Exception as error:  # what operators raise for data that they do not have
             raise ModelError(f"the graph cannot be traced for its shapes: {error}") from error
-        (output,) = (node for node in static.graph.nodes if node.op == "output")
-        results = list(output.args[0])
-        tensors = [
-            i
-            for i, node in enumerate(results)
-            if isinstance(node, torch.fx.Node) and isinstance(node.meta["val"], torch.Tensor)
-        ]
-        constants = {i: value for i, value in enumerate(results) if i not in tensors}
-        arguments: list[Argument] = [
-            value if i in frozen and isinstance(value, torch.Tensor) else f"arg{i}"
-            for i, value in enumerate(values)
-        ]
-        taken = [
-            i
-            for i, value in enumerate(values)
-            if isinstance(value, torch.Tensor) and isinstance(arguments[i], str)
-        ]
-        program = to_program(static, arguments, [f"out{i}" for i in tensors])
-        executable = None
-        if tensors:
-            with cache.work_folder() as folder:
-                path = folder / "model.torch_program"
-                program_file.write(path, program)
-                options = CompileOptions(**{"progress": False, **settings.options})  # pyright: ignore[reportArgumentType]
-                built = build(path, "cpu", settings.threads, None, options)
-            executable = Executable(built, settings.threads)
-        kept = {i: _Frozen(values[i]) for i in frozen if isinstance(values[i], torch.Tensor)}
-        order = {i: position for position, i in enumerate(tensors)}
-        returned = [order.get(i) for i in range(len(results))]
-        return _Compiled(executable, taken, returned, constants, kept)
+        constants = {i: values[i] for i in frozen if isinstance(values[i], torch.Tensor)}
+        try:
+            return _Specialized(Compiled.of(static, constants, settings), constants)
+        except UnsupportedError as error:
+            trace = functools.partial(_at_values, module, values)
+            cut = partition(trace, constants, settings, error)
+            if cut is None:
+                raise
+            return _Specialized(cut.run, constants, cut.parts, cut.nodes)
 
     def holds(self, values: list) -> bool:
         """Whether the parameters that became constants are as they were."""
         return all(kept.holds(values[i]) for i, kept in self._frozen.items())
-
-    def __call__(self, values: list) -> list[object]:
-        arrays: tuple[np.ndarray, ...] = ()
-        if self._executable is not None:
-            arrays = self._executable(*(to_array(values[i]) for i in self._taken))
-        return [
-            self._constants.get(number) if position is None else _tensor(arrays[position])
-            for number, position in enumerate(self._returned)
-        ]
 
 
 def _at_values(module: torch.fx.GraphModule, values: list) -> torch.fx.GraphModule:
@@ -264,9 +247,3 @@ class _Frozen:
 
 def _version(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
-
-
-def _tensor(array: np.ndarray) -> torch.Tensor:
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)

@@ -47,7 +47,7 @@ def to_program(
     results = _keep_tensors(module)
     module.graph.lint()
     try:
-        text = import_torch_graph(module, _node_name)
+        text = import_torch_graph(module, node_name)
     except (NotImplementedError, TypeError, KeyError, AssertionError, ValueError) as error:
         raise ModelError(f"the graph cannot be imported: {error}") from error
     weights, names = _named_weights([a for a in bound if isinstance(a, torch.Tensor)])
@@ -79,7 +79,7 @@ def _value(name: str, tensor: torch.Tensor) -> Value:
     return Value(name, dtype_name(tensor.dtype), tuple(int(size) for size in tensor.shape))
 
 
-def _node_name(node: torch.fx.Node) -> str:
+def node_name(node: torch.fx.Node) -> str:
     """The module that a node comes from, and the node: `encoder.layers.0.linear1/addmm_1`."""
     stack = node.meta.get("nn_module_stack")
     path = str(list(stack.values())[-1][0]) if stack else ""
@@ -88,7 +88,7 @@ def _node_name(node: torch.fx.Node) -> str:
 
 def _check_random(module: torch.fx.GraphModule) -> None:
     found = [
-        Unsupported(_node_name(node), str(node.target), "random numbers are not supported")
+        Unsupported(node_name(node), str(node.target), "random numbers are not supported")
         for node in module.graph.nodes
         if isinstance(node.target, torch._ops.OpOverload)
         and torch.Tag.nondeterministic_seeded in node.target.tags
