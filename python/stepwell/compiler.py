@@ -47,8 +47,9 @@ def compile(
     (dimensions, shape operands, lengths of sequences) is compiled when it is called. Of an ONNX
     model, nodes on strings and maps run on the host.
 
-    `model` is a path, an onnx.ModelProto, a jax.export.Exported, StableHLO as text, bytecode or
-    portable artifact, an MLIR module, a torch.export.ExportedProgram, or a torch.nn.Module: then
+    `model` is a path, an onnx.ModelProto, a jax.export.Exported, a jax.stages.Lowered (called with
+    the flattened arguments that its function uses), StableHLO as text, bytecode or portable
+    artifact, an MLIR module, a torch.export.ExportedProgram, or a torch.nn.Module: then
     `example_inputs` (which may also stand second) are a tensor, a tuple of positional or a dict of
     keyword arguments of it, and their shapes those of the compiled code. `target` names the machine
     ("cpu": this one), `threads` the threads of a run (default: the physical cores), `shapes` gives

@@ -14,8 +14,9 @@ from stepwell import cache, pytorch
 from stepwell.errors import ModelError, UsageError
 
 Model = object
-"""A path; an onnx.ModelProto; a jax.export.Exported; StableHLO text, bytecode or portable artifact;
-an MLIR module; a torch.export.ExportedProgram, or a pair of a torch.nn.Module and example inputs.
+"""A path; an onnx.ModelProto; a jax.export.Exported or jax.stages.Lowered; StableHLO text, bytecode
+or portable artifact; an MLIR module; a torch.export.ExportedProgram, or a pair of a torch.nn.Module
+and example inputs.
 """
 
 Shapes = Mapping[str, Sequence[int]]
@@ -118,12 +119,17 @@ def _serialized(model: Model) -> tuple[bytes, str]:
         return getattr(model, "mlir_module_serialized"), ".mlirbc"  # noqa: B009
     if hasattr(model, "SerializeToString"):
         return _onnx_bytes(model), ".onnx"
+    if hasattr(model, "compiler_ir"):
+        # As text: the bytecode of JAX's own build of MLIR has dialects that the wheel lacks.
+        text = getattr(model, "as_text")("stablehlo", debug_info=True)  # noqa: B009
+        return text.encode(), ".mlir"
     if hasattr(model, "operation"):
         return _bytecode(getattr(model, "operation")), ".mlirbc"  # noqa: B009
     raise UsageError(
         f"a {type(model).__module__}.{type(model).__name__} is not a model; give a path, an "
-        "onnx.ModelProto, a jax.export.Exported, a torch.export.ExportedProgram, a torch.nn.Module "
-        "with example_inputs=, StableHLO text or bytes, or an MLIR module"
+        "onnx.ModelProto, a jax.export.Exported, a jax.stages.Lowered, a "
+        "torch.export.ExportedProgram, a torch.nn.Module with example_inputs=, StableHLO text or "
+        "bytes, or an MLIR module"
     )
 
 

@@ -57,8 +57,9 @@ def load(
     """Import `model` into StableHLO.
 
     `model` is a path (.onnx, .mlir, .mlirbc, .bc, or told by its content), an `onnx.ModelProto`,
-    bytes of any of these files, StableHLO text, a `jax.export.Exported`, an `ir.Module`, a
-    `torch.export.ExportedProgram` or its file (.pt2), or a pair of an `nn.Module` and its inputs.
+    bytes of any of these files, StableHLO text, a `jax.export.Exported`, a
+    `jax.stages.Lowered`, an `ir.Module`, a `torch.export.ExportedProgram` or its file (.pt2), or a
+    pair of an `nn.Module` and its inputs.
     `shapes` gives concrete shapes, by input name, where the model leaves dimensions open, and
     `specialization` what else it leaves open.
     Raises ModelError (UnsupportedError among them) with one sentence on what is wrong.
@@ -82,13 +83,18 @@ def load(
         from stepwell.frontends import jax
 
         return jax.from_exported(cast(jax.Exported, model), shapes, values)
+    if hasattr(model, "compiler_ir"):
+        from stepwell.frontends import jax
+
+        return jax.from_lowered(cast(jax.Lowered, model), shapes, values)
     if hasattr(model, "graph") and hasattr(model, "opset_import"):
         from stepwell.frontends import onnx
 
         return onnx.from_model(model, shapes, specialization)  # pyright: ignore[reportArgumentType]
     raise ModelError(
         f"a {type(model).__module__}.{type(model).__qualname__} is not a model; give a path, an "
-        "onnx.ModelProto, a jax.export.Exported, StableHLO text or bytes, or an MLIR module"
+        "onnx.ModelProto, a jax.export.Exported, a jax.stages.Lowered, StableHLO text or bytes, or "
+        "an MLIR module"
     )
 
 

@@ -1,4 +1,5 @@
-"""The JAX frontend: `jax.export.Exported` to StableHLO. JAX itself is not imported."""
+"""The JAX frontend: `jax.export.Exported` and `jax.stages.Lowered` to StableHLO. JAX itself is not
+imported."""
 
 from __future__ import annotations
 
@@ -18,12 +19,26 @@ class Exported(Protocol):
     mlir_module_serialized: bytes
 
 
+class Lowered(Protocol):
+    """What is used of `jax.stages.Lowered`."""
+
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str: ...
+
+
 def from_exported(
     exported: Exported, shapes: Shapes | None = None, values: stablehlo.Values | None = None
 ) -> Imported:
     """Import an exported JAX function; inputs are its flattened arguments, arg0, arg1, ..."""
     source = f"the JAX function {exported.fun_name}"
     return stablehlo.from_bytes(exported.mlir_module_serialized, source, shapes, values)
+
+
+def from_lowered(
+    lowered: Lowered, shapes: Shapes | None = None, values: stablehlo.Values | None = None
+) -> Imported:
+    """Import what `jax.jit(f).lower(..)` gives; inputs are the arguments that `f` uses."""
+    text = lowered.as_text("stablehlo", debug_info=True)
+    return stablehlo.from_bytes(text.encode(), "the lowered JAX function", shapes, values)
 
 
 def is_serialized(data: bytes) -> bool:

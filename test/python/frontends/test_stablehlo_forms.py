@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -74,6 +76,24 @@ def test_random_bits_of_an_open_shape() -> None:
     x = np.zeros(5, np.float32)
     for got, want in zip(exe(x), jax.jit(bits)(x), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_lowered_functions_of_jax(tmp_path: Path) -> None:
+    jax = pytest.importorskip("jax")
+
+    def function(x: dict, unused: jax.Array, y: jax.Array) -> list[jax.Array]:
+        values, _ = jax.lax.top_k(x["a"], 2)
+        grown = jax.lax.fori_loop(0, 3, lambda i, c: c * x["b"] + i, y)
+        return [jax.scipy.special.erf(values), grown]
+
+    x = {"a": np.random.default_rng(0).standard_normal((3, 4), np.float32), "b": np.float32(2)}
+    y = np.arange(3, dtype=np.float32)
+    lowered = jax.jit(function).lower(x, y, y)
+    expected = function(x, y, y)
+    stepwell.export(lowered, tmp_path / "function.mlirbc")
+    for model in (lowered, tmp_path / "function.mlirbc"):
+        for got, want in zip(stepwell.compile(model)(x["a"], x["b"], y), expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
 def test_quantized_sum() -> None:
