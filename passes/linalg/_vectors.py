@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from stepwell.mlir import dialect, ir
 
 arith = dialect("arith")
@@ -42,6 +44,18 @@ def full(value: float, like: ir.Value) -> ir.Value:
 def broadcast(scalar: ir.Value, lanes: int) -> ir.Value:
     """A vector with `scalar` in every lane."""
     return vector.BroadcastOp(ir.VectorType.get([lanes], scalar.type), scalar).result
+
+
+def without_first(x: ir.Value, count: ir.Value) -> ir.Value:
+    """x with zeros in its first `count` lanes, an index."""
+    kind = ir.VectorType(x.type)
+    lanes = ir.VectorType.get(kind.shape, ir.IntegerType.get_signless(32))
+    numbers = np.arange(kind.shape[0], dtype=np.int32)
+    numbers = arith.ConstantOp(lanes, ir.DenseElementsAttr.get(numbers, type=lanes)).result
+    bound = arith.IndexCastOp(lanes.element_type, count).result
+    bound = vector.BroadcastOp(lanes, bound).result
+    kept = arith.CmpIOp(arith.CmpIPredicate.sge, numbers, bound).result
+    return arith.SelectOp(kept, x, full(0.0, x)).result
 
 
 def add(x: ir.Value, y: ir.Value) -> ir.Value:

@@ -1,12 +1,19 @@
-"""`legalize-linear-algebra`: cholesky by columns, triangular_solve by substitution.
+"""`legalize-linear-algebra`: cholesky and triangular_solve as loops over vectors of columns.
 
-    %l = stablehlo.cholesky %a, lower = true : tensor<8x8xf32>
+    %x = stablehlo.triangular_solve %a, %b {left_side, lower, NO_TRANSPOSE} : 8x8, 8x32
 
-    for %j, for %i = %j to 8: %s = %a[%i, %j] - sum over k < j of %l[%i, k] * %l[%j, k]
-                              %l[%i, %j] = %i == %j ? sqrt(%s) : %s / %l[%j, %j]
+    for a strip of columns, for four rows %i.. of %x:
+      %s.. = sum over k < %i of %a[%i.., k] * %x[k, strip]         // four sums read a row once
+      %x[%i.., strip] = (%b[%i.., strip] - %s..) / diagonal, each row after those above it
 
-Only the named triangle is read; the other one of a Cholesky factor is zero. Real element types.
-Algorithms: Golub and Van Loan, Matrix Computations, 4.2 and 3.1.
+A strip of %x lies in a buffer of its own, too, so that its rows are near each other. A Cholesky
+factor L, of L L' = A, is computed by the same substitution: above its diagonal block, a strip of
+columns of L' solves a system with the rows of L that are known. The block is factored row by row,
+and the strip becomes rows of L. Other forms are made these by transposing operands and results.
+Only the named triangle is read; the other one of a Cholesky factor is zero. 16-bit floats are
+computed in f32.
+
+Algorithms: Golub and Van Loan, Matrix Computations, 3.1 and 4.2.
 """
 
 from __future__ import annotations
@@ -15,13 +22,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg import _loops as loops
+from stepwell.passes.linalg import _vectors as vectors
 from stepwell.passes.linalg._loops import Values
 
 arith = dialect("arith")
 math = dialect("math")
+
+_ROWS = 4
+"""So many rows are computed together: with two vectors each they leave registers free."""
+
+_OPS = ("stablehlo.cholesky", "stablehlo.triangular_solve")
 
 
 @dataclass(frozen=True)
@@ -32,7 +48,27 @@ class LegalizeLinearAlgebra(Pass):
     anchor: ClassVar[str] = "func.func"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        loops.rewrite_operations(op, _REWRITES)
+        found: list[ir.Operation] = []
+
+        def look(child: ir.Operation) -> ir.WalkResult:
+            if child.name in _OPS and _is_real(child.operands[0]):
+                found.append(child)
+            return ir.WalkResult.ADVANCE
+
+        op.walk(look)
+        for child in found:
+            with ir.InsertionPoint(child), child.location:
+                form = _cholesky_form if child.name == _OPS[0] else _solve_form
+                child.results[0].replace_all_uses_with(form(child))
+            child.erase()
+        lanes = 2 * state.target.vector_lanes
+        loops.rewrite_operations(
+            op,
+            {
+                _OPS[0]: lambda child: _cholesky(child, lanes),
+                _OPS[1]: lambda child: _triangular_solve(child, lanes),
+            },
+        )
 
 
 def _flag(op: ir.Operation, name: str) -> bool:
@@ -43,109 +79,257 @@ def _is_real(value: ir.Value) -> bool:
     return isinstance(loops.element_of(value), ir.FloatType)
 
 
-def _zero(kind: ir.Type) -> ir.Value:
-    return arith.ConstantOp(kind, ir.FloatAttr.get(kind, 0.0)).result
+# --- Forms ----------------------------------------------------------------------------------------
 
 
-def _minus_products(
-    start: ir.Value,
-    count: ir.Value,
-    left: Callable[[ir.Value], ir.Value],
-    right: Callable[[ir.Value], ir.Value],
-) -> ir.Value:
-    """start - sum over k < count of left(k) * right(k)."""
-
-    def step(k: ir.Value, carried: Values) -> Sequence[ir.Value]:
-        product = arith.MulFOp(left(k), right(k)).result
-        return [arith.SubFOp(carried[0], product).result]
-
-    return loops.loop(loops.index(0), count, loops.index(1), [start], step)[0]
+def _turned(matrix: ir.Value) -> ir.Value:
+    rank = len(hlo.shape(matrix))
+    return hlo.transpose(matrix, [*range(rank - 2), rank - 1, rank - 2])
 
 
-def _cholesky(op: ir.Operation) -> Values | None:
-    matrix = op.operands[0]
-    if not _is_real(matrix):
-        return None
-    lower = _flag(op, "lower")
-    shape = loops.shape_of(matrix)
-    kind, size = loops.element_of(matrix), shape[-1]
-    cleared = loops.nest(
-        shape,
-        [loops.empty(shape, kind)],
-        lambda point, values: [loops.insert(_zero(kind), values[0], point)],
+def _wide(value: ir.Value) -> ir.Value:
+    return hlo.convert(value, np.float32) if hlo.dtype(value).itemsize < 4 else value
+
+
+def _cholesky_form(op: ir.Operation) -> ir.Value:
+    """The factor of `op` from the lower one of the matrix in the upper triangle: what `_cholesky`
+    takes and makes."""
+    lower, kind = _flag(op, "lower"), hlo.dtype(op.operands[0])
+    matrix = _wide(op.operands[0])
+    matrix = _turned(matrix) if lower else matrix
+    attributes = {"lower": ir.BoolAttr.get(True)}
+    factor = ir.Operation.create(op.name, [matrix.type], [matrix], attributes).results[0]
+    return hlo.convert(factor if lower else _turned(factor), kind)
+
+
+def _solve_form(op: ir.Operation) -> ir.Value:
+    """The solution of `op` from a system a x = b; x a = b is the transpose of a' x' = b'."""
+    matrix, target = map(_wide, op.operands)
+    transposed = "NO_TRANSPOSE" not in str(op.attributes["transpose_a"])
+    left = _flag(op, "left_side")
+    turned = transposed == left
+    matrix = _turned(matrix) if turned else matrix
+    target = target if left else _turned(target)
+    attributes = {
+        "left_side": ir.BoolAttr.get(True),
+        "lower": ir.BoolAttr.get(_flag(op, "lower") != turned),
+        "unit_diagonal": ir.BoolAttr.get(_flag(op, "unit_diagonal")),
+        "transpose_a": ir.Attribute.parse("#stablehlo<transpose NO_TRANSPOSE>"),
+    }
+    solved = ir.Operation.create(op.name, [target.type], [matrix, target], attributes).results[0]
+    return hlo.convert(solved if left else _turned(solved), hlo.dtype(op.operands[1]))
+
+
+# --- Substitution ---------------------------------------------------------------------------------
+
+Scalar = Callable[[ir.Value, ir.Value], ir.Value]
+"""The factor of a row of the solution in another row of the system, by their numbers."""
+
+
+def _lanes(size: int, kind: ir.Type, most: int) -> int:
+    """The greatest power of two up to `size`, and up to `most` for f32."""
+    limit = most // 2 if isinstance(kind, ir.F64Type) else most
+    return 1 << (min(size, limit).bit_length() - 1)
+
+
+def _remainders(
+    first: ir.Value, count: ir.Value, factor: Scalar, wanted: Values, known: ir.Value
+) -> Values:
+    """wanted[r] - sum over k < count of factor(first + r, k) * known[k]."""
+    numbers = [loops.add(first, loops.index(r)) for r in range(len(wanted))]
+    lanes = loops.shape_of(known)[1]
+
+    def step(k: ir.Value, sums: Values) -> Sequence[ir.Value]:
+        row = vectors.read(known, [k, loops.index(0)], lanes)
+        return [
+            vectors.fma(vectors.broadcast(factor(number, k), lanes), row, total)
+            for number, total in zip(numbers, sums, strict=True)
+        ]
+
+    zeros = [vectors.full(0.0, value) for value in wanted]
+    sums = loops.loop(loops.index(0), count, loops.index(1), zeros, step)
+    return [vectors.subtract(*pair) for pair in zip(wanted, sums, strict=True)]
+
+
+def _substituted(first: ir.Value, values: Values, factor: Scalar, unit: bool) -> Values:
+    """Solve the triangle of the rows from `first` on, whose remainders are `values`."""
+    lanes = ir.VectorType(values[0].type).shape[0]
+    numbers = [loops.add(first, loops.index(r)) for r in range(len(values))]
+    solved: Values = []
+    for number, value in zip(numbers, values, strict=True):
+        for other, known in zip(numbers, solved, strict=False):
+            share = vectors.broadcast(factor(number, other), lanes)
+            value = vectors.fma(vectors.negate(share), known, value)
+        if not unit:
+            pivot = vectors.broadcast(factor(number, number), lanes)
+            value = arith.DivFOp(value, pivot).result
+        solved.append(value)
+    return solved
+
+
+def _by_rows(
+    size: int, carried: Sequence[ir.Value], body: Callable[[ir.Value, int, Values], Values]
+) -> Values:
+    """`body` for the first rows, the next ones and so on, and for those that are left."""
+    whole = size - size % _ROWS
+    result = loops.loop(
+        loops.index(0),
+        loops.index(whole),
+        loops.index(_ROWS),
+        carried,
+        lambda first, values: body(first, _ROWS, values),
     )
-
-    def factor(batch: Values, results: Values) -> Sequence[ir.Value]:
-        def at(row: ir.Value, column: ir.Value) -> Values:
-            return [*batch, row, column] if lower else [*batch, column, row]
-
-        def column(j: ir.Value, by_column: Values) -> Sequence[ir.Value]:
-            def entry(i: ir.Value, carried: Values) -> Sequence[ir.Value]:
-                result = carried[0]
-                rest = _minus_products(
-                    loops.extract(matrix, at(i, j)),
-                    j,
-                    lambda k: loops.extract(result, at(i, k)),
-                    lambda k: loops.extract(result, at(j, k)),
-                )
-                quotient = arith.DivFOp(rest, loops.extract(result, at(j, j))).result
-                on_diagonal = loops.compare(i, "EQ", j)
-                value = loops.choose(on_diagonal, math.SqrtOp(rest).result, quotient)
-                return [loops.insert(value, result, at(i, j))]
-
-            return loops.loop(j, loops.index(size), loops.index(1), by_column, entry)
-
-        return loops.loop(loops.index(0), loops.index(size), loops.index(1), results, column)
-
-    return loops.nest(shape[:-2], cleared, factor)
+    return body(loops.index(whole), size - whole, result) if size > whole else result
 
 
-def _triangular_solve(op: ir.Operation) -> Values | None:
+def _triangular_solve(op: ir.Operation, most: int) -> Values | None:
     matrix, target = op.operands
     if not _is_real(matrix):
         return None
-    transposed = "NO_TRANSPOSE" not in str(op.attributes["transpose_a"])
-    left, unit = _flag(op, "left_side"), _flag(op, "unit_diagonal")
-    # x a = b is the transpose of a' x' = b': either transposition swaps the triangle.
-    swapped = transposed == left
-    forward = _flag(op, "lower") != swapped
-    shape = loops.shape_of(target)
-    size = loops.shape_of(matrix)[-1]
-    one, last = loops.index(1), loops.index(size - 1)
+    forward, unit = _flag(op, "lower"), _flag(op, "unit_diagonal")
+    shape, kind = loops.shape_of(target), loops.element_of(target)
+    size, columns = shape[-2:]
+    lanes, last = _lanes(columns, kind, most), loops.index(size - 1)
 
-    def solve(outer: Values, results: Values) -> Sequence[ir.Value]:
-        *batch, side = outer
+    def numbered(step: ir.Value) -> ir.Value:
+        return step if forward else loops.subtract(last, step)
 
-        def of_matrix(row: ir.Value, column: ir.Value) -> ir.Value:
-            place = [column, row] if swapped else [row, column]
-            return loops.extract(matrix, [*batch, *place])
+    def strip(point: Values, carried: Values) -> Sequence[ir.Value]:
+        *batch, number = point
+        begin = loops.multiply(number, loops.index(lanes))
+        begin = loops.minimum(begin, loops.index(columns - lanes))
 
-        def at(position: ir.Value) -> Values:
-            return [*batch, position, side] if left else [*batch, side, position]
+        def factor(row: ir.Value, column: ir.Value) -> ir.Value:
+            return loops.extract(matrix, [*batch, numbered(row), numbered(column)])
 
-        def numbered(step: ir.Value) -> ir.Value:
-            return step if forward else loops.subtract(last, step)
+        def block(first: ir.Value, rows: int, carried: Values) -> Values:
+            result, known = carried
+            steps = [loops.add(first, loops.index(r)) for r in range(rows)]
+            places = [[*batch, numbered(step), begin] for step in steps]
+            wanted = [vectors.read(target, place, lanes) for place in places]
+            rest = _remainders(first, first, factor, wanted, known)
+            values = _substituted(first, rest, factor, unit)
+            for value, step, place in zip(values, steps, places, strict=True):
+                result = vectors.write(value, result, place)
+                known = vectors.write(value, known, [step, loops.index(0)])
+            return [result, known]
 
-        def substitute(number: ir.Value, carried: Values) -> Sequence[ir.Value]:
-            i, result = numbered(number), carried[0]
-            value = _minus_products(
-                loops.extract(target, at(i)),
-                number,
-                lambda k: of_matrix(i, numbered(k)),
-                lambda k: loops.extract(result, at(numbered(k))),
-            )
-            if not unit:
-                value = arith.DivFOp(value, of_matrix(i, i)).result
-            return [loops.insert(value, result, at(i))]
+        return _by_rows(size, carried, block)
 
-        return loops.loop(loops.index(0), loops.index(size), one, results, substitute)
-
-    sides = shape[-1] if left else shape[-2]
-    start = [loops.empty(shape, loops.element_of(target))]
-    return loops.nest([*shape[:-2], sides], start, solve)
+    start = [loops.empty(shape, kind), loops.empty([size, lanes], kind)]
+    return loops.nest([*shape[:-2], -(-columns // lanes)], start, strip)[:1]
 
 
-_REWRITES: dict[str, loops.Rewrite] = {
-    "stablehlo.cholesky": _cholesky,
-    "stablehlo.triangular_solve": _triangular_solve,
-}
+# --- Cholesky -------------------------------------------------------------------------------------
+
+
+def _cholesky(op: ir.Operation, most: int) -> Values | None:
+    """The lower factor, by strips of columns of the upper one, which become rows."""
+    matrix = op.operands[0]
+    if not _is_real(matrix):
+        return None
+    shape, kind = loops.shape_of(matrix), loops.element_of(matrix)
+    size = shape[-1]
+    lanes = max(_lanes(size, kind, most), _ROWS)
+    padded = [*shape[:-2], *[-(-size // lanes) * lanes] * 2]
+    if padded != shape:
+        matrix = _copied(matrix, _cleared(padded, kind), shape)
+
+    step, zero = loops.index(_ROWS), loops.index(0)
+
+    def strip(point: Values, carried: Values) -> Sequence[ir.Value]:
+        *batch, number = point
+        begin = loops.multiply(number, loops.index(lanes))
+        end = loops.add(begin, loops.index(lanes))
+        result, known = carried
+
+        def wanted(first: ir.Value) -> Values:
+            rows = [loops.add(first, loops.index(r)) for r in range(_ROWS)]
+            return [vectors.read(matrix, [*batch, row, begin], lanes) for row in rows]
+
+        def above(first: ir.Value, carried: Values) -> Sequence[ir.Value]:
+            def factor(row: ir.Value, column: ir.Value) -> ir.Value:
+                return loops.extract(result, [*batch, row, column])
+
+            values = _remainders(first, first, factor, wanted(first), carried[0])
+            return [_with_rows(carried[0], first, _substituted(first, values, factor, False))]
+
+        def beside(first: ir.Value, carried: Values) -> Sequence[ir.Value]:
+            def factor(row: ir.Value, column: ir.Value) -> ir.Value:
+                return loops.extract(carried[0], [column, loops.subtract(row, begin)])
+
+            values = _remainders(first, begin, factor, wanted(first), carried[0])
+            return [_with_rows(carried[0], first, values)]
+
+        (known,) = loops.loop(zero, begin, step, [known], above)
+        (known,) = loops.loop(begin, end, step, [known], beside)
+        known = _factored(begin, end, lanes, known)
+        return [_with_turned(known, result, batch, begin, end), known]
+
+    start = [loops.empty(padded, kind), loops.empty([padded[-1], lanes], kind)]
+    factor = loops.nest([*shape[:-2], padded[-1] // lanes], start, strip)[0]
+    return [factor if padded == shape else _copied(factor, loops.empty(shape, kind), shape)]
+
+
+def _with_rows(known: ir.Value, first: ir.Value, values: Values) -> ir.Value:
+    for r, value in enumerate(values):
+        known = vectors.write(value, known, [loops.add(first, loops.index(r)), loops.index(0)])
+    return known
+
+
+def _factored(begin: ir.Value, end: ir.Value, lanes: int, known: ir.Value) -> ir.Value:
+    """The upper factor of the square block of the rows from `begin` on, in its place."""
+
+    def row(i: ir.Value, carried: Values) -> Sequence[ir.Value]:
+        (known,) = carried
+        place, lane = [i, loops.index(0)], loops.subtract(i, begin)
+
+        def step(k: ir.Value, rest: Values) -> Sequence[ir.Value]:
+            share = vectors.broadcast(loops.extract(known, [k, lane]), lanes)
+            other = vectors.read(known, [k, loops.index(0)], lanes)
+            return [vectors.fma(vectors.negate(share), other, rest[0])]
+
+        start = [vectors.read(known, place, lanes)]
+        value = loops.loop(begin, i, loops.index(1), start, step)[0]
+        known = vectors.write(value, known, place)
+        root = math.SqrtOp(loops.extract(known, [i, lane])).result
+        value = arith.DivFOp(value, vectors.broadcast(root, lanes)).result
+        known = vectors.write(vectors.without_first(value, lane), known, place)
+        return [loops.insert(root, known, [i, lane])]
+
+    return loops.loop(begin, end, loops.index(1), [known], row)[0]
+
+
+def _with_turned(
+    known: ir.Value, result: ir.Value, batch: Values, begin: ir.Value, end: ir.Value
+) -> ir.Value:
+    """`result` with the columns of a strip as its rows, and zeros behind them."""
+    kind, one = loops.element_of(result), loops.index(1)
+    zero = arith.ConstantOp(kind, ir.FloatAttr.get(kind, 0.0)).result
+
+    def row(i: ir.Value, carried: Values) -> Sequence[ir.Value]:
+        def element(k: ir.Value, carried: Values) -> Sequence[ir.Value]:
+            value = loops.extract(known, [k, loops.subtract(i, begin)])
+            return [loops.insert(value, carried[0], [*batch, i, k])]
+
+        def behind(k: ir.Value, carried: Values) -> Sequence[ir.Value]:
+            return [loops.insert(zero, carried[0], [*batch, i, k])]
+
+        carried = loops.loop(loops.index(0), end, one, carried, element)
+        size = loops.index(loops.shape_of(result)[-1])
+        return loops.loop(end, size, one, carried, behind)
+
+    return loops.loop(begin, end, one, [result], row)[0]
+
+
+def _cleared(shape: Sequence[int], kind: ir.Type) -> ir.Value:
+    zero = arith.ConstantOp(kind, ir.FloatAttr.get(kind, 0.0)).result
+    start = [loops.empty(shape, kind)]
+    return loops.nest(shape, start, lambda at, values: [loops.insert(zero, values[0], at)])[0]
+
+
+def _copied(source: ir.Value, target: ir.Value, shape: Sequence[int]) -> ir.Value:
+    """`target` with the first elements, `shape`, of `source`."""
+    return loops.nest(
+        shape, [target], lambda at, values: [loops.insert(loops.extract(source, at), values[0], at)]
+    )[0]

@@ -159,6 +159,44 @@ def test_cholesky_and_solves(dtype):
     assert_close(adjoint(factor) @ y, b)
 
 
+def portable(function: Callable, *arguments: np.ndarray) -> np.ndarray:
+    """The result of `function` by operations of StableHLO, not by calls of LAPACK."""
+    with jax.enable_x64(True):
+        shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arguments]
+        model = export.export(jax.jit(function), platforms=["tpu"])(*shapes)
+    return stepwell.compile(model, threads=1)(*arguments)[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize("size", [1, 3, 37, 64])
+def test_cholesky_without_a_library(dtype, size):
+    a = matrices(2, size, size, dtype=dtype)
+    a = a @ adjoint(a) + size * np.eye(size, dtype=dtype)
+    beside = np.where(np.triu(np.ones((size, size)), 1), np.nan, 0).astype(dtype)  # not read
+    factor = portable(lambda a: lax.linalg.cholesky(a, symmetrize_input=False), a + beside)
+    assert_close(factor @ adjoint(factor), a)
+    assert_close(np.triu(factor, 1), np.zeros_like(factor))
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize("sides", [1, 5, 40])
+def test_triangular_solve_without_a_library(lower, left, transposed, sides):
+    size = 23
+    a = matrices(2, size, size, dtype="float64") * 0.1 + np.eye(size)
+    part = np.tril if lower else np.triu
+    b = matrices(2, *((size, sides) if left else (sides, size)), dtype="float64", seed=1)
+    for unit in (False, True):
+        solve = lambda a, b, unit=unit: lax.linalg.triangular_solve(  # noqa: E731
+            a, b, left_side=left, lower=lower, transpose_a=transposed, unit_diagonal=unit
+        )
+        x = portable(solve, np.where(part(np.ones_like(a)), a, np.nan), b)
+        matrix = part(a, -1 if lower else 1) + np.eye(size) if unit else part(a)
+        matrix = matrix.swapaxes(-1, -2) if transposed else matrix
+        assert_close(matrix @ x if left else x @ matrix, b)
+
+
 def test_pivoted_qr_and_column_solves_by_jit():
     a = matrices(5, 4, dtype="float32")
     q, r, order = stepwell.jit(lambda a: jsl.qr(a, pivoting=True))(a)
