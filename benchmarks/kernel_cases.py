@@ -112,6 +112,28 @@ def elementwise(
     )
 
 
+def attention(heads: int, queries: int, keys: int, width: int) -> Case:
+    """softmax(q k / sqrt(width)) v with constant keys and values; torch has its fused kernel."""
+    q = _random(heads, queries, width)
+    k, v = _random(heads, keys, width), _random(heads, keys, width)
+    scale = np.float32(1 / np.sqrt(width))
+    nodes = [
+        helper.make_node("Mul", ["x", "scale"], ["scaled"]),
+        helper.make_node("MatMul", ["scaled", "keys"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
+        helper.make_node("MatMul", ["weights", "values"], ["y"]),
+    ]
+    constants = {"scale": np.array(scale), "keys": k.transpose(0, 2, 1).copy(), "values": v}
+    model = _model(nodes, q.shape, q.shape, constants)
+    sources = [torch.from_numpy(array)[None] for array in (q, k, v)]
+    flops = 4 * heads * queries * keys * width
+    return Case(
+        f"attention {heads}x{queries}x{keys}x{width}",
+        flops, _bytes(q, k, v, q.size), model, q, model, q,
+        lambda: torch.nn.functional.scaled_dot_product_attention(*sources),
+    )  # fmt: skip
+
+
 def makers() -> list[Callable[[], Case]]:
     """One function for each kernel, in the order of report."""
     gemms = [(512,) * 3, (1024,) * 3, (128, 768, 3072), (16, 768, 768), (1, 4096, 4096)]
@@ -122,6 +144,7 @@ def makers() -> list[Callable[[], Case]]:
         *(lambda s=s, c=c: convolution(s, c, c, 1) for s, c in ((28, 192), (14, 256))),
         lambda: convolution(224, 3, 64, 7, stride=2),
         *(lambda s=s, c=c: convolution(s, c, c, 3, groups=c) for s, c in ((14, 576), (56, 144))),
+        *(lambda n=n: attention(12, n, n, 64) for n in (128, 512)),
         _softmax,
         _layer_norm,
         _gelu,

@@ -69,8 +69,8 @@ def measured_peaks(cpu: int) -> dict[str, float]:
 
 
 def slug() -> str:
-    """A file name for the machine: "amd-epyc-2-cores"."""
-    words = re.sub(r"\(.*?\)|[^A-Za-z0-9 -]", " ", cpu_model()).lower().split()
+    """A file name for the machine: "amd-epyc-family-25-model-1-2-cores"."""
+    words = re.sub(r"[^A-Za-z0-9 -]", " ", cpu_model()).lower().split()
     return "-".join([*words, str(len(os.sched_getaffinity(0))), "cores"])
 
 

@@ -1,11 +1,12 @@
 """`python -m benchmarks.report`: the tables of README.md and docs/benchmarks.md from the newest
-results, between the lines `<!-- benchmark:start -->` and `<!-- benchmark:end -->`."""
+results of each machine, between the lines `<!-- benchmark:start -->` and
+`<!-- benchmark:end -->`."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
@@ -17,7 +18,6 @@ from benchmarks.summary import GOAL_MODELS, Results, figures, geometric_mean
 from benchmarks.tables import figures_table, quality_tables, times_table
 
 START, END = "<!-- benchmark:start -->", "<!-- benchmark:end -->"
-_KERNELS, _LAYERS = "-kernels.json", "-layers.json"
 
 
 @click.command()
@@ -25,13 +25,18 @@ _KERNELS, _LAYERS = "-kernels.json", "-layers.json"
 @click.option("--root", type=click.Path(path_type=Path), default=ROOT, help="Where README.md is.")
 def main(results: Path, root: Path) -> None:
     """Write the newest results into README.md and docs/benchmarks.md."""
-    models, kernels, layers = newest(results)
-    if models is None:
+    models = newest(results, _is_models)
+    if not models:
         raise click.ClickException(f"there are no results in {results}; make bench measures them")
-    data = Results(json.loads(models.read_text()))
+    data = [(path, Results(json.loads(path.read_text()))) for path in models]
+    kernels = [kernels_table(_read(path)) for path in newest(results, _is_kernels)]
+    layers = [layers_table(_read(path)) for path in newest(results, _is_layers)]
+    single = [table.markdown() for table in (*kernels, *layers)]
     texts = {
-        root / "README.md": summary(data),
-        root / "docs" / "benchmarks.md": details(data, kernels, layers, models.name),
+        root / "README.md": "\n\n".join(summary(measured) for _, measured in data),
+        root / "docs" / "benchmarks.md": "\n\n".join(
+            [*(details(measured, path.name) for path, measured in data), *single]
+        ),
     }
     for path, text in texts.items():
         if replace_between_markers(path, text):
@@ -40,13 +45,27 @@ def main(results: Path, root: Path) -> None:
             click.echo(f"{path} has no {START} and {END}; this would stand there:\n{text}")
 
 
-def newest(folder: Path) -> tuple[Path | None, Path | None, Path | None]:
-    """The newest results of models, of kernels and of layers, by the date inside them."""
-    found = sorted(folder.glob("*.json"), key=lambda path: json.loads(path.read_text())["date"])
-    kernels = [path for path in found if path.name.endswith(_KERNELS)]
-    layers = [path for path in found if path.name.endswith(_LAYERS)]
-    models = [path for path in found if not path.name.endswith((_KERNELS, _LAYERS))]
-    return tuple(paths[-1] if paths else None for paths in (models, kernels, layers))  # pyright: ignore[reportReturnType]
+def newest(folder: Path, wanted: Callable[[Path], bool]) -> list[Path]:
+    """The newest results of each CPU among those wanted, the newest of all first."""
+    found = sorted(filter(wanted, folder.glob("*.json")), key=lambda path: _read(path)["date"])
+    by_cpu = {_read(path)["machine"]["cpu"]: path for path in found}
+    return sorted(by_cpu.values(), key=found.index, reverse=True)
+
+
+def _read(path: Path) -> dict:
+    return json.loads(path.read_text())
+
+
+def _is_kernels(path: Path) -> bool:
+    return path.name.endswith("-kernels.json")
+
+
+def _is_layers(path: Path) -> bool:
+    return path.name.endswith("-layers.json")
+
+
+def _is_models(path: Path) -> bool:
+    return not _is_kernels(path) and not _is_layers(path)
 
 
 def summary(results: Results) -> str:
@@ -72,8 +91,8 @@ def sentence(results: Results) -> str:
     )
 
 
-def details(results: Results, kernels: Path | None, layers: Path | None, name: str) -> str:
-    """Everything: machine, versions, all tables, single kernels."""
+def details(results: Results, name: str) -> str:
+    """Machine, versions, all tables of whole models."""
     parts = [
         sentence(results),
         f"- command: `{results.data['command']}`\n- results: `benchmarks/results/{name}`\n"
@@ -82,10 +101,6 @@ def details(results: Results, kernels: Path | None, layers: Path | None, name: s
         *(times_table(results, threads).markdown() for threads in results.threads()),
         *(table.markdown() for table in quality_tables(results)),
     ]
-    if kernels is not None:
-        parts.append(kernels_table(json.loads(kernels.read_text())).markdown())
-    if layers is not None:
-        parts.append(layers_table(json.loads(layers.read_text())).markdown())
     return "\n\n".join(parts)
 
 

@@ -89,6 +89,15 @@ def test_report_writes_between_the_markers(results: Results, tmp_path: Path) -> 
     assert not report.replace_between_markers(page, "text")
 
 
+def test_newest_results_of_each_machine(tmp_path: Path) -> None:
+    files = [("a", 1, "old"), ("b", 3, "old"), ("c", 2, "new"), ("d-layers", 4, "old")]
+    for name, day, cpu in files:
+        data = {"date": f"2026-01-0{day}", "machine": {"cpu": cpu}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(data))
+    found = report.newest(tmp_path, lambda path: "layers" not in path.name)
+    assert [path.stem for path in found] == ["b", "c"]
+
+
 def test_a_contender_that_fails_is_reported(tmp_path: Path) -> None:
     files = catalog.files(MODEL)
     write_tiny_model(files)
