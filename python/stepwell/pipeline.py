@@ -79,6 +79,7 @@ STEPS = (
     Step("fold-constants", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
     Step("fold-scales", "stablehlo", ("fold-scale-into-contraction", "fold-constants"), 1),
     Step("decompose", "stablehlo", ("widen-accumulation", "decompose-for-linalg")),
+    Step("split-long-sums", "stablehlo", ("split-long-sums",), 1, "gpu"),
     Step("choose-layout", "stablehlo", ("choose-layout", "propagate-transposes"), 1),
     Step("simplify", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
     Step(

@@ -103,6 +103,25 @@ def test_epilogue(dtype: type, n: int, emulator: Emulator) -> None:
     assert len(compiled.kernels) == 1
 
 
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a"])
+@pytest.mark.parametrize("dtype", [np.float16, np.int8])
+def test_split_sums(dtype: type, target: str, emulator: Emulator) -> None:
+    """A small product with long sums: its parts in one kernel, their sums and what follows in
+    another."""
+    x, w = integers(24, 8192, seed=1, dtype=dtype), integers(8192, 40, seed=2, dtype=dtype)
+    bias = integers(40, seed=3, dtype=SUMS[dtype])
+
+    def layer(x: jax.Array, w: jax.Array, bias: jax.Array) -> jax.Array:
+        return jax.nn.relu(jax.numpy.matmul(x, w, preferred_element_type=SUMS[dtype]) + bias)
+
+    inputs = [x, w, bias]
+    wide = [v.astype(np.float64) for v in inputs]
+    expected = np.maximum(wide[0] @ wide[1] + wide[2], 0)
+    model = jax.export.export(jax.jit(layer))(*inputs).mlir_module()
+    compiled = check(model, inputs, expected, emulator, target)
+    assert len(compiled.kernels) == 2
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("channels", [16, 6])
 def test_convolution(dtype: type, channels: int, emulator: Emulator) -> None:

@@ -1,0 +1,40 @@
+// RUN: stepwell-opt %s --target=cuda:sm_90a --pass-pipeline='builtin.module(split-long-sums)' | filecheck %s
+// RUN: stepwell-opt %s --pass-pipeline='builtin.module(split-long-sums)' | filecheck %s --check-prefix=CPU
+
+// CPU-NOT: stablehlo.reduce
+
+// CHECK-LABEL: func.func @few_outputs
+// CHECK: %[[X:.*]] = stablehlo.reshape %arg0 : (tensor<64x16384xf16>) -> tensor<64x[[S:[0-9]+]]x[[K:[0-9]+]]xf16>
+// CHECK: %[[Y:.*]] = stablehlo.reshape %arg1 : (tensor<16384x64xf16>) -> tensor<[[S]]x[[K]]x64xf16>
+// CHECK: %[[Z:.*]] = stablehlo.dot_general %[[X]], %[[Y]], batching_dims = [1] x [0], contracting_dims = [2] x [1]
+// CHECK-SAME: -> tensor<[[S]]x64x64xf32>
+// CHECK: stablehlo.reduce(%[[Z]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
+func.func @few_outputs(%x: tensor<64x16384xf16>, %y: tensor<16384x64xf16>) -> tensor<64x64xf32> {
+  %z = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]
+       : (tensor<64x16384xf16>, tensor<16384x64xf16>) -> tensor<64x64xf32>
+  return %z : tensor<64x64xf32>
+}
+
+// CHECK-LABEL: func.func @batch
+// CHECK: stablehlo.dot_general {{.*}} batching_dims = [2, 0] x [1, 0], contracting_dims = [3] x [2]
+// CHECK-SAME: -> tensor<{{[0-9]+}}x2x64x64xf32>
+func.func @batch(%x: tensor<2x64x16384xf16>, %y: tensor<2x16384x64xf16>) -> tensor<2x64x64xf32> {
+  %z = stablehlo.dot_general %x, %y, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+       : (tensor<2x64x16384xf16>, tensor<2x16384x64xf16>) -> tensor<2x64x64xf32>
+  return %z : tensor<2x64x64xf32>
+}
+
+// Rejected: outputs that fill the GPU, short sums, f32 without leave for tf32.
+
+// CHECK-LABEL: func.func @rejected
+// CHECK-NOT: stablehlo.reduce
+func.func @rejected(%x: tensor<4096x4096xf16>, %s: tensor<64x512xf16>, %t: tensor<512x64xf16>, %f: tensor<64x16384xf32>, %g: tensor<16384x64xf32>)
+    -> (tensor<4096x4096xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
+  %0 = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0]
+       : (tensor<4096x4096xf16>, tensor<4096x4096xf16>) -> tensor<4096x4096xf32>
+  %1 = stablehlo.dot_general %s, %t, contracting_dims = [1] x [0]
+       : (tensor<64x512xf16>, tensor<512x64xf16>) -> tensor<64x64xf32>
+  %2 = stablehlo.dot_general %f, %g, contracting_dims = [1] x [0]
+       : (tensor<64x16384xf32>, tensor<16384x64xf32>) -> tensor<64x64xf32>
+  return %0, %1, %2 : tensor<4096x4096xf32>, tensor<64x64xf32>, tensor<64x64xf32>
+}
