@@ -13,8 +13,9 @@ becomes
 
 A product has as many blocks as its outputs have tiles, and each adds up all of its sums: with fewer
 blocks than multiprocessors, most of the GPU waits. The parts are added by the kernel of whatever
-follows. Products on tensor cores only, where the cost model finds it faster; with precision
-"strict" sums stay in one piece.
+follows. Products on tensor cores only, where the cost model finds it faster, and single ones: a
+batch of them may be attention, which becomes one kernel. With precision "strict" sums stay in one
+piece.
 """
 
 from __future__ import annotations
@@ -105,16 +106,14 @@ def _parts(product: ir.Operation, target: NvidiaTarget, *, tf32: bool) -> int:
     if kind is None or not all(hlo.tensor_type(v).has_static_shape for v in values):
         return 1
     contracting, batching = _dimensions(product)
-    if len(contracting[0]) != 1:
+    if len(contracting[0]) != 1 or batching[0]:
         return 1
     left, right = (hlo.shape(operand) for operand in product.operands)
     k = left[contracting[0][0]]
-    batch = math.prod(left[d] for d in batching[0])
-    m, n = (math.prod(shape) // max(1, batch * k) for shape in (left, right))
+    m, n = (math.prod(shape) // max(1, k) for shape in (left, right))
 
     def shape(parts: int) -> ContractionShape:
-        sizes = (batch * parts, m, n, k // parts)
-        return ContractionShape(0, 1, (0,), (1,), 2, (3,), sizes)
+        return ContractionShape(0, 1, (0,), (1,), 2, (3,), (parts, m, n, k // parts))
 
     if not mma_tile.is_large_enough(shape(1), kind):
         return 1
@@ -123,7 +122,7 @@ def _parts(product: ir.Operation, target: NvidiaTarget, *, tf32: bool) -> int:
     for parts in PARTS:
         if k % parts or k // parts * kind.bytes % _SHORTEST_BYTES:
             continue
-        moved = 2 * parts * batch * m * n * 4
+        moved = 2 * parts * m * n * 4
         cycles = _cycles(shape(parts), kind, target) + _LAUNCH_CYCLES + moved / _MEMORY_BYTES
         if cycles < least:
             best, least = parts, cycles
@@ -141,15 +140,13 @@ def _cycles(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> 
 
 def _split(product: ir.Operation, parts: int) -> ir.Value:
     """The sum of the products of `parts` parts."""
-    contracting, batching = _dimensions(product)
+    contracting = _dimensions(product)[0]
     operands = []
-    for operand, (d,), others in zip(product.operands, contracting, batching, strict=True):
+    for operand, (d,) in zip(product.operands, contracting, strict=True):
         shape = list(hlo.shape(operand))
         shape[d : d + 1] = [parts, shape[d] // parts]
         operands.append(hlo.reshape(operand, shape))
-        others[:] = [d, *(other + (other > d) for other in others)]
-    places = [[d + 1] for (d,) in contracting]
-    left, right = operands
+    (left, right), ((first,), (second,)) = operands, contracting
     kind = hlo.dtype(product.results[0])
-    sums = hlo.dot_general(left, right, (places[0], places[1]), (batching[0], batching[1]), kind)
+    sums = hlo.dot_general(left, right, ([first + 1], [second + 1]), ([first], [second]), kind)
     return hlo.reduce(sums, hlo.full(0, (), kind), [0], "add")
