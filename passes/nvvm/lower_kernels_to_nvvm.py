@@ -61,9 +61,10 @@ class LowerKernelsToNvvm(Pass):
         hosts = [f for f in operations if f.name == "func.func" and f not in kernels]
         geometry = {_symbol(kernel): _geometry(kernel) for kernel in kernels}
         dynamic = {_symbol(kernel): _dynamic_bytes(kernel) for kernel in kernels}
-        for kernel in kernels:
-            shared = [g for g in operations if _is_shared_by(g, _symbol(kernel))]
-            _lower(kernel, shared, body)
+        # Before the first is lowered: lowered ones are erased and cannot be asked their names.
+        shared = [[g for g in operations if _is_shared_by(g, _symbol(k))] for k in kernels]
+        for kernel, memory in zip(kernels, shared, strict=True):
+            _lower(kernel, memory, body)
         launched = False
         for host in hosts:
             launched |= _launch(host, geometry, dynamic)
