@@ -26,7 +26,7 @@ CALL = "stepwell.fourier"
 """The custom call of x [outer, n, inner, 2] that `legalize-fourier` makes loops of; `inverse` is an
 attribute."""
 
-FACTORS = (4, 2, 3, 5, 7, 11, 13)
+FACTORS = (4, 2, 3, 5, 7, 11, 13, 17, 19, 23)
 
 Constant = Callable[[np.ndarray, str], ir.Value]
 """Makes a constant of an array, named by its role."""

@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms of two to thirteen vectors of complex numbers, by parts."""
+"""Discrete Fourier transforms of two to twenty-three vectors of complex numbers, by parts."""
 
 from __future__ import annotations
 

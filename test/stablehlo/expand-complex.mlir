@@ -81,12 +81,12 @@ func.func @transform(%x: tensor<3x8xf32>) -> tensor<3x5xcomplex<f32>> {
 // -----
 
 // One of moderate length with a large prime factor is a product with a constant matrix.
-// CHECK-LABEL: func.func @transform_34(%arg0: tensor<3x34xf32>) -> tensor<3x18x2xf32>
+// CHECK-LABEL: func.func @transform_58(%arg0: tensor<3x58xf32>) -> tensor<3x30x2xf32>
 // CHECK: stablehlo.dot_general
-func.func @transform_34(%x: tensor<3x34xf32>) -> tensor<3x18xcomplex<f32>> {
-  %0 = stablehlo.fft %x, type = RFFT, length = [34]
-      : (tensor<3x34xf32>) -> tensor<3x18xcomplex<f32>>
-  return %0 : tensor<3x18xcomplex<f32>>
+func.func @transform_58(%x: tensor<3x58xf32>) -> tensor<3x30xcomplex<f32>> {
+  %0 = stablehlo.fft %x, type = RFFT, length = [58]
+      : (tensor<3x58xf32>) -> tensor<3x30xcomplex<f32>>
+  return %0 : tensor<3x30xcomplex<f32>>
 }
 
 // -----

@@ -17,6 +17,8 @@ SHAPES: dict[str, tuple[tuple[int, ...], int]] = {
     "columns of many": ((2, 77, 21), 1),
     "two steps": ((2, 30030), -1),
     "two equal steps": ((4096,), -1),
+    "rows of a prime length": ((40, 17), -1),
+    "columns of prime factors": ((2, 19 * 23, 5), 1),
     "a matrix": ((5, 37), -1),
     "a convolution": ((1, 1013), -1),
 }
