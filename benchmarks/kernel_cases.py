@@ -125,12 +125,12 @@ def attention(heads: int, queries: int, keys: int, width: int) -> Case:
     ]
     constants = {"scale": np.array(scale), "keys": k.transpose(0, 2, 1).copy(), "values": v}
     model = _model(nodes, q.shape, q.shape, constants)
-    sources = [torch.from_numpy(array)[None] for array in (q, k, v)]
+    query, key, value = (torch.from_numpy(array)[None] for array in (q, k, v))
     flops = 4 * heads * queries * keys * width
     return Case(
         f"attention {heads}x{queries}x{keys}x{width}",
         flops, _bytes(q, k, v, q.size), model, q, model, q,
-        lambda: torch.nn.functional.scaled_dot_product_attention(*sources),
+        lambda: torch.nn.functional.scaled_dot_product_attention(query, key, value),
     )  # fmt: skip
 
 
