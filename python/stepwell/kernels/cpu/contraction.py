@@ -231,8 +231,11 @@ class Contraction:
 
             self._for_panels(dims, column_group, run, gather=False)
 
-    def _for_tiles(self, block: Index, taken: int, full: int, body) -> None:
-        if taken == 1:
+    def _for_tiles(
+        self, block: Index, taken: int, full: int, body: Callable[[Index], None], rest: int = 0
+    ) -> None:
+        """The tiles of a block, of `full` in all; the last block may be of the `rest` alone."""
+        if taken == 1 and not rest:
             body(block)
             return
         start = block * taken
@@ -299,6 +302,7 @@ class Contraction:
                     lambda tile: self._run_tile(
                         self._tile_at(dims, [Index(), tile * width], (1, width), panel, last)
                     ),
+                    rest,
                 )
             if rest:
                 with self.nest.when_last(block, blocks), self.evaluator.scope():
