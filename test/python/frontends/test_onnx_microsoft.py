@@ -281,8 +281,9 @@ def test_quantized_concat() -> None:
 
 
 def test_integer_products() -> None:
+    """With weights of 7 bits: onnxruntime adds two products in 16 bits on CPUs without VNNI."""
     rng = RNG(0)
-    a, b = rng.integers(0, 256, (3, 8)).astype(np.uint8), rng.integers(-128, 128, (8, 5))
+    a, b = rng.integers(0, 256, (3, 8)).astype(np.uint8), rng.integers(-64, 64, (8, 5))
     b, bias = b.astype(np.int8), _normal(5)
     scale, column_scales = np.float32(0.1), np.float32([0.1, 0.2, 0.3, 0.4, 0.5])
     inputs = [a, b, scale, column_scales, np.uint8(120), np.zeros(5, np.int8), bias]
