@@ -49,7 +49,6 @@ int emulator_backwards;
 static int no_graphs;
 
 void emulator_reset(void) {
-  for (int i = 0; i < kernel_count; i++) kernels[i].shared_count = 0;
   kernel_count = 0;
   launches = copies = graph_launches = 0;
   message[0] = 0;
@@ -67,10 +66,8 @@ long emulator_graph_launches(void) { return graph_launches; }
 int emulator_register(const char *name, kernel_function function, int fibers, int count, int maps) {
   if (kernel_count == MAX_KERNELS) return -1;
   kernel *entry = &kernels[kernel_count];
+  *entry = (kernel){.function = function, .fibers = fibers, .parameters = count, .maps = maps};
   snprintf(entry->name, sizeof entry->name, "%s", name);
-  entry->function = function, entry->fibers = fibers, entry->parameters = count;
-  entry->maps = maps, entry->dynamic = NULL, entry->allowed_dynamic = 0;
-  entry->shared_count = 0;
   return kernel_count++;
 }
 void emulator_share(int number, void *address, size_t bytes) {
