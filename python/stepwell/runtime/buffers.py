@@ -1,4 +1,4 @@
-"""Addresses of numpy arrays, quickly, and aligned memory for the arena."""
+"""Addresses of numpy arrays, quickly, and memory for the arena and for results."""
 
 from __future__ import annotations
 
@@ -45,6 +45,11 @@ def allocate_arena(size: int) -> np.ndarray:
     raw = np.frombuffer(memory, np.uint8)
     skip = -raw.ctypes.data % _HUGE_PAGE
     return raw[skip : skip + length]
+
+
+def allocate_result(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array for a result, not initialized: the kernels write all of it."""
+    return np.empty(shape, dtype)
 
 
 def on_huge_pages(section: np.ndarray, mapping: mmap.mmap | None) -> np.ndarray:

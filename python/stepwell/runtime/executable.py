@@ -15,7 +15,7 @@ from stepwell import artifact
 from stepwell.artifact import Artifact, KernelInfo
 from stepwell.errors import UsageError
 from stepwell.runtime import library, library_functions
-from stepwell.runtime.buffers import address, allocate_arena, on_huge_pages
+from stepwell.runtime.buffers import address, allocate_arena, allocate_result, on_huge_pages
 from stepwell.runtime.cuda_executable import CudaExecutable
 from stepwell.runtime.derived import DerivedWeights
 from stepwell.runtime.inputs import as_input, wrong_count
@@ -110,7 +110,7 @@ class Executable(LoadedModel):
             outputs = []
             pointers = self._output_pointers
             for index, (dtype, shape) in enumerate(self._results):
-                output = np.empty(shape, dtype)
+                output = allocate_result(shape, dtype)
                 pointers[index] = address(output)
                 outputs.append(output)
             self._call(*self._arguments)

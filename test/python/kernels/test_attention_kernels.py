@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import numpy as np
 from jax import numpy as jnp
-from programs import Batch, Case, normal
+from programs import Batch, Case, export, normal
 
 import stepwell
 
@@ -103,3 +105,13 @@ def test_two_threads_compute_the_same() -> None:
     exported = jax.export.export(jax.jit(attention))(*arrays)
     one, two = (stepwell.compile(exported, threads=threads)(*arrays)[0] for threads in (1, 2))
     np.testing.assert_array_equal(one, two)
+
+
+def test_none_is_in_scalar_loops() -> None:
+    """Which blocks of only the last rows once led to. With one key there is nothing to weigh."""
+    cases = [case for case in CASES if case.name != "attention-65x1"]
+    lowered = stepwell.lower(export(cases))
+    lowered.step("affine")
+    kinds = re.findall(r'kernel\.kind = "(\w+)"', str(lowered))
+    assert kinds.count("attention") == len(cases)
+    assert "scalar" not in kinds

@@ -1,0 +1,80 @@
+"""Puts guards around the memory that compiled models write, in every test of this process.
+
+A kernel that writes outside of a result or of the arena damages the heap, and some later test
+crashes for it. So arrays made for them have a zone on either side that each call checks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from stepwell.runtime import executable
+
+_ZONE = 4096
+"""Bytes of a guard zone."""
+_UNTOUCHED = 0xA5
+_ALIGNMENT = 64
+
+
+class _Guards:
+    """The results that were allocated on each thread since it last looked."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def allocate_result(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        size = int(np.prod(shape)) * dtype.itemsize
+        inside = allocate_guarded(size)
+        self._results().append((f"the result of shape {shape}", inside))
+        return inside[:size].view(dtype).reshape(shape)
+
+    def _results(self) -> list[tuple[str, np.ndarray]]:
+        if not hasattr(self._local, "results"):
+            self._local.results = []
+        return self._local.results
+
+    def check(self, arena: np.ndarray) -> None:
+        results = self._results()
+        damaged = [name for name, a in [*results, ("the arena", arena)] if not _is_untouched(a)]
+        results.clear()
+        assert not damaged, f"a kernel wrote outside of {', '.join(damaged)}"
+
+
+def allocate_guarded(size: int) -> np.ndarray:
+    """`size` bytes (at least one) of zeroed memory with a zone on either side, 64-byte aligned."""
+    size = max(size, 1)
+    memory = np.zeros(size + 2 * _ZONE + _ALIGNMENT, np.uint8)
+    begin = _ZONE + -memory.ctypes.data % _ALIGNMENT
+    memory[:begin] = memory[begin + size :] = _UNTOUCHED
+    return memory[begin : begin + size]
+
+
+def _is_untouched(inside: np.ndarray) -> bool:
+    memory = inside.base
+    assert memory is not None
+    begin = inside.ctypes.data - memory.ctypes.data
+    zones = memory[:begin], memory[begin + inside.size :]
+    return all(bool((zone == _UNTOUCHED).all()) for zone in zones)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def guarded_memory() -> Iterator[None]:
+    """Guards around all results and arenas of the session."""
+    guards = _Guards()
+    unguarded = executable.Executable.__call__
+
+    def call(self: executable.Executable, *arrays: object) -> tuple[np.ndarray, ...]:
+        outputs = unguarded(self, *arrays)
+        guards.check(self._arena)
+        return outputs
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(executable, "allocate_result", guards.allocate_result)
+    patch.setattr(executable, "allocate_arena", allocate_guarded)
+    patch.setattr(executable.Executable, "__call__", call)
+    yield
+    patch.undo()
