@@ -13,32 +13,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.cpu.contraction_strategy import (
-    ASKED_AT_ONCE,
     ASKING_STEPS,
-    LINE,
     ContractionShape,
     ContractionStrategy,
     gathers_panels,
     is_packed,
-    lines_ahead,
-    power_of_two,
     steps_at_once,
     summation_levels,
 )
-from stepwell.kernels.group import KernelGroup, accesses, widths
+from stepwell.kernels.cpu.prefetch import Prefetching
+from stepwell.kernels.cpu.register_tile import RegisterTile, RegisterVector, pieces
+from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, apply_map, constant, delinearize, linearize
 from stepwell.kernels.rows import is_costly
-from stepwell.kernels.structured import Structured, defining_op, element_type, shape_of
+from stepwell.kernels.structured import Structured, defining_op, element_type
 from stepwell.mlir import ir
 
 PanelBody = Callable[[Index, bool], None]
-Place = Callable[[tuple[Index | int, Index | int], Index, list[Index]], list[Index]]
-"""The point of the iteration space for a point of the register tile, a column, and k."""
-
 Write = Callable[[list[Index], Lanes], None]
 """Stores what becomes of the result at a point: by now the evaluator knows it there."""
 
@@ -83,6 +77,7 @@ class Contraction:
             self.row_sizes = [1, *self.row_sizes]
         self.panel = strategy.vectors * lanes
         self.panels = -(-self.shape.n // self.panel)
+        self.prefetching = Prefetching(group, op, self.shape, strategy, self.panel)
         self.packed = is_packed(self.op, self.shape)
         self.gathered = self._gathered_panel()
         self.reads_gathered = False
@@ -196,7 +191,7 @@ class Contraction:
         taken = self.strategy.row_tiles
 
         def run(panel: Index, last: bool) -> None:
-            def at(tile: Index) -> _Tile:
+            def at(tile: Index) -> RegisterTile:
                 rows = self._rows_at(tile, tiles, (height, width))
                 return self._tile_at(dims, rows, (height, width), panel, last)
 
@@ -320,7 +315,7 @@ class Contraction:
         box: tuple[int, int],
         panel: Index,
         last: bool,
-    ) -> _Tile:
+    ) -> RegisterTile:
         """The register tile whose first row is `rows`."""
         vectors = self._vectors(self._columns(last))
         lanes = [Lanes.of(register.width) for register in vectors]
@@ -365,19 +360,19 @@ class Contraction:
                     following[cell] = self.nest.fma(left, right_vector, following[cell])
             return following
 
-        return _Tile(dims, box, panel, start, vectors, place, step)
+        return RegisterTile(dims, box, panel, start, vectors, place, step)
 
-    def _zeros(self, tile: _Tile) -> list[ir.Value]:
+    def _zeros(self, tile: RegisterTile) -> list[ir.Value]:
         element = element_type(self.op.op.results[0])
         return [self.nest.zero(element, register.width) for register in tile.vectors] * tile.rows
 
-    def _run_tile(self, tile: _Tile, asking: Index | None = None) -> None:
+    def _run_tile(self, tile: RegisterTile, asking: Index | None = None) -> None:
         """Sum and finish a register tile; `asking`, its place in the block, says to prefetch its
         share of the next panel."""
-        results = self._prefetch_results(tile)
+        results = self.prefetching.results(tile)
         ahead = None
         if asking is not None:
-            ahead = self._prefetch_panel(tile, asking, [tile.panel + 1], self.shape.k)
+            ahead = self.prefetching.panel(tile, asking, [tile.panel + 1], self.shape.k)
         sums = self._walk(tile.step, self._zeros(tile), results, ahead)
         if self.is_costly:
             self._store_totals(tile, sums, Index())
@@ -390,7 +385,7 @@ class Contraction:
                 at = tile.place(point, tile.start + register.offset, reduced)
                 self._finish(at, total, register)
 
-    def _run_apart(self, block: Index, full: int, at: Callable[[Index], _Tile]) -> None:
+    def _run_apart(self, block: Index, full: int, at: Callable[[Index], RegisterTile]) -> None:
         """A panel and a block of tiles, the chains of a long sum in loops around the tiles: what a
         chain reads of the panel stays in L1. The totals are in scratch meanwhile."""
         assert self.totals is not None
@@ -408,7 +403,7 @@ class Contraction:
             zeros = self._zeros(here)
             following = list(begin)
             following[axis] = following[axis] + size
-            ahead = self._prefetch_panel(here, number, [here.panel, *following], size)
+            ahead = self.prefetching.panel(here, number, [here.panel, *following], size)
 
             def place(k: Index) -> list[Index]:
                 return [*begin[:axis], begin[axis] + k, *begin[axis + 1 :]]
@@ -440,7 +435,7 @@ class Contraction:
         )
 
     def _store_totals(
-        self, tile: _Tile, sums: list[ir.Value], base: Index, add: bool = False
+        self, tile: RegisterTile, sums: list[ir.Value], base: Index, add: bool = False
     ) -> None:
         """Put the sums of a tile into scratch, from row `base` on, or add them to what is there."""
         assert self.totals is not None
@@ -452,7 +447,7 @@ class Contraction:
                 total = self.nest.add(self.nest.load(self.totals, at, lanes), total)
             self.nest.store(total, self.totals, at, lanes)
 
-    def _finish_rows(self, tile: _Tile, base: Index) -> None:
+    def _finish_rows(self, tile: RegisterTile, base: Index) -> None:
         """The epilogue a row at a time from scratch: one of exponentials and the like would need
         more registers than there are for all rows at once."""
         assert self.totals is not None
@@ -469,39 +464,17 @@ class Contraction:
     def _reduced_sizes(self) -> list[int]:
         return [self.shape.sizes[d] for d in self.shape.reduced]
 
-    def _vectors(self, columns: int) -> list[_Vector]:
+    def _vectors(self, columns: int) -> list[RegisterVector]:
         """The vectors of a tile of `columns` columns: full ones where the packed rhs has padding to
         read, else halving ones that end with the columns."""
         if self.packed:
             starts = range(0, columns, self.lanes)
-            return [_Vector(s, self.lanes, min(self.lanes, columns - s)) for s in starts]
-        return [_Vector(begin, width, width) for begin, width in _pieces(columns, self.lanes)]
+            return [RegisterVector(s, self.lanes, min(self.lanes, columns - s)) for s in starts]
+        return [RegisterVector(begin, width, width) for begin, width in pieces(columns, self.lanes)]
 
     def _operand(self, number: int, dims: list[Index], lanes: Lanes) -> ir.Value:
         value = self.op.inputs[number]
         return self.evaluator.at(value, apply_map(self.op.maps[number], dims), lanes)
-
-    def _prefetch_panel(
-        self, tile: _Tile, number: Index, following: list[Index], steps: int
-    ) -> Callable[[Index], None]:
-        """What asks, in each iteration over `steps` steps of k, for lines of what comes next of the
-        rhs: the panel `following[0]` from the reduced point that the rest is, if any; `number` is
-        the place of the tile in the block."""
-        value = self.op.inputs[self.shape.rhs]
-        unroll = steps_at_once(tile.rows * len(tile.vectors))
-        dims = list(tile.dims)
-        dims[self.shape.column] = following[0] * self.panel
-        start = apply_map(self.op.maps[self.shape.rhs], dims)
-        begin = linearize(following[1:], self._reduced_sizes()) if following[1:] else Index()
-
-        def ask(k: Index) -> None:
-            tiles = self.strategy.row_tiles
-            for place in lines_ahead(k, number, tiles, steps, self.panel, unroll):
-                for leaf, indices in accesses(value, start, set(self.group.inputs)):
-                    at = [*indices[:-1], indices[-1] + begin * self.panel + place]
-                    self.nest.prefetch(self.evaluator.buffers[leaf], at)
-
-        return ask
 
     def _walk(
         self,
@@ -552,9 +525,9 @@ class Contraction:
 
         return nested([], 0, zeros)
 
-    def _finish(self, dims: list[Index], total: ir.Value, register: _Vector) -> None:
+    def _finish(self, dims: list[Index], total: ir.Value, register: RegisterVector) -> None:
         """Add the initial value, run the epilogue on the valid lanes, and store."""
-        for begin, count in _pieces(register.valid, self.lanes):
+        for begin, count in pieces(register.valid, self.lanes):
             lanes = Lanes.of(count)
             part = total
             if count < register.width:
@@ -581,84 +554,12 @@ class Contraction:
             at = self.group.point_of(output, self.op.op.results[0], point)
             self.group.write(output, at, lanes)
 
-    def _prefetch_results(self, tile: _Tile) -> Callable[[Index], None] | None:
-        """What asks for one line of the tile's results, and of what the epilogue reads with them,
-        at a step of k: one after the other, so that they do not hold up the loads of the sum. None
-        where the kernel would not gain; few lines are asked for here, for the next tile."""
-        padded = any(any(output.low) for output in self.group.outputs)
-        if not self.strategy.ask_results or padded:
-            return None
-        result = self.op.op.results[0]
-        size = math.prod(shape_of(result))
-
-        def prefetch(row: Index | int, column: Index) -> None:
-            dims = tile.place((0, row), column, [Index()] * len(self.shape.reduced))
-            point = apply_map(self.op.output_map, dims)
-            for output in self.group.outputs:
-                there = self.group.point_of(output, result, point)
-                self.nest.prefetch(output.buffer, there, write=True)
-                for value, indices in accesses(output.value, there, set(self.group.inputs)):
-                    if math.prod(shape_of(value)) == size:
-                        self.nest.prefetch(self.evaluator.buffers[value], indices)
-
-        columns = range(0, self.panel, LINE)
-        if tile.rows * len(columns) <= ASKED_AT_ONCE:
-            for row in range(tile.rows, 2 * tile.rows):
-                for column in columns:
-                    prefetch(row, tile.start + column)
-            return None
-        around, across = power_of_two(tile.rows), power_of_two(len(tile.vectors))
-
-        def ask(k: Index) -> None:
-            prefetch(k.mod(around), tile.start + k.floordiv(around).mod(across) * self.lanes)
-
-        return ask
-
     def _with_initial(self, total: ir.Value, point: list[Index], lanes: Lanes) -> ir.Value:
         initial = self.op.outputs[0]
         if _is_zero_fill(initial):
             return total
         value = self.nest.as_vector(self.evaluator.at(initial, point, lanes), lanes)
         return self.nest.add(total, value)
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """A register tile: where it is, and a step of its sums at a point of the reduced space."""
-
-    dims: list[Index]
-    box: tuple[int, int]
-    panel: Index
-    start: Index
-    vectors: list[_Vector]
-    place: Place
-    step: Callable[[list[Index], list[ir.Value]], list[ir.Value]]
-
-    @property
-    def points(self) -> list[tuple[int, int]]:
-        return [(r, c) for r in range(self.box[0]) for c in range(self.box[1])]
-
-    @property
-    def rows(self) -> int:
-        return self.box[0] * self.box[1]
-
-
-@dataclass(frozen=True)
-class _Vector:
-    """One vector of a tile: first column, lanes computed, lanes that exist in the output."""
-
-    offset: int
-    width: int
-    valid: int
-
-
-def _pieces(columns: int, lanes: int) -> list[tuple[int, int]]:
-    """(begin, width) pieces of `columns`, full vectors first, then halving ones."""
-    return [
-        (start, width)
-        for begin, end, width in widths(columns, lanes)
-        for start in range(begin, end, width)
-    ]
 
 
 def _is_zero_fill(value: ir.Value) -> bool:

@@ -18,9 +18,6 @@ from stepwell.targets import Target
 PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
 """Longest sum that is taken in one chain, and shortest that is worth summing apart."""
 
-LINE = 16
-"""Numbers of f32 that the cache fetches at a time."""
-
 GATHERED_BYTES, GATHERING_TILES = 640 << 10, 8
 """Largest panel that is copied to scratch, and how many row tiles have to share it."""
 
@@ -37,9 +34,6 @@ address; and what that costs."""
 _MOST_WAITING, _SHORTEST_APART = 0.8, 64
 """Where passes over the rhs take more than that part of the multiply-adds' time, and chains are so
 long, they are summed apart."""
-
-ASKED_AT_ONCE = 16
-"""Most lines of results that are asked for in front of a sum."""
 
 ASKING_STEPS = 32
 ASKING_EXTENTS = range(ASKING_STEPS, 257)
@@ -349,24 +343,3 @@ def steps_at_once(sums: int) -> int:
     """Steps of k to an iteration of its loop, a power of two: the loop itself takes a tenth of what
     a core can issue where a step has few multiply-adds."""
     return 1 << (_UNROLLED // sums).bit_length() - 1 if sums <= _UNROLLED else 1
-
-
-def lines_ahead(
-    k: Index, tile: Index, tiles: int, steps: int, width: int, unroll: int
-) -> list[Index]:
-    """What an iteration of `unroll` steps, the first of them `k`, asks for of the panel that comes
-    next, `steps` rows of `width` numbers: places of lines in it. Tile number `tile` of `tiles` has
-    its share of the lines, and asks slowly, so that few are asked for twice."""
-    share = math.ceil(steps * width / LINE / tiles)
-    iterations = max(1, steps // unroll)
-    iteration = k.floordiv(unroll)
-    if share < iterations:
-        slowness = 1 << ((iterations // share).bit_length() - 1)
-        return [(tile * share + iteration.floordiv(slowness)) * LINE]
-    at_once = math.ceil(share / iterations)
-    return [(tile * share + iteration * at_once + number) * LINE for number in range(at_once)]
-
-
-def power_of_two(count: int) -> int:
-    """The least power of two that is not below `count`."""
-    return 1 << (count - 1).bit_length()

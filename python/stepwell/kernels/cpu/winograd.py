@@ -26,13 +26,14 @@ import numpy as np
 from stepwell.kernels.builder import Lanes
 from stepwell.kernels.cpu.contraction_strategy import (
     fits_registers,
-    lines_ahead,
     step_time,
     steps_at_once,
     summation_levels,
 )
+from stepwell.kernels.cpu.prefetch import lines_ahead
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
+from stepwell.kernels.strategy import IntegerStrategy
 from stepwell.kernels.structured import Structured, element_type
 from stepwell.mlir import ir
 from stepwell.packing import WinogradPacking
@@ -48,7 +49,7 @@ POINTS: dict[int, tuple[float, ...]] = {2: (1.0,), 4: (0.6875, 1.5)}
 
 
 @dataclass(frozen=True)
-class WinogradStrategy:
+class WinogradStrategy(IntegerStrategy):
     """`tile` outputs a side; `block` input tiles and `panels` panels of `vectors` vectors a task;
     `rows` tiles in a register tile of the matrix products."""
 
@@ -62,18 +63,6 @@ class WinogradStrategy:
     def window(self) -> int:
         """Inputs a side of a tile."""
         return self.tile + FILTER - 1
-
-    def to_attribute(self) -> ir.Attribute:
-        """As a dictionary attribute, to stand on a kernel function."""
-        fields = ", ".join(f"{name} = {value} : i64" for name, value in vars(self).items())
-        return ir.Attribute.parse(f"{{{fields}}}")
-
-    @staticmethod
-    def from_attribute(attribute: ir.Attribute) -> WinogradStrategy:
-        """The inverse of `to_attribute`."""
-        entries = ir.DictAttr(attribute)
-        names = ("tile", "block", "rows", "vectors", "panels")
-        return WinogradStrategy(*(ir.IntegerAttr(entries[name]).value for name in names))
 
 
 @dataclass(frozen=True)

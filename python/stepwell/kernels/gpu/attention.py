@@ -13,6 +13,7 @@ the keys (T. Dao, "FlashAttention-2", 2023).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.builder import Lanes, arith
@@ -27,7 +28,7 @@ from stepwell.kernels.online_softmax import OnlineSoftmax, constant_of
 from stepwell.kernels.rows import loop_point
 from stepwell.kernels.structured import Structured, element_type, shape_of
 from stepwell.mlir import ir
-from stepwell.targets.nvidia import NvidiaTarget
+from stepwell.targets.nvidia import STATIC_SHARED_BYTES, NvidiaTarget
 
 _OEQ, _UEQ = 1, 8
 _LOG2_E = 1.4426950408889634
@@ -109,6 +110,33 @@ def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget, *, tf32: b
         raise LoweringError(f"{group.name}: this attention has no kernel for GPUs")
     form = attention_simt if parts.kind is None else attention_mma
     form.emit(group, nest, parts, target)
+
+
+class BlockTile(Protocol):
+    """What a block takes at a time."""
+
+    @property
+    def queries(self) -> int:
+        """Queries of the block."""
+        ...
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory that it needs."""
+        ...
+
+
+_Tile = TypeVar("_Tile", bound=BlockTile)
+
+
+def first_filling(tiles: list[_Tile], parts: AttentionParts, target: NvidiaTarget) -> _Tile | None:
+    """Of `tiles`, those of more queries first, the first that shared memory takes and that leaves a
+    block for every multiprocessor; where none leaves one, the last that it takes, if any."""
+    fitting = [tile for tile in tiles if tile.shared_bytes <= STATIC_SHARED_BYTES]
+    for tile in fitting:
+        if parts.batch * -(-parts.queries // tile.queries) >= target.multiprocessors:
+            return tile
+    return fitting[-1] if fitting else None
 
 
 class Scores:

@@ -25,6 +25,7 @@ from stepwell.kernels.gpu.attention import (
     AttentionParts,
     Scores,
     exponential,
+    first_filling,
     maximum,
     normalized,
     shift_of,
@@ -38,7 +39,7 @@ from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, constant
 from stepwell.mlir import ir
-from stepwell.targets.nvidia import STATIC_SHARED_BYTES, WARP, NvidiaTarget
+from stepwell.targets.nvidia import WARP, NvidiaTarget
 
 _LINE_BYTES = 128
 """A longer line is a multiple of it, a shorter one a power of two of chunks, so that swizzled
@@ -82,13 +83,7 @@ def choose(parts: AttentionParts, target: NvidiaTarget) -> AttentionTile | None:
         for keys in (64, 32, 16)
         if keys == least or keys < 2 * parts.keys
     ]
-    fitting = [tile for tile in tiles if tile.shared_bytes <= STATIC_SHARED_BYTES]
-    filling = [
-        tile
-        for tile in fitting
-        if parts.batch * -(-parts.queries // tile.queries) >= target.multiprocessors
-    ]
-    return next(iter(filling), fitting[-1] if fitting else None)
+    return first_filling(tiles, parts, target)
 
 
 def _line_bytes(count: int) -> int:

@@ -21,6 +21,7 @@ from stepwell.kernels.gpu.attention import (
     AttentionParts,
     Scores,
     exponential,
+    first_filling,
     maximum,
     normalized,
     shift_of,
@@ -30,7 +31,7 @@ from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, delinearize
 from stepwell.mlir import ir
-from stepwell.targets.nvidia import STATIC_SHARED_BYTES, NvidiaTarget
+from stepwell.targets.nvidia import NvidiaTarget
 
 GROUP = 4
 """Elements of a vector access."""
@@ -81,13 +82,7 @@ def choose(parts: AttentionParts, target: NvidiaTarget) -> AttentionTile | None:
         for keys in (64, 32, 16)
         if keys == ACROSS or keys < 2 * parts.keys
     ]
-    fitting = [tile for tile in tiles if tile.shared_bytes <= STATIC_SHARED_BYTES]
-    filling = [
-        tile
-        for tile in fitting
-        if parts.batch * -(-parts.queries // tile.queries) >= target.multiprocessors
-    ]
-    return next(iter(filling), fitting[-1] if fitting else None)
+    return first_filling(tiles, parts, target)
 
 
 def _line(elements: int) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES, STEP_BYTES, MatrixType
+from stepwell.kernels.strategy import IntegerStrategy
 from stepwell.kernels.structured import Structured, element_type, is_multiply_add
-from stepwell.mlir import ir
 from stepwell.targets.nvidia import WARP, NvidiaTarget
 
 _LONGEST_INTEGER_SUM = (1 << 31) // (1 << 14)
@@ -26,7 +25,7 @@ _L2_BYTES = 64
 
 
 @dataclass(frozen=True)
-class MmaTile:
+class MmaTile(IntegerStrategy):
     """A block's tile, `rows` x `columns`, each warp's part of it, and how k is walked: `depth`
     bytes of every row and column a step, `stages` steps in shared memory at a time."""
 
@@ -50,19 +49,6 @@ class MmaTile:
     @property
     def shared_bytes(self) -> int:
         return (self.rows + self.columns) * self.depth * self.stages
-
-    def to_attribute(self) -> ir.Attribute:
-        """As a dictionary attribute, to stand on a kernel function."""
-        entries = ", ".join(f"{k} = {v} : i64" for k, v in dataclasses.asdict(self).items())
-        return ir.Attribute.parse(f"{{{entries}}}")
-
-    @staticmethod
-    def from_attribute(attribute: ir.Attribute) -> MmaTile:
-        """The inverse of `to_attribute`."""
-        entries = ir.DictAttr(attribute)
-        return MmaTile(
-            **{f.name: ir.IntegerAttr(entries[f.name]).value for f in dataclasses.fields(MmaTile)}
-        )
 
 
 TILES = (

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.gpu.hopper import ATOM_BYTES, LINE_BYTES, ROWS, WARPGROUP
 from stepwell.kernels.gpu.tensor_core import MatrixType
-from stepwell.mlir import ir
+from stepwell.kernels.strategy import IntegerStrategy
 from stepwell.targets.nvidia import NvidiaTarget
 
 INSTRUCTION = "wgmma"
@@ -25,7 +24,7 @@ _L2_BYTES = 64
 
 
 @dataclass(frozen=True)
-class WgmmaTile:
+class WgmmaTile(IntegerStrategy):
     """A block's tile, `rows` x `columns`, 64 rows for each of its warpgroups that multiply, and
     `stages` steps of 128 bytes of k in shared memory at a time."""
 
@@ -50,19 +49,6 @@ class WgmmaTile:
     def shared_bytes(self) -> int:
         """The tiles, and before them as much as keeps them aligned, for barriers."""
         return ATOM_BYTES + self.stages * self.stage_bytes
-
-    def to_attribute(self) -> ir.Attribute:
-        """As a dictionary attribute, to stand on a kernel function."""
-        entries = ", ".join(f"{k} = {v} : i64" for k, v in dataclasses.asdict(self).items())
-        return ir.Attribute.parse(f"{{{entries}}}")
-
-    @staticmethod
-    def from_attribute(attribute: ir.Attribute) -> WgmmaTile:
-        """The inverse of `to_attribute`."""
-        entries = ir.DictAttr(attribute)
-        return WgmmaTile(
-            **{f.name: ir.IntegerAttr(entries[f.name]).value for f in dataclasses.fields(WgmmaTile)}
-        )
 
 
 TILES = (

@@ -1,0 +1,115 @@
+"""What a contraction asks for before it needs it: its results, and the next panel of its rhs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from stepwell.kernels.cpu.contraction_strategy import (
+    ContractionShape,
+    ContractionStrategy,
+    steps_at_once,
+)
+from stepwell.kernels.cpu.register_tile import RegisterTile
+from stepwell.kernels.group import KernelGroup, accesses
+from stepwell.kernels.index import Index, apply_map, linearize
+from stepwell.kernels.structured import Structured, shape_of
+
+_LINE = 16
+"""Numbers of f32 that the cache fetches at a time."""
+
+_ASKED_AT_ONCE = 16
+"""Most lines of results that are asked for in front of a sum."""
+
+
+class Prefetching:
+    """The prefetches of the contraction `op`, whose panels are `width` columns."""
+
+    def __init__(
+        self,
+        group: KernelGroup,
+        op: Structured,
+        shape: ContractionShape,
+        strategy: ContractionStrategy,
+        width: int,
+    ) -> None:
+        self.group, self.nest, self.evaluator = group, group.nest, group.evaluator
+        self.op, self.shape, self.strategy = op, shape, strategy
+        self.width, self.lanes = width, width // strategy.vectors
+        self.reduced_sizes = [shape.sizes[d] for d in shape.reduced]
+
+    def panel(
+        self, tile: RegisterTile, number: Index, following: list[Index], steps: int
+    ) -> Callable[[Index], None]:
+        """What asks, in each iteration over `steps` steps of k, for lines of what comes next of the
+        rhs: the panel `following[0]` from the reduced point that the rest is, if any; `number` is
+        the place of the tile in the block."""
+        value = self.op.inputs[self.shape.rhs]
+        unroll = steps_at_once(tile.rows * len(tile.vectors))
+        dims = list(tile.dims)
+        dims[self.shape.column] = following[0] * self.width
+        start = apply_map(self.op.maps[self.shape.rhs], dims)
+        begin = linearize(following[1:], self.reduced_sizes) if following[1:] else Index()
+
+        def ask(k: Index) -> None:
+            tiles = self.strategy.row_tiles
+            for place in lines_ahead(k, number, tiles, steps, self.width, unroll):
+                for leaf, indices in accesses(value, start, set(self.group.inputs)):
+                    at = [*indices[:-1], indices[-1] + begin * self.width + place]
+                    self.nest.prefetch(self.evaluator.buffers[leaf], at)
+
+        return ask
+
+    def results(self, tile: RegisterTile) -> Callable[[Index], None] | None:
+        """What asks for one line of the tile's results, and of what the epilogue reads with them,
+        at a step of k: one after the other, so that they do not hold up the loads of the sum. None
+        where the kernel would not gain; few lines are asked for here, for the next tile."""
+        padded = any(any(output.low) for output in self.group.outputs)
+        if not self.strategy.ask_results or padded:
+            return None
+        result = self.op.op.results[0]
+        size = math.prod(shape_of(result))
+
+        def prefetch(row: Index | int, column: Index) -> None:
+            dims = tile.place((0, row), column, [Index()] * len(self.shape.reduced))
+            point = apply_map(self.op.output_map, dims)
+            for output in self.group.outputs:
+                there = self.group.point_of(output, result, point)
+                self.nest.prefetch(output.buffer, there, write=True)
+                for value, indices in accesses(output.value, there, set(self.group.inputs)):
+                    if math.prod(shape_of(value)) == size:
+                        self.nest.prefetch(self.evaluator.buffers[value], indices)
+
+        columns = range(0, self.width, _LINE)
+        if tile.rows * len(columns) <= _ASKED_AT_ONCE:
+            for row in range(tile.rows, 2 * tile.rows):
+                for column in columns:
+                    prefetch(row, tile.start + column)
+            return None
+        around, across = _power_of_two(tile.rows), _power_of_two(len(tile.vectors))
+
+        def ask(k: Index) -> None:
+            prefetch(k.mod(around), tile.start + k.floordiv(around).mod(across) * self.lanes)
+
+        return ask
+
+
+def lines_ahead(
+    k: Index, tile: Index, tiles: int, steps: int, width: int, unroll: int
+) -> list[Index]:
+    """What an iteration of `unroll` steps, the first of them `k`, asks for of the panel that comes
+    next, `steps` rows of `width` numbers: places of lines in it. Tile number `tile` of `tiles` has
+    its share of the lines, and asks slowly, so that few are asked for twice."""
+    share = math.ceil(steps * width / _LINE / tiles)
+    iterations = max(1, steps // unroll)
+    iteration = k.floordiv(unroll)
+    if share < iterations:
+        slowness = 1 << ((iterations // share).bit_length() - 1)
+        return [(tile * share + iteration.floordiv(slowness)) * _LINE]
+    at_once = math.ceil(share / iterations)
+    return [(tile * share + iteration * at_once + number) * _LINE for number in range(at_once)]
+
+
+def _power_of_two(count: int) -> int:
+    """The least power of two that is not below `count`."""
+    return 1 << (count - 1).bit_length()

@@ -1,0 +1,26 @@
+"""What is chosen for a kernel, as an attribute of its function."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Self
+
+from stepwell.mlir import ir
+
+
+@dataclasses.dataclass(frozen=True)
+class IntegerStrategy:
+    """A strategy whose fields are all integers; base of such dataclasses."""
+
+    def to_attribute(self) -> ir.Attribute:
+        """As a dictionary attribute, to stand on a kernel function."""
+        i64 = ir.IntegerType.get_signless(64)
+        fields = dataclasses.asdict(self).items()
+        return ir.DictAttr.get({name: ir.IntegerAttr.get(i64, value) for name, value in fields})
+
+    @classmethod
+    def from_attribute(cls, attribute: ir.Attribute) -> Self:
+        """The inverse of `to_attribute`."""
+        entries = ir.DictAttr(attribute)
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(*(ir.IntegerAttr(entries[name]).value for name in names))
