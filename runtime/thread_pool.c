@@ -2,9 +2,11 @@
  * posted to it, `claimed` of the last one that somebody began, `done` of the last one it finished.
  * A job is posted by one store per worker that takes part, and both sides spin for a short while
  * before they sleep on a futex, so that a dispatch between kernels costs a fraction of a microsecond
- * and an idle pool costs nothing. Parts that their workers have not claimed when the caller is
- * through with its own are done by the caller: it never waits for a thread that is still waking up
- * or that the system gave no processor.
+ * and an idle pool costs nothing.
+ *
+ * Each thread has a part of the job, in chunks. It takes half of what is left of them at a time, from
+ * the front; whoever has none left takes from the back of the others' parts. So nobody waits long
+ * for a thread that is still waking up, or whose processor the system gave to somebody else.
  */
 #include "thread_pool.h"
 
@@ -27,6 +29,7 @@
 #define STACK_BYTES (8u << 20)
 #define SPIN_NANOSECONDS 30000
 #define SPINS_PER_CLOCK_READ 64
+#define CHUNKS 16 /* of a part, at most */
 
 typedef struct worker {
   _Alignas(CACHE_LINE) _Atomic uint32_t ticket;
@@ -39,13 +42,21 @@ typedef struct worker {
   uint32_t index;
 } worker;
 
+/* The chunks of a thread's part that nobody has taken: the first in the upper half, the end in the
+ * lower. */
+typedef struct part {
+  _Alignas(CACHE_LINE) _Atomic uint64_t left;
+} part;
+
 struct stepwell_pool {
   pthread_mutex_t mutex;
   /* The job at hand: written before the tickets, read after them. */
   stepwell_task task;
   void *const *arguments;
   int64_t count;
-  int64_t parts;
+  uint32_t chunks;
+  uint32_t parts;
+  part *part; /* one a thread */
   _Atomic bool stopping;
   uint32_t threads; /* asked for, the caller included */
   uint32_t workers; /* alive */
@@ -118,13 +129,39 @@ static void publish(_Atomic uint32_t *word, uint32_t value, _Atomic uint32_t *as
     wake(word);
 }
 
-/* Part `index` of `parts` of [0, count): the first `count % parts` parts are one longer. */
-static void run_part(stepwell_task task, void *const *arguments, int64_t count, int64_t parts,
-                     int64_t index) {
-  const int64_t length = count / parts;
-  const int64_t longer = count % parts;
-  const int64_t begin = index * length + (index < longer ? index : longer);
-  task(arguments, begin, begin + length + (index < longer));
+/* Where share `index` of `shares` of [0, count) begins: the first `count % shares` are one longer. */
+static int64_t begin_of(int64_t count, int64_t shares, int64_t index) {
+  const int64_t longer = count % shares;
+  return index * (count / shares) + (index < longer ? index : longer);
+}
+
+/* Takes half of what is left of `from`, at its front or its back, and runs it; false when there is
+ * nothing. */
+static bool run_some(stepwell_pool *pool, part *from, bool back) {
+  uint64_t left = atomic_load_explicit(&from->left, memory_order_relaxed);
+  uint32_t begin, end, taken;
+  do {
+    begin = (uint32_t)(left >> 32), end = (uint32_t)left;
+    if (begin == end)
+      return false;
+    taken = (end - begin + 1) / 2;
+  } while (!atomic_compare_exchange_weak_explicit(
+      &from->left, &left,
+      back ? left - taken : left + ((uint64_t)taken << 32), memory_order_relaxed,
+      memory_order_relaxed));
+  const uint32_t first = back ? end - taken : begin;
+  pool->task(pool->arguments, begin_of(pool->count, pool->chunks, first),
+             begin_of(pool->count, pool->chunks, first + taken));
+  return true;
+}
+
+/* Does part `index` of the job, then what is left of the others. */
+static void run_parts(stepwell_pool *pool, uint32_t index) {
+  while (run_some(pool, &pool->part[index], false))
+    ;
+  for (uint32_t i = 1; i < pool->parts; ++i)
+    while (run_some(pool, &pool->part[(index + i) % pool->parts], true))
+      ;
 }
 
 /* Whether the caller of this is the one to do job `ticket` of `self`. */
@@ -143,7 +180,7 @@ static void *work(void *argument) {
       return NULL;
     if (!claim(self, ticket))
       continue;
-    run_part(pool->task, pool->arguments, pool->count, pool->parts, self->index + 1);
+    run_parts(pool, self->index + 1);
     publish(&self->done, ticket, &self->awaited);
   }
 }
@@ -191,6 +228,12 @@ static void stop_workers(stepwell_pool *pool) {
     pthread_join(pool->team[i].thread, NULL);
 }
 
+static void release(stepwell_pool *pool) {
+  free(pool->team);
+  free(pool->part);
+  free(pool);
+}
+
 stepwell_pool *stepwell_pool_create(uint32_t threads) {
   pthread_once(&fork_once, install_fork_handler);
   stepwell_pool *pool = calloc(1, sizeof *pool);
@@ -199,8 +242,9 @@ stepwell_pool *stepwell_pool_create(uint32_t threads) {
   pool->threads = threads ? threads : 1;
   if (pool->threads > 1) {
     pool->team = aligned_alloc(CACHE_LINE, sizeof(worker) * (pool->threads - 1));
-    if (!pool->team) {
-      free(pool);
+    pool->part = aligned_alloc(CACHE_LINE, sizeof(part) * pool->threads);
+    if (!pool->team || !pool->part) {
+      release(pool);
       return NULL;
     }
   }
@@ -208,8 +252,7 @@ stepwell_pool *stepwell_pool_create(uint32_t threads) {
   start_workers(pool);
   if (pool->workers + 1 < pool->threads) {
     stop_workers(pool);
-    free(pool->team);
-    free(pool);
+    release(pool);
     return NULL;
   }
   pthread_mutex_lock(&pools_mutex);
@@ -232,8 +275,7 @@ void stepwell_pool_destroy(stepwell_pool *pool) {
   pthread_mutex_unlock(&pools_mutex);
   stop_workers(pool);
   pthread_mutex_destroy(&pool->mutex);
-  free(pool->team);
-  free(pool);
+  release(pool);
 }
 
 void stepwell_pool_acquire(stepwell_pool *pool) {
@@ -248,7 +290,8 @@ uint32_t stepwell_pool_threads(const stepwell_pool *pool) { return pool->threads
 
 void stepwell_pool_parallel_for(stepwell_pool *pool, stepwell_task task, void *const *arguments,
                                 int64_t count) {
-  const int64_t parts = count < (int64_t)pool->workers + 1 ? count : (int64_t)pool->workers + 1;
+  const uint32_t threads = pool->workers + 1;
+  const uint32_t parts = count < threads ? (uint32_t)count : threads;
   if (parts <= 1) {
     if (count > 0)
       task(arguments, 0, count);
@@ -258,23 +301,25 @@ void stepwell_pool_parallel_for(stepwell_pool *pool, stepwell_task task, void *c
   pool->arguments = arguments;
   pool->count = count;
   pool->parts = parts;
-  for (int64_t i = 0; i + 1 < parts; ++i) {
+  pool->chunks = count < parts * CHUNKS ? (uint32_t)count : parts * CHUNKS;
+  for (uint32_t i = 0; i < parts; ++i) {
+    const uint64_t begin = (uint64_t)begin_of(pool->chunks, parts, i);
+    const uint64_t end = (uint64_t)begin_of(pool->chunks, parts, i + 1);
+    atomic_store_explicit(&pool->part[i].left, begin << 32 | end, memory_order_relaxed);
+  }
+  for (uint32_t i = 0; i + 1 < parts; ++i) {
     worker *other = &pool->team[i];
     const uint32_t ticket = atomic_load_explicit(&other->ticket, memory_order_relaxed);
     publish(&other->ticket, ticket + 1, &other->sleeping);
   }
-  run_part(task, arguments, count, parts, 0);
-  for (int64_t i = 0; i + 1 < parts; ++i) {
+  run_parts(pool, 0);
+  for (uint32_t i = 0; i + 1 < parts; ++i) {
     worker *other = &pool->team[i];
     const uint32_t ticket = atomic_load_explicit(&other->ticket, memory_order_relaxed);
-    if (!claim(other, ticket))
+    if (claim(other, ticket)) {
+      atomic_store_explicit(&other->done, ticket, memory_order_relaxed);
       continue;
-    run_part(task, arguments, count, parts, i + 1);
-    atomic_store_explicit(&other->done, ticket, memory_order_relaxed);
-  }
-  for (int64_t i = 0; i + 1 < parts; ++i) {
-    worker *other = &pool->team[i];
-    const uint32_t ticket = atomic_load_explicit(&other->ticket, memory_order_relaxed);
+    }
     uint32_t done = atomic_load_explicit(&other->done, memory_order_acquire);
     while (done != ticket)
       done = wait_for_change(&other->done, done, &other->awaited);

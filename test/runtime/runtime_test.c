@@ -1,4 +1,4 @@
-/* The C runtime by itself: parts cover [0, count) once, threads are used, forks restart them. */
+/* The C runtime by itself: pieces cover [0, count) once, forks restart threads. */
 #include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,11 +14,11 @@
 #define LARGEST 1000
 
 static _Atomic int visits[LARGEST];
-static _Atomic int parts;
+static _Atomic int pieces;
 
 static void visit(void *const *arguments, int64_t begin, int64_t end) {
   (void)arguments;
-  atomic_fetch_add(&parts, 1);
+  atomic_fetch_add(&pieces, 1);
   for (int64_t i = begin; i < end; ++i)
     atomic_fetch_add(&visits[i], 1);
 }
@@ -38,12 +38,12 @@ static void entry(stepwell_context *context, void *const *inputs, void *const *o
 
 static void check_cover(stepwell_context *context, int64_t count) {
   memset(visits, 0, sizeof visits);
-  parts = 0;
+  pieces = 0;
   void *inputs[] = {&count};
   stepwell_run(context, entry, inputs, NULL, NULL, NULL);
   for (int64_t i = 0; i < LARGEST; ++i)
     assert(visits[i] == (i < count));
-  assert(parts == (count < (int64_t)context->threads ? count : (int64_t)context->threads));
+  assert(pieces >= (count < (int64_t)context->threads ? count : (int64_t)context->threads));
 }
 
 static void check_counts(uint32_t threads) {
@@ -101,18 +101,19 @@ static int64_t now(void) {
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-static void busy(void *const *arguments, int64_t begin, int64_t end) {
-  (void)arguments, (void)begin, (void)end;
-  const int64_t deadline = now() + WORK_NANOSECONDS;
+/* Takes `WORK_NANOSECONDS` for an even share of 64. */
+static void busy(void *const *outputs, int64_t begin, int64_t end) {
+  const int64_t threads = *(const uint32_t *)outputs[0];
+  const int64_t deadline = now() + WORK_NANOSECONDS * threads * (end - begin) / 64;
   while (now() < deadline) {
   }
 }
 
 static void dispatch(stepwell_context *context, void *const *inputs, void *const *outputs,
                      const void *weights, void *arena) {
-  (void)inputs, (void)outputs, (void)weights, (void)arena;
+  (void)inputs, (void)weights, (void)arena;
   for (int i = 0; i < DISPATCHES; ++i)
-    context->parallel_for(context, busy, NULL, 64);
+    context->parallel_for(context, busy, outputs, 64);
 }
 
 /* Not a test: prints what one dispatch adds to the time of its parts, at best, when asked to. */
@@ -122,7 +123,8 @@ static void print_dispatch_cost(uint32_t threads) {
   int64_t each = INT64_MAX;
   for (int batch = 0; batch < BATCHES; ++batch) {
     const int64_t begin = now();
-    stepwell_run(context, dispatch, NULL, NULL, NULL, NULL);
+    void *outputs[] = {&threads};
+    stepwell_run(context, dispatch, NULL, outputs, NULL, NULL);
     const int64_t spent = (now() - begin) / DISPATCHES;
     each = spent < each ? spent : each;
   }
