@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -127,6 +128,18 @@ def test_long_sums() -> None:
     model = graph.model()
     text = str(stepwell.lower(model, target="x86_64-v3").step("linalg"))
     assert text.count("apart = true") == 2, "no kernel is tested that sums chains apart"
+    check(graph)
+
+
+def test_blocks_of_rows_that_meet_many_panels() -> None:
+    """Weights that do not stay in L2. Many rows: each of 12 blocks meets half of the 32 panels, of
+    which the last is ragged, so that there are tasks enough. Few rows, which stay in L2 themselves:
+    all of them meet one panel, then the next."""
+    graph = Graph()
+    graph.output(graph.node("MatMul", graph.input(3001, 256), graph.weight(256, 500)), "many")
+    graph.output(graph.node("MatMul", graph.input(196, 256), graph.weight(256, 500)), "few")
+    text = str(stepwell.lower(graph.model(), target="x86_64-v3").step("linalg"))
+    assert re.findall(r"panels = (\d+)", text) == ["16", "1"]
     check(graph)
 
 

@@ -1,7 +1,8 @@
 """How a contraction is tiled and blocked: its strategy, chosen by a cost model of the target.
 
-Blocking: with a small rhs (it fits half of L2) a block of rows meets all panels; else a panel meets
-as many rows as keep the lhs block in half of L2, and the rhs is read once a block.
+Blocking: with a small rhs (it fits half of L2) a block of rows meets all panels; else a block is as
+many rows as keep it in half of L2. Then all blocks meet a panel before they meet the next, or each
+block meets all panels: the lhs is read once a panel, or the rhs once a block.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from stepwell.kernels.index import Index, Variable, apply_map
-from stepwell.kernels.structured import Structured, map_dims, shape_of
+from stepwell.kernels.structured import Structured, elements, map_dims, shape_of
 from stepwell.mlir import ir
 from stepwell.targets import Target
 
@@ -39,6 +40,10 @@ ASKING_STEPS = 32
 ASKING_EXTENTS = range(ASKING_STEPS, 257)
 """The lines of a tile's results are asked for in the first steps of its sum. With fewer steps they
 come too late, with more than the range holds they are a small part of the tile's time."""
+
+
+_GAIN, _LEAST_TASKS = 2, 16
+"""All panels at once have to save so many times what they cost, and leave so many tasks."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +204,8 @@ def choose(
                         best, best_cost = (flat, *box, vectors), cost
     flat, height, width, vectors = best
     strategy = ContractionStrategy((height, width), vectors, 1, 1, flat)
-    return _block(strategy, shape, target, packed)
+    lhs_bytes = 4 * min(elements(op.inputs[shape.lhs]), shape.m * shape.k)
+    return _block(strategy, shape, target, packed, lhs_bytes)
 
 
 def fits_registers(rows: int, vectors: int, target: Target) -> bool:
@@ -245,7 +251,11 @@ def step_time(rows: int, vectors: int, target: Target) -> float:
 
 
 def _block(
-    strategy: ContractionStrategy, shape: ContractionShape, target: Target, packed: bool
+    strategy: ContractionStrategy,
+    shape: ContractionShape,
+    target: Target,
+    packed: bool,
+    lhs_bytes: int,
 ) -> ContractionStrategy:
     """Fill in how many row tiles and panels a task takes."""
     gathered = _block_gathered(strategy, shape, target)
@@ -273,6 +283,11 @@ def _block(
         apart = _row_tiles_apart(strategy, shape, target)
         if apart > taken:
             return dataclasses.replace(strategy, row_tiles=apart, panels=1, apart=True)
+    blocks = math.ceil(row_tiles / taken)
+    lhs_again = (panels - 1) * _read_time(lhs_bytes, target)
+    rhs_again = (blocks - 1) * _read_time(rhs_bytes, target)
+    if streams and lhs_again > _GAIN * rhs_again:
+        width = math.ceil(panels / math.ceil(_LEAST_TASKS / blocks))
     writes = shape.m * shape.n * shape.extent(shape.batch) * 4
     return dataclasses.replace(
         strategy,
@@ -281,6 +296,14 @@ def _block(
         ask_results=strategy.merge_rows and writes > half and shape.k in ASKING_EXTENTS,
         ask_panels=streams and taken > 1,
     )
+
+
+def _read_time(count: int, target: Target) -> float:
+    """Cycles to read so many bytes again that were read as often before; none where they stay in
+    L2."""
+    if count <= target.l2_bytes:
+        return 0.0
+    return count / (target.l3_rate if count <= target.l3_bytes // 4 else target.memory_rate)
 
 
 def _row_tiles_apart(strategy: ContractionStrategy, shape: ContractionShape, target: Target) -> int:
