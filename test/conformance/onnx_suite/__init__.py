@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import pickle
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,9 @@ from stepwell import cache
 
 if TYPE_CHECKING:
     from onnx.backend.test.case.test_case import TestCase
+
+_ONNX = Path(onnx.__file__).parent
+"""Paths in the cache are below it: other installations of onnx have the same cases."""
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
@@ -51,11 +54,12 @@ def names() -> list[str]:
 
 def load(name: str) -> Case:
     """The case called `name`, one of `names()`."""
-    return pickle.loads((_folder() / name).read_bytes())
+    case: Case = pickle.loads((_folder() / name).read_bytes())
+    return case if isinstance(case.model, bytes) else replace(case, model=_ONNX / case.model)
 
 
 def _folder() -> Path:
-    return cache.folder(f"onnx-suite-{onnx.__version__}")
+    return cache.folder(f"onnx-cases-{onnx.__version__}")
 
 
 def _make() -> list[Case]:
@@ -79,7 +83,8 @@ def _case(case: TestCase) -> Case:
     folder = Path(case.model_dir)
     sets = sorted(folder.glob("test_data_set_*"))
     samples = [(_stored(s, "input"), _stored(s, "output")) for s in sets]
-    return Case(case.name, folder / "model.onnx", samples, case.rtol, case.atol)
+    model = (folder / "model.onnx").relative_to(_ONNX)
+    return Case(case.name, model, samples, case.rtol, case.atol)
 
 
 def _array(value: object) -> object:
