@@ -167,6 +167,15 @@ def test_shapes_that_do_not_multiply() -> None:
         load(_model([node], initializers=[weights]))
 
 
+def test_inputs_of_two_types() -> None:
+    """As the standard has it, and onnxruntime; numpy would widen one of them."""
+    weights = numpy_helper.from_array(np.ones((3, 5)), "w")
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="product")
+    sentence = r'product: .*its inputs "x" \(float32\) and "w" \(float64\) should be of one type'
+    with pytest.raises(UnsupportedError, match=sentence):
+        load(_model([node], initializers=[weights]))
+
+
 def test_wrong_rank() -> None:
     weights = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="convolution")

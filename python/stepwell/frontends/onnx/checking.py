@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
+import numpy as np
 import onnx
 from onnx import defs
 
@@ -21,6 +23,16 @@ class _Schema(Protocol):
     max_input: int
     max_output: int
     attributes: dict[str, defs.OpSchema.Attribute]
+    inputs: Sequence[_Parameter]
+    type_constraints: Sequence[defs.OpSchema.TypeConstraintParam]
+
+
+class _Parameter(Protocol):
+    """What is used of `onnx.defs.OpSchema.FormalParameter`."""
+
+    type_str: str
+    option: object
+    is_homogeneous: bool
 
 
 def check_model(model: onnx.ModelProto) -> None:
@@ -109,6 +121,43 @@ def _check_node(proto: onnx.NodeProto, place: str, opsets: dict[str, int]) -> No
                 raise ModelError(
                     f'{place} has an attribute "{name}" of type {found}; it should be {wanted}'
                 )
+
+
+def mixed_types(
+    proto: onnx.NodeProto, opset: int, inputs: Sequence[tuple[str, np.dtype] | None]
+) -> str | None:
+    """A sentence where inputs (name and type) that the operator wants of one type have several."""
+    variables, last_repeats = _type_variables(proto.op_type, opset, proto.domain)
+    first: dict[str, tuple[str, np.dtype]] = {}
+    for number, given in enumerate(inputs):
+        index = min(number, len(variables) - 1) if last_repeats else number
+        variable = variables[index] if index < len(variables) else None
+        if given is None or variable is None:
+            continue
+        name, dtype = first.setdefault(variable, given)
+        if dtype != given[1]:
+            return (
+                f'its inputs "{name}" ({dtype}) and "{given[0]}" ({given[1]}) should be of one type'
+            )
+    return None
+
+
+@functools.cache
+def _type_variables(operator: str, opset: int, domain: str) -> tuple[tuple[str | None, ...], bool]:
+    """The type variable of each input, and whether the last stands for all that follow."""
+    domain = "" if domain in ONNX_DOMAINS else domain
+    try:
+        schema = cast(_Schema, defs.get_schema(operator, opset, domain))
+    except defs.SchemaError:
+        return (), False
+    known = {constraint.type_param_str for constraint in schema.type_constraints}
+    repeats = False
+    variables: list[str | None] = []
+    for parameter in schema.inputs:
+        repeats = parameter.option == defs.OpSchema.FormalParameterOption.Variadic
+        alike = parameter.type_str in known and (parameter.is_homogeneous or not repeats)
+        variables.append(parameter.type_str if alike else None)
+    return tuple(variables), repeats
 
 
 def _range(least: int, most: int) -> str:

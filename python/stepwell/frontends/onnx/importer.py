@@ -19,7 +19,7 @@ from stepwell.artifact import Cut, Layout
 from stepwell.errors import Error, ModelError, OpenModelError, Unsupported, UnsupportedError
 from stepwell.frontends import Imported, Shapes, TensorSpec
 from stepwell.frontends.onnx import folding, reader, registry, signature
-from stepwell.frontends.onnx.checking import check_model
+from stepwell.frontends.onnx.checking import check_model, mixed_types
 from stepwell.frontends.onnx.functions import (
     ONNX_DOMAINS,
     has_function,
@@ -397,6 +397,10 @@ class _Walk:
         tensors = [value for value in inputs if value is None or isinstance(value, Tensor)]
         if len(tensors) < len(inputs):
             node.unsupported("an input is a sequence or an optional value, which it does not take")
+        given = [None if tensor is None else (tensor.name, tensor.dtype) for tensor in tensors]
+        mixed = mixed_types(node.proto, node.opset, given)
+        if mixed is not None:
+            node.unsupported(mixed)
         arrays = None if operator and operator.folds else folding.evaluate(node, tensors)
         if arrays is not None:
             return self._wrap(arrays, names)
