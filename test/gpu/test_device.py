@@ -17,8 +17,8 @@ import test_models
 import test_onnx_models
 from jax import lax
 from jax import numpy as jnp
+from products import SUMS
 from programs import Arrays, Batch, Case
-from test_tensor_core import SUMS
 from test_warpgroup import matrices
 
 import stepwell

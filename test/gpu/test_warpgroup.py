@@ -9,8 +9,8 @@ import pytest
 from emulator import Emulator
 from jax import lax
 from models import Compiled, compile_for_gpu, load_on_emulator
+from products import BF16, integers, matrices
 from test_device_arrays import FakeTensor, aligned
-from test_tensor_core import BF16, integers, product
 
 from stepwell.kernels.gpu import mma_tile, wgmma_tile
 from stepwell.kernels.gpu.wgmma_tile import WgmmaTile
@@ -37,21 +37,6 @@ def check(
             got = executable(*inputs)[0]
             np.testing.assert_array_equal(got.astype(expected.dtype), expected)
     return compiled
-
-
-def matrices(
-    layout: str, sizes: tuple[int, ...], dtype: type
-) -> tuple[object, list[np.ndarray], np.ndarray]:
-    """A product of batches of m x k and k x n, by what is contiguous in them: k, or m and n."""
-    batch, m, k, n = sizes
-    a, b = integers(batch, m, k, seed=1, dtype=dtype), integers(batch, k, n, seed=2, dtype=dtype)
-    expected = np.matmul(a.astype(np.float64), b.astype(np.float64))
-    left, right = 2, 1
-    if layout[0] == "m":
-        a, left = a.swapaxes(1, 2).copy(), 1
-    if layout[1] == "k":
-        b, right = b.swapaxes(1, 2).copy(), 2
-    return product(a, b, (((left,), (right,)), ((0,), (0,)))), [a, b], expected
 
 
 @pytest.mark.parametrize("dtype", [np.float16, BF16], ids=["f16", "bf16"])

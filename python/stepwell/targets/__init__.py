@@ -81,15 +81,15 @@ def host() -> Target:
 
     machine = platform.machine()
     if machine in ("aarch64", "arm64"):
-        return aarch64.TARGETS[0]
+        return dataclasses.replace(aarch64.TARGETS[0], **cache_sizes())
     have = {name for name, on in llvm.get_host_cpu_features().items() if on}
     for target in reversed(x86_64.TARGETS):
         if set(target.features) <= have:
-            return dataclasses.replace(target, **_cache_sizes())
+            return dataclasses.replace(target, **cache_sizes())
     raise UsageError(f"this machine ({machine}) is older than x86_64-v3, the oldest target")
 
 
-def _cache_sizes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[str, int]:
+def cache_sizes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[str, int]:
     """`l1_bytes` and `l2_bytes` where the system tells them."""
     names = {("1", "Data"): "l1_bytes", ("2", "Unified"): "l2_bytes"}
     sizes = {}

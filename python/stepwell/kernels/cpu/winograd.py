@@ -41,6 +41,8 @@ from stepwell.targets import Target
 
 FILTER = 3
 _MOST_ROWS = 14
+"""Tiles of a register tile at most: more have no registers on any target for two vectors."""
+
 ATTRIBUTE = "kernel.winograd"
 """Marks a convolution whose input is padded to whole tiles: its value is the tile."""
 
