@@ -279,6 +279,48 @@ def transpose_of_product(op: ir.Operation, weights: WeightTable) -> ir.Value | N
         return hlo.transpose(swapped, [order.index(d) for d in permutation])
 
 
+@RULES.on("reshape")
+def split_batch_of_product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A product whose batch dimension is split after it, and was merged before it: the product of
+    what was not merged. PyTorch has products of three dimensions only, where transposes around them
+    would not meet."""
+    dot = producer(op.operands[0], "dot_general")
+    if dot is None or not has_one_use(op.operands[0]):
+        return None
+    numbers = bindings.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
+    batches = (list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions))
+    shape, rest = hlo.shape(op.results[0]), hlo.shape(op.operands[0])[1:]
+    batch = shape[: len(shape) - len(rest)]
+    if batches != ([0], [0]) or len(batch) < 2 or shape[len(batch) :] != rest:
+        return None
+    lhs, rhs = (_before_merging(value, batch) for value in dot.operands)
+    if lhs is None or rhs is None:
+        return None
+    leading = list(range(len(batch)))
+    summed = [
+        [d + len(batch) - 1 for d in dimensions]
+        for dimensions in (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
+    ]
+    dimensions = bindings.DotDimensionNumbers.get(leading, leading, *summed)
+    with _fused(op, dot):
+        return rebuild(dot, [lhs, rhs], shape, {"dot_dimension_numbers": dimensions})
+
+
+def _before_merging(value: ir.Value, batch: tuple[int, ...]) -> ir.Value | None:
+    """What `value` was before a reshape that merged `batch` into its first dimension, if it was."""
+    move = producer(value, "transpose")
+    if move is not None:
+        first, *permutation = integers(move, "permutation")
+        source = _before_merging(move.operands[0], batch) if first == 0 else None
+        if source is None:
+            return None
+        later = [d + len(batch) - 1 for d in permutation]
+        return hlo.transpose(source, [*range(len(batch)), *later])
+    merged = producer(value, "reshape")
+    wanted = (*batch, *hlo.shape(value)[1:])
+    return merged.operands[0] if merged and hlo.shape(merged.operands[0]) == wanted else None
+
+
 @RULES.on("transpose")
 def transpose_of_unit_dimensions(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """A transpose that moves only dimensions of size 1 is a reshape."""

@@ -131,3 +131,38 @@ func.func @product_read_twice(%v: tensor<5x3xf32>, %w: tensor<4x5xf32>) -> (tens
   %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<3x4xf32>) -> tensor<4x3xf32>
   return %0, %1 : tensor<3x4xf32>, tensor<4x3xf32>
 }
+
+// -----
+
+// A batch dimension that is split after a product and was merged before it is left as it was. Not
+// where an operand was not merged, or was merged from others.
+// CHECK-LABEL: func.func @split_batch
+// CHECK: %[[K:.*]] = stablehlo.transpose %arg1, dims = [0, 1, 3, 2]
+// CHECK: %[[P:.*]] = stablehlo.dot_general %arg0, %[[K]], batching_dims = [0, 1] x [0, 1], contracting_dims = [3] x [2]
+// CHECK: return %[[P]]
+func.func @split_batch(%q: tensor<2x4x3x5xf32>, %k: tensor<2x4x6x5xf32>) -> tensor<2x4x3x6xf32> {
+  %0 = stablehlo.reshape %q : (tensor<2x4x3x5xf32>) -> tensor<8x3x5xf32>
+  %1 = stablehlo.reshape %k : (tensor<2x4x6x5xf32>) -> tensor<8x6x5xf32>
+  %2 = stablehlo.transpose %1, dims = [0, 2, 1] : (tensor<8x6x5xf32>) -> tensor<8x5x6xf32>
+  %3 = stablehlo.dot_general %0, %2, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<8x3x5xf32>, tensor<8x5x6xf32>) -> tensor<8x3x6xf32>
+  %4 = stablehlo.reshape %3 : (tensor<8x3x6xf32>) -> tensor<2x4x3x6xf32>
+  return %4 : tensor<2x4x3x6xf32>
+}
+
+// CHECK-LABEL: func.func @batch_of_others
+// CHECK: stablehlo.dot_general {{.*}} batching_dims = [0] x [0]
+func.func @batch_of_others(%q: tensor<2x4x3x5xf32>, %k: tensor<4x2x5x6xf32>) -> tensor<2x4x3x6xf32> {
+  %0 = stablehlo.reshape %q : (tensor<2x4x3x5xf32>) -> tensor<8x3x5xf32>
+  %1 = stablehlo.reshape %k : (tensor<4x2x5x6xf32>) -> tensor<8x5x6xf32>
+  %2 = stablehlo.dot_general %0, %1, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<8x3x5xf32>, tensor<8x5x6xf32>) -> tensor<8x3x6xf32>
+  %3 = stablehlo.reshape %2 : (tensor<8x3x6xf32>) -> tensor<2x4x3x6xf32>
+  return %3 : tensor<2x4x3x6xf32>
+}
+
+// CHECK-LABEL: func.func @batch_as_given
+// CHECK: stablehlo.dot_general {{.*}} batching_dims = [0] x [0]
+func.func @batch_as_given(%q: tensor<8x3x5xf32>, %k: tensor<8x5x6xf32>) -> tensor<2x4x3x6xf32> {
+  %0 = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<8x3x5xf32>, tensor<8x5x6xf32>) -> tensor<8x3x6xf32>
+  %1 = stablehlo.reshape %0 : (tensor<8x3x6xf32>) -> tensor<2x4x3x6xf32>
+  return %1 : tensor<2x4x3x6xf32>
+}
