@@ -254,3 +254,43 @@ CASES = {
 def test_matches_pytorch(name):
     torch.manual_seed(0)
     compare(*CASES[name]())
+
+
+def _heads(*shapes: tuple[int, ...], dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(*shape, generator=generator).to(dtype) for shape in shapes]
+
+
+_SEEN = torch.rand(2, 1, 33, 20, generator=torch.Generator().manual_seed(1)) > 0.5
+_SEEN[:, :, 3] = False  # a query that may see no key
+_ATTENTION = {
+    "plain": ({}, [(2, 4, 33, 16), (2, 4, 20, 16), (2, 4, 20, 24)]),
+    "three-dimensions": ({}, [(4, 33, 16)] * 3),
+    "broadcast-keys": ({}, [(2, 4, 33, 16), (1, 4, 20, 16), (2, 1, 20, 16)]),
+    "causal": ({"is_causal": True}, [(2, 4, 33, 16)] * 3),
+    "scale": ({"scale": 0.3}, [(2, 4, 33, 16)] * 3),
+    "mask": ({"attn_mask": _SEEN}, [(2, 4, 33, 16), (2, 4, 20, 16), (2, 4, 20, 16)]),
+    "bias": (
+        {"attn_mask": torch.where(_SEEN, 0.5, -torch.inf)},
+        [(2, 4, 33, 16), (2, 4, 20, 16), (2, 4, 20, 16)],
+    ),
+    "grouped": ({"enable_gqa": True}, [(2, 6, 33, 16), (2, 2, 20, 16), (2, 2, 20, 16)]),
+    "grouped-mask": (
+        {"enable_gqa": True, "attn_mask": _SEEN},
+        [(2, 6, 33, 16), (2, 2, 20, 16), (2, 2, 20, 16)],
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["f32", "f16"])
+@pytest.mark.parametrize("name", _ATTENTION)
+def test_attention_is_one_kernel(name: str, dtype) -> None:
+    options, shapes = _ATTENTION[name]
+    if dtype == torch.float16 and name == "bias":
+        options = {"attn_mask": options["attn_mask"].half()}
+
+    def attention(q, k, v):
+        return functional.scaled_dot_product_attention(q, k, v, **options)
+
+    executable = compare(attention, *_heads(*shapes, dtype=dtype))
+    assert [kernel.strategy for kernel in executable.kernels].count("attention") == 1

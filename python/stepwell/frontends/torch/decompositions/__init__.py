@@ -14,6 +14,7 @@ from torch._decomp import get_decompositions
 
 from stepwell.frontends.torch.decompositions import (
     arithmetic,
+    attention,
     embedding,
     indexing,
     ordering,
@@ -49,6 +50,7 @@ def decompositions() -> dict[torch._ops.OperatorBase, Decomposition]:
 
 __all__ = [
     "arithmetic",
+    "attention",
     "decompositions",
     "embedding",
     "indexing",
