@@ -4,9 +4,9 @@
  * before they sleep on a futex, so that a dispatch between kernels costs a fraction of a microsecond
  * and an idle pool costs nothing.
  *
- * Each thread has a part of the job, in chunks. It takes half of what is left of them at a time, from
- * the front; whoever has none left takes from the back of the others' parts. So nobody waits long
- * for a thread that is still waking up, or whose processor the system gave to somebody else.
+ * Each thread has a part of the job, in chunks. It takes half of what is left of them at a time,
+ * from the front; whoever has none left takes from the back of the others' parts. So nobody waits
+ * long for a thread that is still waking up, or whose processor the system gave to somebody else.
  */
 #include "thread_pool.h"
 
@@ -129,7 +129,8 @@ static void publish(_Atomic uint32_t *word, uint32_t value, _Atomic uint32_t *as
     wake(word);
 }
 
-/* Where share `index` of `shares` of [0, count) begins: the first `count % shares` are one longer. */
+/* Where share `index` of `shares` of [0, count) begins; the first `count % shares` are longer by
+ * one. */
 static int64_t begin_of(int64_t count, int64_t shares, int64_t index) {
   const int64_t longer = count % shares;
   return index * (count / shares) + (index < longer ? index : longer);
@@ -146,9 +147,8 @@ static bool run_some(stepwell_pool *pool, part *from, bool back) {
       return false;
     taken = (end - begin + 1) / 2;
   } while (!atomic_compare_exchange_weak_explicit(
-      &from->left, &left,
-      back ? left - taken : left + ((uint64_t)taken << 32), memory_order_relaxed,
-      memory_order_relaxed));
+      &from->left, &left, back ? left - taken : left + ((uint64_t)taken << 32),
+      memory_order_relaxed, memory_order_relaxed));
   const uint32_t first = back ? end - taken : begin;
   pool->task(pool->arguments, begin_of(pool->count, pool->chunks, first),
              begin_of(pool->count, pool->chunks, first + taken));

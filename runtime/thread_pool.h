@@ -10,8 +10,8 @@ void stepwell_pool_release(stepwell_pool *pool);
 
 uint32_t stepwell_pool_threads(const stepwell_pool *pool);
 
-/* Runs `task` over [0, count), in contiguous pieces: each thread begins with a part of its own, sizes
- * differing by one at most, and helps the others then. Returns when all is done. */
+/* Runs `task` over [0, count), in contiguous pieces: each thread begins with a part of its own, of
+ * even size, and helps the others then. Returns when all is done. */
 void stepwell_pool_parallel_for(stepwell_pool *pool, stepwell_task task, void *const *arguments,
                                 int64_t count);
 
