@@ -272,7 +272,11 @@ class FusionGraph:
 
     def readers(self, value: ir.Value) -> set[Group | None]:
         """The groups that read `value`, directly or through inline operations; None is the host."""
-        found: set[Group | None] = set()
+        return {n.group if n is not None else None for n in self.reading_nodes(value)}
+
+    def reading_nodes(self, value: ir.Value) -> set[Node | None]:
+        """The nodes that read `value`, as `readers` has them."""
+        found: set[Node | None] = set()
         stack = [value]
         while stack:
             for use in stack.pop().uses:
@@ -280,7 +284,7 @@ class FusionGraph:
                 if node is not None and node.role is Role.INLINE and node.group is None:
                     stack.extend(node.op.results)
                 else:
-                    found.add(node.group if node is not None else None)
+                    found.add(node)
         return found
 
     def _node_around(self, op: ir.Operation) -> Node | None:
@@ -302,6 +306,21 @@ class FusionGraph:
         for node in nodes:
             node.group = merged
         self.groups = [g for g in self.groups if g not in groups] + [merged]
+
+    def absorb(self, group: Group, reader: Group) -> None:
+        """Put the nodes of `group`, which only `reader` reads, into `reader`."""
+        if reader.rows is None:
+            reader.rows = group.rows
+        self.move(list(group.nodes), reader)
+
+    def move(self, nodes: list[Node], reader: Group) -> None:
+        """Put `nodes` of other groups into `reader`; groups without nodes are gone."""
+        for node in nodes:
+            assert node.group is not None
+            node.group.nodes.remove(node)
+            node.group = reader
+        reader.nodes = sorted([*reader.nodes, *nodes], key=lambda node: node.order)
+        self.groups = [g for g in self.groups if g.nodes]
 
     def place(self, node: Node) -> None:
         """Put `node` into the latest group that can take it, or into one of its own."""
@@ -355,16 +374,16 @@ class FusionGraph:
             return False
         if math.prod(node.structured.loop_sizes()) != group.domain or rows == group.domain:
             return False
-        return self._reads_agree(node, group, rows)
+        return self.reads_agree(node, group, rows)
 
     def _elementwise_joins(self, node: Node, group: Group) -> bool:
         assert node.structured is not None
         size = elements(node.op.results[0])
         if size == group.domain or (group.rows is not None and size == group.rows):
-            return self._reads_agree(node, group, group.rows)
+            return self.reads_agree(node, group, group.rows)
         return False
 
-    def _reads_agree(self, node: Node, group: Group, rows: int | None) -> bool:
+    def reads_agree(self, node: Node, group: Group, rows: int | None) -> bool:
         """Whether every value of `group` that `node` reads is read where the group computes it: at
         the same element, or at the element's row for reduced values."""
         assert node.structured is not None
@@ -393,7 +412,7 @@ class FusionGraph:
             elif rows is None or size != rows or there != here.floordiv(total // rows):
                 return False
             agree = True
-        return agree and not self._captures(node, group)
+        return agree and all(other.group is not group for other in self.gathered(node))
 
     def _same_element(self, there: Index, here: Index, dims: list[Variable], group: Group) -> bool:
         if there == here:
@@ -405,17 +424,11 @@ class FusionGraph:
             return False
         return inner is not None and there.coefficient(inner) == 1 and there.is_linear
 
-    def _captures(self, node: Node, group: Group) -> bool:
-        """Whether the body of `node` reads a value of `group` at computed indices (a gather)."""
+    def gathered(self, node: Node) -> set[Node]:
+        """The nodes that the body of `node` reads at computed indices."""
         direct = set(node.op.operands)
-        for value in self.operands(node):
-            if value in direct:
-                continue
-            for base in self.bases(value):
-                producer = self.by_value.get(base)
-                if producer is not None and producer.group is group:
-                    return True
-        return False
+        bases = [b for v in self.operands(node) if v not in direct for b in self.bases(v)]
+        return {self.by_value[base] for base in bases if base in self.by_value}
 
     def _makes_cycle(self, node: Node, group: Group) -> bool:
         """Whether `node` depends on `group` through some other group."""

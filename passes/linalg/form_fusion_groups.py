@@ -2,7 +2,8 @@
 
 A group is a contraction or an outer reduction with its whole epilogue (bias, activation, residual,
 the zero halo of a following convolution), or a set of elementwise operations and reductions over
-the same rows (a softmax, a normalisation). Kernels take their inputs and one destination per
+the same rows (a softmax, a normalisation), or a concatenation with what makes its parts. Kernels
+take their inputs and one destination per
 result, and equal groups share one kernel.
 
     func.func @main(%x, %w, %b) {                     func.func private @kernel_0(%x, %w, %b, %out)
@@ -28,6 +29,7 @@ from typing import ClassVar
 from stepwell.kernels.structured import RESHAPES, Structured, defining_op, location_names
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._absorption import absorb_producers
 from stepwell.passes.linalg._attention import fuse_attention
 from stepwell.passes.linalg._fusion_graph import (
     STANDING,
@@ -125,6 +127,7 @@ class _Outliner:
                 else:
                     graph.place(node)
         if not self.limit:
+            absorb_producers(graph)
             fuse_attention(graph, self.state)
         terminator = graph.nodes[-1].op
         outlined: dict[ir.Value, ir.Value] = {}

@@ -25,6 +25,7 @@ from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
+    ELEMENTWISE,
     constant_attribute,
     has_one_use,
     integer,
@@ -406,6 +407,51 @@ def slice_of_concatenate(op: ir.Operation, weights: WeightTable) -> ir.Value | N
             return hlo.slice(value, start, limit, integers(op, "strides"))
         offset = end
     return None
+
+
+MOST_PARTS = 4
+"""Parts of a concatenation that arithmetic is repeated for."""
+
+
+@RULES.on(*sorted(ELEMENTWISE))
+def join_after_arithmetic(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """f(concatenate(a, b), y) as concatenate(f(a, y0), f(b, y1)): one kernel writes the result, or
+    those that make a and b."""
+    shape = hlo.shape(op.results[0])
+    joined = [value for value in op.operands if producer(value, "concatenate")]
+    if not joined or not all(has_one_use(value) for value in joined):
+        return None
+    inner = producer(joined[0], "concatenate")
+    assert inner is not None
+    dimension = integer(inner, "dimension")
+    sizes = [hlo.shape(part)[dimension] for part in inner.operands]
+    if len(sizes) > MOST_PARTS or not all(
+        hlo.shape(value) == () or value in joined or _is_cut_freely(value) for value in op.operands
+    ):
+        return None
+    parts = []
+    for number, size in enumerate(sizes):
+        begin = sum(sizes[:number])
+        start = [begin if d == dimension else 0 for d in range(len(shape))]
+        limit = [begin + size if d == dimension else n for d, n in enumerate(shape)]
+        operands = [
+            value if hlo.shape(value) == () else hlo.slice(value, start, limit)
+            for value in op.operands
+        ]
+        part_shape = [b - a for a, b in zip(start, limit, strict=True)]
+        parts.append(rebuild(op, operands, part_shape))
+    return hlo.concatenate(parts, dimension)
+
+
+def _is_cut_freely(value: ir.Value, depth: int = 8) -> bool:
+    """Whether reading a slice of `value` costs no more than reading a part of an array that is
+    written anyway: not where the array would be an intermediate result of a product."""
+    if not isinstance(value, ir.OpResult) or not has_one_use(value):
+        return True
+    if producer(value, "constant", "iota", "broadcast_in_dim"):
+        return True
+    op = producer(value, *ELEMENTWISE, "slice", "reshape") if depth else None
+    return op is not None and all(_is_cut_freely(operand, depth - 1) for operand in op.operands)
 
 
 @RULES.on("slice")

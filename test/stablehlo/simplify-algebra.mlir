@@ -63,6 +63,35 @@ func.func @slice_of_concatenate(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<
   return %1 : tensor<2xf32>
 }
 
+// Arithmetic goes into the parts, the other operand being cut.
+// CHECK-LABEL: func.func @arithmetic_on_concatenate
+// CHECK: %[[Z0:.*]] = stablehlo.slice %arg2 [0:4]
+// CHECK: %[[A:.*]] = stablehlo.multiply %arg0, %[[Z0]]
+// CHECK: %[[Z1:.*]] = stablehlo.slice %arg2 [4:7]
+// CHECK: %[[B:.*]] = stablehlo.multiply %arg1, %[[Z1]]
+// CHECK: stablehlo.concatenate %[[A]], %[[B]], dim = 0
+func.func @arithmetic_on_concatenate(%x: tensor<4xf32>, %y: tensor<3xf32>, %z: tensor<7xf32>) -> tensor<7xf32> {
+  %0 = stablehlo.concatenate %x, %y, dim = 0 : (tensor<4xf32>, tensor<3xf32>) -> tensor<7xf32>
+  %1 = stablehlo.multiply %0, %z : tensor<7xf32>
+  return %1 : tensor<7xf32>
+}
+
+// It stays behind where the other operand is a product that it is the epilogue of, and where the
+// concatenation is read elsewhere, too.
+// CHECK-LABEL: func.func @arithmetic_stays
+// CHECK: stablehlo.concatenate %arg0, %arg1
+// CHECK-NEXT: stablehlo.add
+func.func @arithmetic_stays(%x: tensor<4x8xf32>, %y: tensor<3x8xf32>, %a: tensor<7x8xf32>, %b: tensor<8x8xf32>) -> (tensor<7x8xf32>, tensor<7x8xf32>, tensor<7x8xf32>) {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<7x8xf32>, tensor<8x8xf32>) -> tensor<7x8xf32>
+  %1 = stablehlo.concatenate %x, %y, dim = 0 : (tensor<4x8xf32>, tensor<3x8xf32>) -> tensor<7x8xf32>
+  %2 = stablehlo.add %1, %0 : tensor<7x8xf32>
+  %3 = stablehlo.concatenate %y, %x, dim = 0 : (tensor<3x8xf32>, tensor<4x8xf32>) -> tensor<7x8xf32>
+  // CHECK: %[[C:.*]] = stablehlo.concatenate %arg1, %arg0
+  // CHECK-NEXT: stablehlo.multiply %[[C]], %arg2
+  %4 = stablehlo.multiply %3, %a : tensor<7x8xf32>
+  return %2, %3, %4 : tensor<7x8xf32>, tensor<7x8xf32>, tensor<7x8xf32>
+}
+
 // CHECK-LABEL: func.func @broadcast
 // CHECK-NEXT: %[[R:.*]] = stablehlo.reshape %arg0 : (tensor<1x8x1xf32>) -> tensor<8xf32>
 // CHECK-NEXT: stablehlo.broadcast_in_dim %[[R]], dims = [2] : (tensor<8xf32>) -> tensor<2x3x8x4xf32>

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 from stepwell.kernels.index import Index, Variable, linearize
 from stepwell.mlir import dialect, ir
@@ -57,6 +58,9 @@ class Lanes:
 
 class NestBuilder:
     """Emits affine, vector and arith operations at the current insertion point."""
+
+    shuffles: ClassVar[bool] = True
+    """Whether vectors may be read from any address and shuffled."""
 
     def __init__(self) -> None:
         self._flat: dict[ir.Value, ir.Value] = {}
@@ -252,11 +256,21 @@ class NestBuilder:
         flat = linearize(placed, buffer.type.shape)
         if lanes.stride(flat) == 1:
             return self._load_vector(self.flattened(buffer), [lanes.at(flat, 0)], lanes.count)
+        if lanes.stride(flat) == 2 and self.shuffles:
+            return self._load_every_second(buffer, lanes.at(flat, 0), lanes.count)
         parts = [
             self._load_scalar(buffer, [lanes.at(index, lane) for index in placed])
             for lane in range(lanes.count)
         ]
         return vector.FromElementsOp(ir.VectorType.get([lanes.count], parts[0].type), parts).result
+
+    def _load_every_second(self, buffer: ir.Value, start: Index, count: int) -> ir.Value:
+        """`count` elements from flat position `start` on, one between each two: two vectors that
+        end with the last one, so that nothing behind it is read."""
+        flat = self.flattened(buffer)
+        low, high = (self._load_vector(flat, [start + i], count) for i in (0, count - 1))
+        mask = [*range(0, count, 2), *range(count + 1, 2 * count, 2)]
+        return vector.ShuffleOp(low, high, mask).result
 
     def gather(
         self, buffer: ir.Value, indices: Sequence[ir.Value | Index], lanes: Lanes

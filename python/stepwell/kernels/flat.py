@@ -15,13 +15,34 @@ def flat_from(group: KernelGroup, shape: tuple[int, ...]) -> int:
     index; the rank less one when there is none."""
     leaves = set(group.evaluator.buffers)
     for split in range(len(shape)):
-        inner = math.prod(shape[split:])
-        flat = Variable("flat", 0, max(inner, 1) - 1)
-        outer = [Variable(f"o{i}", 0, max(n, 1) - 1) for i, n in enumerate(shape[:split])]
-        position = linearize([Index.of(o) for o in outer], shape[:split]) * inner + Index.of(flat)
+        position, flat = _flat_position(shape, split)
         if all(moves_flat(group, output, position, flat, leaves) for output in group.outputs):
             return split
     return max(len(shape) - 1, 0)
+
+
+def part_flat_from(group: KernelGroup, part: ir.Value, first: int, *, strided: bool = False) -> int:
+    """As `flat_from` for the reads that computing `part` takes, from dimension `first` on; where
+    `strided`, reads may move by any constant number of elements."""
+    leaves = set(group.evaluator.buffers)
+    shape = shape_of(part)
+    for split in range(first, len(shape)):
+        position, flat = _flat_position(shape, split)
+        steps = [
+            _step(linearize(indices, shape_of(leaf)), flat)
+            for leaf, indices in accesses(part, delinearize(position, shape), leaves)
+        ]
+        if all(step is not None if strided else step in (0, 1) for step in steps):
+            return split
+    return max(len(shape) - 1, 0)
+
+
+def _flat_position(shape: tuple[int, ...], split: int) -> tuple[Index, Variable]:
+    """An element of `shape`, and the variable that walks through its dimensions from `split` on."""
+    inner = math.prod(shape[split:])
+    flat = Variable("flat", 0, max(inner, 1) - 1)
+    outer = [Variable(f"o{i}", 0, max(n, 1) - 1) for i, n in enumerate(shape[:split])]
+    return linearize([Index.of(o) for o in outer], shape[:split]) * inner + Index.of(flat), flat
 
 
 def moves_flat(

@@ -43,7 +43,7 @@ ALL_KNOWN = ("ConstantOfShape", "Range", "EyeLike", "BlackmanWindow", "HammingWi
              "MelWeightMatrix")  # fmt: skip
 """Operators of which every input has to be known at compile time."""
 
-FUNCTIONS = ("Attention", "RotaryEmbedding", "AffineGrid", "NegativeLogLikelihoodLoss", "SwiGLU")
+FUNCTIONS = ("Attention", "AffineGrid", "NegativeLogLikelihoodLoss", "SwiGLU")
 """Operators that come from the standard's function bodies, tested beside the registered ones."""
 
 

@@ -103,6 +103,46 @@ def concatenations() -> Iterator[Case]:
     yield exact("concatenate-many", lambda x: jnp.concatenate([x[i] for i in range(9)]), MATRIX)
     yield exact("concatenate-bools", lambda x: jnp.concatenate([x > 0, x < 1], 1), MATRIX)
     yield exact("stack", lambda x, y: jnp.stack([x, y], 2), X, Y)
+    for dtype in ("float32", "float16", "int8", "bool", "int64"):
+        number = integers(5, 37).astype(dtype)
+        yield exact(
+            f"alternating-{dtype}", lambda x, y: jnp.stack([x, y], -1), number, number[::-1].copy()
+        )
+    yield exact(
+        "alternating-padded", lambda x, y: pad(jnp.stack([x, y], -1), [(1, 1, 0)] * 5, 2.0), X, Y
+    )
+    yield exact("alternating-long", lambda x: jnp.stack([x, -x], -1), normal(9001))
+    yield Case(
+        "alternating-turned",
+        lambda x, a: jnp.stack(
+            [x[..., ::2] * a - x[..., 1::2], x[..., ::2] + x[..., 1::2] * a], -1
+        ).reshape(x.shape),
+        (normal(3, 5, 54), normal(5, 27)),
+    )
+    yield Case(
+        "turned-by-looked-up-angles",
+        lambda x, t, i: jnp.concatenate(
+            [x[..., :17] * t[i] - x[..., 17:34], x[..., 17:34] * t[i] + x[..., :17], x[..., 34:]],
+            -1,
+        ),
+        (normal(3, 5, 38), normal(9, 17), integers(5, low=0, high=9)),
+    )
+    for length in (5000, 20001):
+        yield Case(
+            f"concatenate-long-{length}",
+            lambda x, y: jnp.concatenate([x + 1, y, jnp.tanh(x)]),
+            (normal(length), normal(7000)),
+        )
+    yield Case(
+        "concatenate-columns-of-rows",
+        lambda x, y: jnp.concatenate([x * y[:, None], x], 0),
+        (normal(9, 21), normal(9)),
+    )
+    yield Case(
+        "parts-that-meet-again",
+        lambda x, y: (s := jnp.tanh(x + y), jnp.concatenate([s * 2, jnp.exp(y), s], 1)),
+        (MATRIX, normal(9, 21, seed=2)),
+    )
     yield exact("tile", lambda x: jnp.tile(x, (2, 3)), MATRIX)
     yield exact("repeat", lambda x: jnp.repeat(x, 3, axis=1), MATRIX)
     yield exact(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from stepwell.kernels.builder import Lanes
 from stepwell.kernels.evaluate import slice_offsets, slice_source, to_storage
-from stepwell.kernels.flat import flat_from
+from stepwell.kernels.flat import flat_from, part_flat_from
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup, Output
 from stepwell.kernels.index import Index, delinearize
@@ -45,7 +45,7 @@ def emit(group: KernelGroup, nest: GridBuilder) -> None:
 
 
 def emit_concatenate(group: KernelGroup, nest: GridBuilder) -> None:
-    """Write one `tensor.concat`: each operand is copied into its part of the result."""
+    """Write one `tensor.concat`: each operand is computed, or copied, where it lies."""
     op = defining_op(group.outputs[0].value)
     assert op is not None
     assert op.name == "tensor.concat"
@@ -64,7 +64,8 @@ def emit_concatenate(group: KernelGroup, nest: GridBuilder) -> None:
                 place[axis] = place[axis] + offset
                 nest.store(value, output.buffer, place, vector)
 
-        passes.append((math.prod(shape), math.gcd(lanes, math.prod(shape[axis:])), copy))
+        inner = math.prod(shape[part_flat_from(group, part, axis) :])
+        passes.append((math.prod(shape), math.gcd(lanes, inner), copy))
         offset += shape[axis]
     _run(group, nest, passes)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import ClassVar
 
 from stepwell.kernels.builder import AffineIf, Lanes, NestBuilder, affine, arith, memref, vector
 from stepwell.kernels.index import Index, Variable, linearize
@@ -32,6 +33,8 @@ _LESS = 6
 
 class GridBuilder(NestBuilder):
     """A `NestBuilder` whose kernel runs on blocks of threads."""
+
+    shuffles: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()

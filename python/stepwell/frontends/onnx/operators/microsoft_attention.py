@@ -1,5 +1,5 @@
-"""Attention of domain com.microsoft: Attention, MultiHeadAttention, GroupQueryAttention,
-RotaryEmbedding. Heads are [batch, heads, length, size] inside."""
+"""Attention of domain com.microsoft: Attention, MultiHeadAttention, GroupQueryAttention. Heads
+are [batch, heads, length, size] inside."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.onnx.node import Node, Tensor
+from stepwell.frontends.onnx.operators.rotary_embedding import rotate, rows_at
 from stepwell.frontends.onnx.registry import Result, operator
 from stepwell.frontends.onnx.shaping import broadcast, reduce
 from stepwell.mlir import ir
@@ -162,73 +163,6 @@ def multi_head_attention(
     return [result, k, v][: max(node.used_outputs(), 1)]
 
 
-# --- Rotary positions ----------------------------------------------------------------------------
-
-
-@operator("RotaryEmbedding", domain=_DOMAIN)
-def rotary_embedding(
-    node: Node, x: Tensor, position_ids: Tensor, cos: Tensor, sin: Tensor
-) -> ir.Value:
-    """x [B, S, N * D] or [B, N, S, D]; positions [B, S], or [1] for the first of each row."""
-    rotated = node.integer("rotary_embedding_dim", 0)
-    if x.rank == 4:
-        value = x.value
-    else:
-        size = rotated and x.shape[2] // node.integer("num_heads", 1)
-        value = _split_heads(x.value, x.shape[2] // (size or 2 * cos.shape[1]))
-    batch, _, length, _ = hlo.shape(value)
-    positions = hlo.convert(position_ids.value, np.int32)
-    if position_ids.size == 1 and position_ids.rank <= 1:
-        start = hlo.broadcast_in_dim(hlo.reshape(positions, []), [batch, length], [])
-        positions = hlo.add(start, hlo.iota([batch, length], 1, np.int32))
-    interleaved = bool(node.integer("interleaved", 0))
-    result = _rotate(value, positions, cos, sin, interleaved=interleaved)
-    return result if x.rank == 4 else _merge_heads(result)
-
-
-def _rotate(
-    x: ir.Value, positions: ir.Value, cos: Tensor, sin: Tensor, *, interleaved: bool
-) -> ir.Value:
-    """The first elements of each head turned in pairs by the angles at `positions` [B, S] (Su et
-    al. 2021, arXiv:2104.09864); pairs are neighbours (`interleaved`) or half the elements apart."""
-    batch, heads, length, size = hlo.shape(x)
-    half = cos.shape[1]
-    index = hlo.reshape(positions, [batch, length, 1])
-    dimensions = hlo.GatherDimensions((2,), (0,), (0,), 2)
-    c, s = (
-        hlo.broadcast_in_dim(
-            hlo.gather(table.value, index, dimensions, [1, half]),
-            [batch, heads, length, half],
-            [0, 2, 3],
-        )
-        for table in (cos, sin)
-    )
-    turned = hlo.slice(x, [0] * 4, [batch, heads, length, 2 * half])
-    pairs = [batch, heads, length, half, 2] if interleaved else [batch, heads, length, 2, half]
-    axis = 4 if interleaved else 3
-    split = hlo.reshape(turned, pairs)
-    first, second = (
-        hlo.reshape(
-            hlo.slice(
-                split,
-                [i if d == axis else 0 for d in range(5)],
-                [i + 1 if d == axis else n for d, n in enumerate(pairs)],
-            ),
-            [batch, heads, length, half],
-        )
-        for i in range(2)
-    )
-    real = hlo.subtract(hlo.multiply(first, c), hlo.multiply(second, s))
-    imaginary = hlo.add(hlo.multiply(first, s), hlo.multiply(second, c))
-    unit = [1 if d == axis else n for d, n in enumerate(pairs)]
-    joined = hlo.concatenate([hlo.reshape(part, unit) for part in (real, imaginary)], axis)
-    result = hlo.reshape(joined, [batch, heads, length, 2 * half])
-    if 2 * half == size:
-        return result
-    rest = hlo.slice(x, [0, 0, 0, 2 * half], [batch, heads, length, size])
-    return hlo.concatenate([result, rest], 3)
-
-
 @operator("GroupQueryAttention", domain=_DOMAIN)
 def group_query_attention(
     node: Node,
@@ -263,9 +197,9 @@ def group_query_attention(
     if node.integer("do_rotary", 0) and cos is not None and sin is not None:
         shape = [batch, length]
         positions = hlo.add(hlo.broadcast_in_dim(before, shape, [0]), hlo.iota(shape, 1, np.int32))
+        angles = rows_at(positions, cos, sin)
         interleaved = bool(node.integer("rotary_interleaved", 0))
-        q = _rotate(q, positions, cos, sin, interleaved=interleaved)
-        k = _rotate(k, positions, cos, sin, interleaved=interleaved)
+        q, k = (rotate(t, *angles, sequence=2, interleaved=interleaved) for t in (q, k))
     total = int(node.known(total_length, "total_sequence_length").reshape(-1)[0])
     k, v = (
         _write_behind(past, new, before, total) for past, new in ((past_key, k), (past_value, v))

@@ -1,0 +1,125 @@
+"""Groups that one other group alone reads, computed there: nothing of them is written to memory.
+
+An operation joins one of the groups it reads (`FusionGraph.place`); the others are merged into that
+one here. In `a * b - c * d` the subtraction has joined the second product, and the first follows. A
+concatenation takes the elementwise operations that make its parts, each computed where it is
+written.
+"""
+
+from __future__ import annotations
+
+from stepwell.kernels.structured import elements
+from stepwell.passes.linalg._fusion_graph import ANCHORED, RESULT, FusionGraph, Group, Node, Role
+
+
+def absorb_producers(graph: FusionGraph) -> None:
+    """Merge every group into the one that reads it, where that is the only one and computes at the
+    same elements."""
+    for reader in sorted(graph.groups, key=lambda group: -group.last):
+        if reader.kind is Role.CONCATENATE:
+            _absorb_parts(graph, reader)
+            continue
+        while (group := _absorbable(graph, reader)) is not None:
+            graph.absorb(group, reader)
+
+
+def _absorbable(graph: FusionGraph, reader: Group) -> Group | None:
+    """A group that `reader` can compute by itself."""
+    producers = {p.group: None for node in reader.nodes for p in graph.producers(node)}
+    for group in producers:
+        if group is not None and group is not reader and _can_absorb(graph, group, reader):
+            return group
+    return None
+
+
+def _can_absorb(graph: FusionGraph, group: Group, reader: Group) -> bool:
+    if not _fits(group, reader) or not _is_only_reader(graph, group, reader):
+        return False
+    rows = reader.rows if reader.rows is not None else group.rows
+    readers = [n for n in reader.nodes if any(p.group is group for p in graph.producers(n))]
+    return all(_agrees(graph, node, group, reader, rows) for node in readers)
+
+
+def _fits(group: Group, reader: Group) -> bool:
+    """Whether the elements of `group` are those of `reader`, or its rows."""
+    if group.kind is not Role.ELEMENTWISE or group.padded:
+        return False
+    if reader.kind in ANCHORED:
+        return group.rows is None and group.domain == reader.domain
+    if reader.kind is not Role.ELEMENTWISE:
+        return False
+    if group.rows is None:
+        return group.domain in (reader.domain, reader.rows)
+    same_rows = reader.rows is None or reader.rows == group.rows
+    return group.domain == reader.domain and same_rows and not reader.padded
+
+
+def _is_only_reader(graph: FusionGraph, group: Group, reader: Group) -> bool:
+    values = [result for node in group.nodes for result in node.op.results]
+    return all(graph.readers(value) <= {group, reader} for value in values)
+
+
+def _agrees(graph: FusionGraph, node: Node, group: Group, reader: Group, rows: int | None) -> bool:
+    if reader.kind in ANCHORED and node.role is not Role.ELEMENTWISE:
+        return False
+    return node.structured is not None and graph.reads_agree(node, group, rows)
+
+
+def _absorb_parts(graph: FusionGraph, reader: Group) -> None:
+    """Move the elementwise operations that only the concatenation `reader` reads into it."""
+    while (nodes := _part(graph, reader)) is not None:
+        graph.move(nodes, reader)
+
+
+def _part(graph: FusionGraph, reader: Group) -> list[Node] | None:
+    """Operations whose last one only `reader` reads, at most once an element or from a table."""
+    producers = {p: None for member in reader.nodes for p in graph.producers(member)}
+    for node in producers:
+        if node.group is reader:
+            continue
+        once = _times_read(graph, node, reader) <= elements(node.op.results[0])
+        nodes = _movable(graph, node, reader) if once or _looks_up(node) else None
+        if nodes is not None:
+            return nodes
+    return None
+
+
+def _looks_up(node: Node) -> bool:
+    """Whether an element of `node` is one of a table: no more to read there than from a copy."""
+    if node.structured is None:
+        return False
+    names = [child.operation.name for child in node.structured.body.operations]
+    simple = all(n.startswith(("arith.", "linalg.", "tensor.")) for n in names)
+    return simple and "tensor.extract" in names and not any(n.endswith("f") for n in names)
+
+
+def _times_read(graph: FusionGraph, node: Node, reader: Group) -> int:
+    """How many elements of `node` the operations of `reader` read."""
+    count = 0
+    for member in reader.nodes:
+        for value in graph.operands(member):
+            if node.op.results[0] in graph.bases(value):
+                whole = value if member.role is Role.CONCATENATE else member.op.results[0]
+                count += elements(whole)
+    return count
+
+
+def _movable(graph: FusionGraph, last: Node, reader: Group) -> list[Node] | None:
+    """`last` and those of its group that it alone needs; None where something would have to be
+    written that is not now, or where `reader` does not compute elements one by one."""
+    gathered = {node for member in reader.nodes for node in graph.gathered(member)}
+    moved = {last}
+    pending = [last]
+    while pending:
+        node = pending.pop()
+        result = node.op.results[0]
+        if node.role is not Role.ELEMENTWISE or RESULT in node.op.attributes or node in gathered:
+            return None
+        if not all(n in moved or n in reader.nodes for n in graph.reading_nodes(result)):
+            return None
+        for producer in graph.producers(node):
+            stays = graph.readers(producer.op.results[0]) - {last.group}
+            if producer.group is last.group and producer not in moved and not stays:
+                moved.add(producer)
+                pending.append(producer)
+    return list(moved)

@@ -1,0 +1,134 @@
+// RUN: stepwell-opt %s --split-input-file \
+// RUN:   --pass-pipeline='builtin.module(legalize-to-linalg,form-fusion-groups)' | filecheck %s
+
+// Two products that one subtraction reads are computed where it is.
+// CHECK-LABEL: func.func @difference
+// CHECK-COUNT-1: call @kernel_0(%{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}})
+// CHECK-NOT: call
+// CHECK: func.func private @kernel_0({{.*}}) -> tensor<8x32xf32> attributes {kernel.kind = "elementwise"}
+// CHECK-NOT: func.func private
+func.func @difference(%a: tensor<8x32xf32>, %b: tensor<8x32xf32>, %c: tensor<8x32xf32>, %d: tensor<8x32xf32>) -> tensor<8x32xf32> {
+  %0 = stablehlo.multiply %a, %b : tensor<8x32xf32>
+  %1 = stablehlo.multiply %c, %d : tensor<8x32xf32>
+  %2 = stablehlo.subtract %0, %1 : tensor<8x32xf32>
+  return %2 : tensor<8x32xf32>
+}
+
+// -----
+
+// Sums over the same rows, of which only their quotient is wanted, are one kernel.
+// CHECK-LABEL: func.func @rows
+// CHECK-COUNT-1: call @kernel_0
+// CHECK-NOT: call
+func.func @rows(%x: tensor<8x32xf32>, %y: tensor<8x32xf32>) -> tensor<8xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<8x32xf32>, tensor<f32>) -> tensor<8xf32>
+  %1 = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<8x32xf32>, tensor<f32>) -> tensor<8xf32>
+  %2 = stablehlo.divide %0, %1 : tensor<8xf32>
+  return %2 : tensor<8xf32>
+}
+
+// -----
+
+// Sums over rows of different lengths are not.
+// CHECK-LABEL: func.func @other_rows
+// CHECK-COUNT-2: call @kernel_
+func.func @other_rows(%x: tensor<8x32xf32>, %y: tensor<8x16xf32>) -> tensor<8xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<8x32xf32>, tensor<f32>) -> tensor<8xf32>
+  %1 = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<8x16xf32>, tensor<f32>) -> tensor<8xf32>
+  %2 = stablehlo.divide %0, %1 : tensor<8xf32>
+  return %2 : tensor<8xf32>
+}
+
+// -----
+
+// What an epilogue reads at its own elements is computed in the contraction.
+// CHECK-LABEL: func.func @epilogue
+// CHECK-COUNT-1: call @kernel_0
+// CHECK-NOT: call
+// CHECK: kernel.kind = "contraction"
+func.func @epilogue(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>, %a: tensor<8x32xf32>, %b: tensor<8x32xf32>) -> tensor<8x32xf32> {
+  %0 = stablehlo.multiply %a, %b : tensor<8x32xf32>
+  %1 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+  %2 = stablehlo.add %0, %1 : tensor<8x32xf32>
+  return %2 : tensor<8x32xf32>
+}
+
+// -----
+
+// What the contraction itself reads is not: it would be computed anew for every column.
+// CHECK-LABEL: func.func @operand
+// CHECK-COUNT-2: call @kernel_
+func.func @operand(%a: tensor<8x16xf32>, %b: tensor<8x16xf32>, %w: tensor<16x16xf32>) -> tensor<8x16xf32> {
+  %0 = stablehlo.multiply %a, %b : tensor<8x16xf32>
+  %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x16xf32>) -> tensor<8x16xf32>
+  %2 = stablehlo.add %0, %1 : tensor<8x16xf32>
+  return %2 : tensor<8x16xf32>
+}
+
+// -----
+
+// A product that is wanted elsewhere, too, is written once and read twice.
+// CHECK-LABEL: func.func @wanted_twice
+// CHECK: %[[A:.*]] = call @kernel_0(%arg0, %arg1, %{{.*}})
+// CHECK: call @kernel_1({{.*}}%[[A]]
+// CHECK: call @kernel_2({{.*}}%[[A]]
+func.func @wanted_twice(%a: tensor<8x32xf32>, %b: tensor<8x32xf32>, %c: tensor<8x32xf32>, %w: tensor<32x4xf32>) -> (tensor<8x32xf32>, tensor<8x4xf32>) {
+  %0 = stablehlo.multiply %a, %b : tensor<8x32xf32>
+  %1 = stablehlo.exponential %c : tensor<8x32xf32>
+  %2 = stablehlo.subtract %0, %1 : tensor<8x32xf32>
+  %3 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [0] : (tensor<8x32xf32>, tensor<32x4xf32>) -> tensor<8x4xf32>
+  return %2, %3 : tensor<8x32xf32>, tensor<8x4xf32>
+}
+
+// -----
+
+// The parts of a concatenation are computed where they lie: halves of heads turned by the angles of
+// their positions, which are looked up in a table, are one kernel.
+// CHECK-LABEL: func.func @rotary
+// CHECK-COUNT-1: call @kernel_0
+// CHECK-NOT: call
+// CHECK: kernel.kind = "concatenate"
+func.func @rotary(%x: tensor<4x16x64xf32>, %table: tensor<128x32xf32>, %at: tensor<16x1xi32>) -> tensor<4x16x64xf32> {
+  %rows = "stablehlo.gather"(%table, %at) {dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 32>} : (tensor<128x32xf32>, tensor<16x1xi32>) -> tensor<16x32xf32>
+  %c = stablehlo.broadcast_in_dim %rows, dims = [1, 2] : (tensor<16x32xf32>) -> tensor<4x16x32xf32>
+  %0 = stablehlo.slice %x [0:4, 0:16, 0:32] : (tensor<4x16x64xf32>) -> tensor<4x16x32xf32>
+  %1 = stablehlo.slice %x [0:4, 0:16, 32:64] : (tensor<4x16x64xf32>) -> tensor<4x16x32xf32>
+  %2 = stablehlo.multiply %0, %c : tensor<4x16x32xf32>
+  %3 = stablehlo.multiply %1, %c : tensor<4x16x32xf32>
+  %4 = stablehlo.subtract %2, %1 : tensor<4x16x32xf32>
+  %5 = stablehlo.add %3, %0 : tensor<4x16x32xf32>
+  %6 = stablehlo.concatenate %4, %5, dim = 2 : (tensor<4x16x32xf32>, tensor<4x16x32xf32>) -> tensor<4x16x64xf32>
+  return %6 : tensor<4x16x64xf32>
+}
+
+// -----
+
+// A part that is read in three places of the result would be computed three times.
+// CHECK-LABEL: func.func @part_read_often
+// CHECK: %[[A:.*]] = call @kernel_0(%arg0, %{{.*}})
+// CHECK: call @kernel_1(%[[A]], %{{.*}})
+// CHECK: func.func private @kernel_1({{.*}}"concatenate"
+func.func @part_read_often(%x: tensor<8x32xf32>) -> tensor<8x96xf32> {
+  %0 = stablehlo.exponential %x : tensor<8x32xf32>
+  %1 = stablehlo.concatenate %0, %0, %0, dim = 1 : (tensor<8x32xf32>, tensor<8x32xf32>, tensor<8x32xf32>) -> tensor<8x96xf32>
+  return %1 : tensor<8x96xf32>
+}
+
+// -----
+
+// An epilogue goes to the concatenation only where the contraction's own result is written anyway.
+// CHECK-LABEL: func.func @epilogue_stays
+// CHECK: %[[A:.*]] = call @kernel_0(%arg0, %arg1, %{{.*}})
+// CHECK: call @kernel_1(%[[A]], %arg2, %{{.*}})
+// CHECK: func.func private @kernel_0
+// CHECK: math.tanh
+// CHECK: func.func private @kernel_1
+// CHECK-NOT: math.tanh
+func.func @epilogue_stays(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>, %y: tensor<8x32xf32>) -> tensor<8x64xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+  %1 = stablehlo.tanh %0 : tensor<8x32xf32>
+  %2 = stablehlo.concatenate %1, %y, dim = 1 : (tensor<8x32xf32>, tensor<8x32xf32>) -> tensor<8x64xf32>
+  return %2 : tensor<8x64xf32>
+}
