@@ -3,8 +3,7 @@
 A group is a contraction or an outer reduction with its whole epilogue (bias, activation, residual,
 the zero halo of a following convolution), or a set of elementwise operations and reductions over
 the same rows (a softmax, a normalisation), or a concatenation with what makes its parts. Kernels
-take their inputs and one destination per
-result, and equal groups share one kernel.
+take their inputs and one destination per result, and equal groups share one kernel.
 
     func.func @main(%x, %w, %b) {                     func.func private @kernel_0(%x, %w, %b, %out)
       %0 = linalg.generic (x @ w)                       %0 = linalg.generic (x @ w)

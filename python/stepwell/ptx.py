@@ -24,7 +24,7 @@ def kernel_llvm(module: ir.Operation, target: NvidiaTarget, opt_level: int = 3) 
     """The optimised LLVM IR of a `gpu.module`; this very IR becomes PTX. Raises LoweringError when
     LLVM rejects it."""
     return codegen.optimized_llvm(
-        module, target, opt_level, externals=True, prepare=mark_convergent
+        module, target, opt_level, externals=True, unroll=True, prepare=mark_convergent
     )
 
 
