@@ -1,4 +1,4 @@
-"""What one core of this machine can do, measured, and how near to it a kernel comes.
+"""What the cores of this machine can do, measured, and how near to it a kernel comes.
 
 The roofline model (S. Williams, A. Waterman, D. Patterson, 2009): a kernel takes at least as long
 as its arithmetic at the peak rate and as its bytes at the bandwidth of memory; the longer of the
@@ -7,6 +7,7 @@ two bounds it.
 
 from __future__ import annotations
 
+import concurrent.futures
 import ctypes
 import functools
 import time
@@ -16,20 +17,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepwell.artifact import KernelInfo
-from stepwell.runtime import library
+from stepwell.runtime.buffers import address, allocate_arena
 from stepwell.runtime.loading import load_code
 from stepwell.targets import Target, host
 
 _SYMBOL = "stepwell_peak"
 _STEPS = 1 << 19
-_READ_BYTES = 64 << 20
+_READ_BYTES = 128 << 20
+"""A thread's part, beyond what caches hold."""
+
+_STREAMS = 8
+"""Vectors read before the loop goes on."""
+
 _REPEATS = 5
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """`flops`: float32 operations a second of all cores in use; `bandwidth`: bytes a second that
-    one core reads from memory."""
+    """`flops`: float32 operations a second, and `bandwidth`: bytes a second read from memory, both
+    of all cores in use."""
 
     flops: float
     bandwidth: float
@@ -53,24 +59,36 @@ class Roofline:
 @functools.cache
 def measured(threads: int) -> Roofline:
     """The roofline of this machine for `threads` threads; takes a fraction of a second."""
-    return Roofline(threads * _peak_flops(host()), _read_bandwidth())
+    target = host()
+    return Roofline(threads * _peak_flops(target), _read_bandwidth(target, threads))
 
 
 def _peak_flops(target: Target) -> float:
     """Float32 operations a second of independent fused multiply-adds in registers."""
+    chains = target.vector_registers - 4
+    call = _compiled(_peak_text(target.vector_lanes, chains), target)
+    data = np.zeros(2 * target.vector_lanes, np.float32)
+    operations = 2 * target.vector_lanes * chains * _STEPS
+    return operations / _least_seconds(lambda: call(_STEPS, data.ctypes.data))
+
+
+def _compiled(text: str, target: Target) -> Callable[[int, int], None]:
+    """The function `_SYMBOL` of LLVM IR, of a count and a pointer."""
     import llvmlite.binding as llvm
 
     from stepwell.codegen import target_machine
 
-    chains = target.vector_registers - 4
-    module = llvm.parse_assembly(_peak_text(target.vector_lanes, chains))
+    module = llvm.parse_assembly(text)
     module.triple = target.triple
     code = target_machine(target, 3).emit_object(module)
-    loaded = load_code("objects", [code], _SYMBOL, "the peak measurement")
-    call = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(loaded.entry)
-    data = np.zeros(2 * target.vector_lanes, np.float32)
-    operations = 2 * target.vector_lanes * chains * _STEPS
-    return operations / _least_seconds(lambda: call(_STEPS, data.ctypes.data))
+    loaded = load_code("objects", [code], _SYMBOL, "a measurement")
+    function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(loaded.entry)
+
+    def call(count: int, pointer: int) -> None:
+        assert loaded.entry, "the code lives as long as its caller"
+        function(count, pointer)
+
+    return call
 
 
 def _peak_text(lanes: int, chains: int) -> str:
@@ -109,10 +127,55 @@ done:
 """
 
 
-def _read_bandwidth() -> float:
-    data = np.ones(_READ_BYTES, np.uint8)
-    digest = library.library().stepwell_digest
-    return _READ_BYTES / _least_seconds(lambda: digest(data.ctypes.data, _READ_BYTES))
+def _read_bandwidth(target: Target, threads: int) -> float:
+    """Bytes a second that `threads` threads together read from memory, each a part of its own."""
+    call = _compiled(_read_text(target.vector_lanes), target)
+    block = 4 * target.vector_lanes * _STREAMS
+    data = allocate_arena(threads * _READ_BYTES)
+    data[::4096] = 1  # a page that was never written need not be read
+    begins = [address(data) + i * _READ_BYTES for i in range(threads)]
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        seconds = _least_seconds(
+            lambda: list(pool.map(lambda begin: call(_READ_BYTES // block, begin), begins))
+        )
+    return threads * _READ_BYTES / seconds
+
+
+def _read_text(lanes: int) -> str:
+    """A loop that reads `_STREAMS` vectors a step."""
+    kind = f"<{lanes} x i32>"
+    carried = "\n".join(
+        f"  %a{i} = phi {kind} [ zeroinitializer, %entry ], [ %b{i}, %loop ]"
+        for i in range(_STREAMS)
+    )
+    steps = "\n".join(
+        f"""  %p{i} = getelementptr {kind}, ptr %at, i64 {i}
+  %x{i} = load {kind}, ptr %p{i}, align 4
+  %b{i} = or {kind} %a{i}, %x{i}"""
+        for i in range(_STREAMS)
+    )
+    joined = "\n".join(
+        f"  %s{i} = or {kind} {f'%s{i - 1}' if i > 1 else '%b0'}, %b{i}" for i in range(1, _STREAMS)
+    )
+    return f"""
+define void @{_SYMBOL}(i64 %n, ptr %data) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %j, %loop ]
+  %at = phi ptr [ %data, %entry ], [ %next, %loop ]
+{carried}
+{steps}
+  %next = getelementptr {kind}, ptr %at, i64 {_STREAMS}
+  %j = add i64 %i, 1
+  %more = icmp ult i64 %j, %n
+  br i1 %more, label %loop, label %done
+done:
+{joined}
+  store {kind} %s{_STREAMS - 1}, ptr %data, align 4
+  ret void
+}}
+"""
 
 
 def _least_seconds(call: Callable[[], object]) -> float:
