@@ -12,7 +12,7 @@ _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
 _CHUNK = 8 << 20
 
-MOST_COPIED = 256 << 20
+MOST_COPIED = 1 << 30
 """Weights up to this many bytes are copied to huge pages; larger ones are read where they lie."""
 
 _from_buffer = ctypes.c_char.from_buffer
