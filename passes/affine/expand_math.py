@@ -51,15 +51,11 @@ _DOUBLE: dict[str, Callable[..., ir.Value]] = {
 """Expansions in f64; f32 takes them too where it has none of its own."""
 
 
-_BY_SCALING = ("math.exp", "math.tanh")
-"""Expansions in f32 that AVX-512 shortens."""
-
-
 def _expansion(name: str, element: str, avx512: bool) -> Callable[..., ir.Value] | None:
     if element == "f64":
         return _DOUBLE.get(name)
-    if name in _BY_SCALING:
-        return functools.partial(_SINGLE[name], avx512=avx512)
+    if name == "math.exp":
+        return functools.partial(vector_math.exp, avx512=avx512)
     return _SINGLE.get(name) or vector_math_double.through_double(_DOUBLE[name])
 
 

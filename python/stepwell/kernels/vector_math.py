@@ -27,8 +27,6 @@ of n + 127, the exponent field of 2^n."""
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
 _LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
         -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)  # fmt: skip
-_TANH_SMALL = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1,
-               -3.33332819422e-1)  # fmt: skip
 _TANH_LIMIT = 10.0
 """Where tanh rounds to 1."""
 _ERF_LIMIT = 3.92
@@ -141,7 +139,8 @@ def exp(x: ir.Value, *, avx512: bool = False) -> ir.Value:
     """e^x, within 1.5 ulp, subnormal results included; above the largest float infinity. `avx512`
     allows its instructions."""
     x = _clamp(x, _FLOOR_EXPONENT, _CEIL_EXPONENT)
-    p, rounded = _exp_parts(x, _ROUNDING)
+    minus_one, rounded = _exp_parts(x, _ROUNDING)
+    p = arith.AddFOp(minus_one, constant(x.type, 1.0)).result
     if avx512 and _has_scalef(x.type):
         return _scalef(p, arith.SubFOp(rounded, constant(x.type, _ROUNDING)).result)
     # 2^n in two factors, so that a subnormal result is rounded once and a large one overflows.
@@ -152,20 +151,13 @@ def exp(x: ir.Value, *, avx512: bool = False) -> ir.Value:
 
 
 def _exp_parts(x: ir.Value, rounding: float) -> tuple[ir.Value, ir.Value]:
-    """p and `rounding` + n with e^x = p 2^n, where n is integral."""
+    """p and `rounding` + n with e^x = (1 + p) 2^n, where n is integral."""
     rounded = _fma(x, constant(x.type, _LOG2_E), rounding)
     n = arith.SubFOp(rounded, constant(x.type, rounding)).result
     r = _fma(n, constant(x.type, -_LN2_HIGH), x)
     r = _fma(n, constant(x.type, -_LN2_LOW), r)
     square = arith.MulFOp(r, r).result
-    p = _fma(polynomial(r, _EXP), square, r)
-    return arith.AddFOp(p, constant(x.type, 1.0)).result, rounded
-
-
-def _exp_of_moderate(x: ir.Value) -> ir.Value:
-    """e^x for |x| < 87, within 1.5 ulp."""
-    p, rounded = _exp_parts(x, _ROUNDING - _BIAS)
-    return _times_power(p, _to_exponent(_bits(rounded)))
+    return _fma(polynomial(r, _EXP), square, r), rounded
 
 
 def log(x: ir.Value) -> ir.Value:
@@ -192,20 +184,17 @@ def log(x: ir.Value) -> ir.Value:
     return arith.SelectOp(nan, x, result).result
 
 
-def tanh(x: ir.Value, *, avx512: bool = False) -> ir.Value:
-    """Hyperbolic tangent, within 2 ulp: odd polynomial for |x| < 0.625, else by the exponential."""
-    square = arith.MulFOp(x, x).result
-    small = _fma(arith.MulFOp(polynomial(square, _TANH_SMALL), square).result, x, x)
+def tanh(x: ir.Value) -> ir.Value:
+    """Hyperbolic tangent, within 2 ulp: m / (m + 2) with m = e^2|x| - 1, from the series in which
+    the one is left out, so that small results keep their digits."""
     size = math.AbsFOp(x).result
-    if avx512 and _has_scalef(x.type):
-        power = exp(_scale(size, 2.0), avx512=True)
-    else:
-        limit = constant(x.type, _TANH_LIMIT)
-        power = _exp_of_moderate(_scale(_where(_OGT, size, _TANH_LIMIT, limit, size), 2.0))
-    grown = arith.AddFOp(power, constant(x.type, 1.0)).result
-    inverse = arith.DivFOp(constant(x.type, -2.0), grown).result
-    large = math.CopySignOp(arith.AddFOp(inverse, constant(x.type, 1.0)).result, x).result
-    return _where(_OLT, size, 0.625, small, large)
+    bounded = _where(_OGT, size, _TANH_LIMIT, constant(x.type, _TANH_LIMIT), size)
+    minus_one, rounded = _exp_parts(_scale(bounded, 2.0), _ROUNDING)
+    power = arith.BitcastOp(x.type, _to_exponent(_bits(rounded))).result
+    less_one = arith.SubFOp(power, constant(x.type, 1.0)).result
+    grown = _fma(power, minus_one, less_one)
+    quotient = arith.DivFOp(grown, arith.AddFOp(grown, constant(x.type, 2.0)).result).result
+    return math.CopySignOp(quotient, x).result
 
 
 def erf(x: ir.Value) -> ir.Value:
