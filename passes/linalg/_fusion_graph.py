@@ -14,6 +14,7 @@ from enum import Enum
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.evaluate import slice_source
+from stepwell.kernels.group import extracted
 from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize
 from stepwell.kernels.structured import (
     RESHAPES,
@@ -387,17 +388,17 @@ class FusionGraph:
         """Whether every value of `group` that `node` reads is read where the group computes it: at
         the same element, or at the element's row for reduced values."""
         assert node.structured is not None
-        sizes = node.structured.loop_sizes()
-        dims = [Variable(f"d{i}", 0, max(size, 1) - 1) for i, size in enumerate(sizes)]
+        sizes, dims = node.structured.loop_sizes(), _dims_of(node.structured)
         point = [Index.of(d) for d in dims]
         here = linearize(point, sizes)
         total = math.prod(sizes)
         agree = False
+        reads = extracted(node.structured, point)
         for number, value in enumerate(node.structured.inputs):
-            argument = node.structured.body.arguments[number]
-            if not any(True for _ in argument.uses):
-                continue
-            pulled = self.pull(value, apply_map(node.structured.maps[number], point))
+            if any(True for _ in node.structured.body.arguments[number].uses):
+                reads.append((value, apply_map(node.structured.maps[number], point)))
+        for value, place in reads:
+            pulled = self.pull(value, place)
             if pulled is None:
                 continue
             base, indices = pulled
@@ -427,6 +428,9 @@ class FusionGraph:
     def gathered(self, node: Node) -> set[Node]:
         """The nodes that the body of `node` reads at computed indices."""
         direct = set(node.op.operands)
+        if node.structured is not None:
+            dims = [Index.of(d) for d in _dims_of(node.structured)]
+            direct.update(value for value, _ in extracted(node.structured, dims))
         bases = [b for v in self.operands(node) if v not in direct for b in self.bases(v)]
         return {self.by_value[base] for base in bases if base in self.by_value}
 
@@ -479,6 +483,10 @@ class FusionGraph:
                 if producer.group is not group and producer.group is not None:
                     found[producer.group] = None
         return list(found)
+
+
+def _dims_of(structured: Structured) -> list[Variable]:
+    return [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(structured.loop_sizes())]
 
 
 def captured(op: ir.Operation) -> list[ir.Value]:

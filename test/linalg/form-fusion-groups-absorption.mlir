@@ -132,3 +132,29 @@ func.func @epilogue_stays(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>, %y: tenso
   %2 = stablehlo.concatenate %1, %y, dim = 1 : (tensor<8x32xf32>, tensor<8x32xf32>) -> tensor<8x64xf32>
   return %2 : tensor<8x64xf32>
 }
+
+// -----
+
+// Indices that are read at the element's own place are computed in the kernel that looks up.
+// CHECK-LABEL: func.func @indices
+// CHECK-COUNT-1: call @kernel_0(%{{.*}}, %{{.*}}, %{{.*}})
+// CHECK-NOT: call
+// CHECK: tensor.extract
+func.func @indices(%x: tensor<8x32xf32>, %at: tensor<8x4xi32>) -> tensor<8x4xf32> {
+  %one = stablehlo.constant dense<1> : tensor<8x4xi32>
+  %0 = stablehlo.subtract %at, %one : tensor<8x4xi32>
+  %1 = "stablehlo.gather"(%x, %0) {dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [1], operand_batching_dims = [0], start_indices_batching_dims = [0], start_index_map = [1], index_vector_dim = 2>, slice_sizes = array<i64: 1, 1>} : (tensor<8x32xf32>, tensor<8x4xi32>) -> tensor<8x4xf32>
+  %2 = stablehlo.negate %1 : tensor<8x4xf32>
+  return %2 : tensor<8x4xf32>
+}
+
+// -----
+
+// A table that is computed has to be written before something is looked up in it.
+// CHECK-LABEL: func.func @table
+// CHECK-COUNT-2: call @kernel_
+func.func @table(%x: tensor<8x32xf32>, %at: tensor<8x4xi32>) -> tensor<8x4xf32> {
+  %0 = stablehlo.exponential %x : tensor<8x32xf32>
+  %1 = "stablehlo.gather"(%0, %at) {dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [1], operand_batching_dims = [0], start_indices_batching_dims = [0], start_index_map = [1], index_vector_dim = 2>, slice_sizes = array<i64: 1, 1>} : (tensor<8x32xf32>, tensor<8x4xi32>) -> tensor<8x4xf32>
+  return %1 : tensor<8x4xf32>
+}

@@ -191,12 +191,42 @@ def accesses(
         else:
             structured = Structured.of(op)
             if structured is not None and structured.is_elementwise:
+                for source, place in extracted(structured, indices):
+                    yield from visit(source, place)
                 arguments = structured.body.arguments
                 for number, source in enumerate(structured.inputs):
                     if any(True for _ in arguments[number].uses):
                         yield from visit(source, apply_map(structured.maps[number], indices))
 
     yield from visit(value, indices)
+
+
+def extracted(op: Structured, dims: list[Index]) -> list[tuple[ir.Value, list[Index]]]:
+    """(tensor, indices) for what the body of `op` takes out of captured tensors, at the point
+    `dims` of its loops, where the indices are loop variables and constants. Tensors that are read
+    at other indices, too, are left out."""
+    known: dict[ir.Value, Index] = {}
+    found: dict[ir.Value, list[Index]] = {}
+    elsewhere: set[ir.Value] = set()
+    for child in op.body.operations:
+        inner = child.operation
+        if inner.name == "linalg.index":
+            known[inner.results[0]] = dims[ir.IntegerAttr(inner.attributes["dim"]).value]
+        elif inner.name == "tensor.extract":
+            source, *places = inner.operands
+            indices = [known.get(place, _constant_index(place)) for place in places]
+            point = [index for index in indices if index is not None]
+            if len(point) < len(places) or found.get(source, point) != point:
+                elsewhere.add(source)
+            found[source] = point
+    return [(source, point) for source, point in found.items() if source not in elsewhere]
+
+
+def _constant_index(value: ir.Value) -> Index | None:
+    op = defining_op(value)
+    if op is None or op.name != "arith.constant":
+        return None
+    return constant(ir.IntegerAttr(op.attributes["value"]).value)
 
 
 def _output(value: ir.Value, buffer: ir.Value) -> Output:

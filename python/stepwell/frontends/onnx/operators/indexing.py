@@ -70,10 +70,14 @@ def gather_elements(node: Node, data: Tensor, indices: Tensor) -> Result:
     if data.array is not None and indices.array is not None:
         covered = [slice(None) if d == axis else slice(n) for d, n in enumerate(indices.shape)]
         return np.take_along_axis(data.array[tuple(covered)], indices.array, axis)
-    positions = _grid(_wrapped(indices, data.shape[axis], "wrapped"), axis)
-    every = range(data.rank)
-    dimensions = hlo.GatherDimensions([], every, every, data.rank)
-    return hlo.gather(data.value, positions, dimensions, [1] * data.rank)
+    others = [d for d in range(data.rank) if d != axis]
+    covered = [data.shape[d] if d == axis else n for d, n in enumerate(indices.shape)]
+    source = data.value
+    if tuple(covered) != data.shape:
+        source = hlo.slice(source, [0] * data.rank, covered)
+    dimensions = hlo.GatherDimensions([], [axis], [axis], data.rank, others, others)
+    positions = _wrapped(indices, data.shape[axis], "wrapped")
+    return hlo.gather(source, positions, dimensions, [1] * data.rank)
 
 
 @operator("GatherND")
