@@ -6,7 +6,7 @@ Memory that the loops need becomes further arguments of the kernel, which the ho
 from __future__ import annotations
 
 from stepwell.errors import LoweringError
-from stepwell.kernels.structured import source_name
+from stepwell.kernels.structured import defining_op, source_name
 from stepwell.mlir import dialect, ir, run_upstream
 from stepwell.passes.affine._loop_buffers import give_loops_buffers
 from stepwell.passes.linalg._transform import (
@@ -51,11 +51,12 @@ def emit_scalar(
     _order_loops(clone)
     try:
         run_upstream(module.operation, _BUFFERIZE)
+        _compute_in_place(_function(module, symbol))
         _expand_copies(module.operation)
         run_upstream(module.operation, _TO_LOOPS.format(kind="parallel-" if parallel else ""))
     except ir.MLIRError as error:
         raise LoweringError(f"{_names(kernel)}: cannot be lowered ({error})") from None
-    function = next(c.operation for c in module.body.operations if _symbol(c) == symbol)
+    function = _function(module, symbol)
     scratch = _hoist_allocations(function)
     function.attributes["sym_visibility"] = ir.StringAttr.get("private")
     function.attributes["kernel.kind"] = ir.StringAttr.get("scalar")
@@ -129,6 +130,34 @@ def _order_loops(function: ir.Operation) -> None:
                 "%o = transform.structured.interchange %chosen iterator_interchange = "
                 f"{sizes_text(order)} : (!op) -> !op",
             )
+
+
+def _compute_in_place(function: ir.Operation) -> None:
+    """Let the buffers that are copied to results at the end be the results themselves."""
+    block = function.regions[0].blocks[0]
+    *operations, _ = (child.operation for child in block.operations)
+    for copied in reversed(operations):
+        if copied.name != "memref.copy":
+            return
+        source, result = copied.operands
+        made = _allocation(source, function)
+        once = len(list(result.uses)) == 1 and result in list(block.arguments)
+        if made is None or not once or made.results[0].type != result.type:
+            continue
+        made.results[0].replace_all_uses_with(result)
+        made.erase()
+        copied.erase()
+
+
+def _allocation(value: ir.Value, function: ir.Operation) -> ir.Operation | None:
+    """The allocation of `value` at the top of `function`, or in a region that is run there once."""
+    op, around = defining_op(value), function
+    if op is not None and op.name == "scf.execute_region" and len(op.regions[0].blocks) == 1:
+        end = list(op.regions[0].blocks[0].operations)[-1].operation
+        op, around = defining_op(end.operands[list(op.results).index(value)]), op
+    if op is None or op.name != "memref.alloc" or op.parent.operation != around:
+        return None
+    return op
 
 
 def _expand_copies(module: ir.Operation) -> None:
@@ -218,5 +247,6 @@ def _names(kernel: ir.Operation) -> str:
     return kernel.attributes["sym_name"].value
 
 
-def _symbol(op: ir.OpView) -> str:
-    return op.operation.attributes["sym_name"].value
+def _function(module: ir.Module, symbol: str) -> ir.Operation:
+    functions = [child.operation for child in module.body.operations]
+    return next(f for f in functions if f.attributes["sym_name"].value == symbol)

@@ -114,9 +114,11 @@ func.func @concatenation(%x: tensor<2x16xf32>, %y: tensor<2x32xf32>) -> tensor<2
 
 // -----
 
-// Rejected by every emitter (two results at once): scalar loops, and the kernel says so.
+// Rejected by every emitter (two results at once): scalar loops, and the kernel says so. They work in
+// the results' own memory: no other is asked for.
 // CHECK-LABEL: func.func @scalar
-// CHECK: func.func private @kernel_0{{.*}}kernel.kind = "scalar"
+// CHECK: func.func private @kernel_0(%arg0: memref<4x8xf32>, %arg1: memref<4xf32>, %arg2: memref<4xf32>, %arg3: memref<4xf32>, %arg4: memref<4xf32>)
+// CHECK-SAME: kernel.kind = "scalar"
 // CHECK: scf.for
 // CHECK-NOT: vector
 #x = affine_map<(d0, d1) -> (d0, d1)>
