@@ -1,12 +1,12 @@
 /* A fast digest of a buffer, to see whether it changed since it was last read. Not for adversaries:
  * each word, xored with a key that moves with its place, is added to a rotating sum; 32 sums run
- * side by side, so that the memory sets the pace. */
+ * side by side, in registers, so that the memory sets the pace. */
 #include <string.h>
 
 #include "stepwell_runtime.h"
 
-#define LANES 8
-#define STREAMS 4
+#define LANES 4
+#define STREAMS 8
 
 typedef uint64_t words __attribute__((vector_size(LANES * sizeof(uint64_t)), aligned(8)));
 
@@ -28,15 +28,11 @@ static uint64_t mixed(uint64_t value) {
 
 FOR_ALL_VECTORS
 static uint64_t digest_of(const words *data, uint64_t blocks, uint64_t digest) {
-  words sums[STREAMS] = {{0}}, keys[STREAMS];
-  for (int stream = 0; stream < STREAMS; ++stream)
-    for (int lane = 0; lane < LANES; ++lane)
-      keys[stream][lane] = mixed((uint64_t)(stream * LANES + lane + 1));
-  for (uint64_t block = 0; block < blocks; ++block, data += STREAMS)
-    for (int stream = 0; stream < STREAMS; ++stream) {
-      sums[stream] = ((sums[stream] << 29) | (sums[stream] >> 35)) + (data[stream] ^ keys[stream]);
-      keys[stream] += GOLDEN;
-    }
+  words sums[STREAMS] = {{0}}, key;
+  for (int lane = 0; lane < LANES; ++lane) key[lane] = mixed((uint64_t)lane + 1);
+  for (uint64_t block = 0; block < blocks; ++block, data += STREAMS, key += GOLDEN)
+    for (int stream = 0; stream < STREAMS; ++stream)
+      sums[stream] = ((sums[stream] << 29) | (sums[stream] >> 35)) + (data[stream] ^ key);
   for (int stream = 0; stream < STREAMS; ++stream)
     for (int lane = 0; lane < LANES; ++lane) digest = mixed(digest ^ sums[stream][lane]) + GOLDEN;
   return digest;

@@ -92,7 +92,7 @@ class Row:
         total = initial
         for begin, end, width in widths(self.length, self.lanes):
             vector = Lanes.of(width)
-            count = min(ACCUMULATORS, (end - begin) // width)
+            count = min(1 if kept else ACCUMULATORS, (end - begin) // width)
             stop = begin + (end - begin) // (count * width) * count * width
             pieces = [(begin, stop, count)]
             if end > stop:
