@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from stepwell import dtypes, errors
-from stepwell.mlir import ir, new_context
+from stepwell.mlir import ir, nested_operations, new_context
 from stepwell.passes import base, pipeline_text
 from stepwell.tools.diagnostics import Diagnostic, check_expectations, of_error, of_mlir
 
@@ -130,17 +130,13 @@ def enter_resources(module: ir.Module, text: str, state: base.State) -> None:
     from stepwell.dense import read_resources
 
     blobs = read_resources(text.encode("utf-8", "surrogateescape"))
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
+    for op in nested_operations(module.operation):
         value = op.attributes["value"] if op.name == "stablehlo.constant" else None
         match = re.match(r'dense_resource<"?([^">]+)"?>', str(value)[:400]) if value else None
         if match and match[1] in blobs and match[1] not in state.weights:
             kind = ir.RankedTensorType(op.results[0].type)
             data = np.frombuffer(blobs[match[1]], dtypes.to_numpy(kind.element_type))
             state.weights.add(match[1], data.reshape(kind.shape))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
 
 
 class _Unit:

@@ -15,7 +15,7 @@ another carried tensor goes through a buffer of its own, so that exchanged tenso
 from __future__ import annotations
 
 from stepwell.kernels.structured import defining_op
-from stepwell.mlir import ir
+from stepwell.mlir import ir, nested_operations
 from stepwell.passes.linalg._fusion_graph import captured
 
 _FRESH = (
@@ -32,14 +32,7 @@ _VIEWS = ("tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape"
 
 def give_loops_buffers(function: ir.Operation) -> None:
     """Rewrite every `scf.while` inside `function`, inner ones first."""
-    found: list[ir.Operation] = []
-
-    def look(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "scf.while":
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    function.walk(look)
+    found = [op for op in nested_operations(function) if op.name == "scf.while"]
     for op in found:
         with ir.InsertionPoint(op), op.location:
             _rewrite(op)

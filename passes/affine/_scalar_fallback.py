@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import defining_op, source_name
-from stepwell.mlir import dialect, ir, run_upstream
+from stepwell.mlir import dialect, ir, nested_operations, run_upstream
 from stepwell.passes.affine._loop_buffers import give_loops_buffers
 from stepwell.passes.linalg._transform import (
     apply_script,
@@ -169,15 +169,7 @@ def _expand_copies(module: ir.Operation) -> None:
 
 
 def _operations(root: ir.Operation, name: str) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def look(op: ir.Operation) -> ir.WalkResult:
-        if op.name == name:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    root.walk(look)
-    return found
+    return [op for op in nested_operations(root) if op.name == name]
 
 
 def _hoist_allocations(function: ir.Operation) -> list[ir.MemRefType]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.kernels import vector_math, vector_math_double
-from stepwell.mlir import dialect, ir
+from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
 
 arith = dialect("arith")
@@ -82,8 +82,7 @@ class ExpandMath(Pass):
         rounded: list[ir.Operation] = []
         narrow: list[ir.Operation] = []
         chosen: list[ir.Operation] = []
-
-        def look(inner: ir.Operation) -> ir.WalkResult:
+        for inner in nested_operations(op):
             if inner.name in _SINGLE or inner.name in _DOUBLE:
                 found.append(inner)
             elif inner.name == "arith.truncf":
@@ -92,9 +91,6 @@ class ExpandMath(Pass):
                 chosen.append(inner)
             elif _is_narrow(inner):
                 narrow.append(inner)
-            return ir.WalkResult.ADVANCE
-
-        op.walk(look)
         for call in found:
             call = call.operation
             kind = call.results[0].type

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.errors import LoweringError
-from stepwell.mlir import ir, run_upstream
+from stepwell.mlir import ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._transform import apply_script
 
@@ -39,22 +39,14 @@ class UnrollAndJam(Pass):
             raise LoweringError("unroll-and-jam: factor is below 1 or depth below 0")
         if self.factor == 1:
             return
-        loops = [loop for loop in _loops(op) if _depth(loop) == self.depth]
+        loops = [
+            inner
+            for inner in nested_operations(op)
+            if inner.name == "affine.for" and _depth(inner) == self.depth
+        ]
         script = f"transform.loop.unroll_and_jam %chosen {{factor = {self.factor}}} : !op"
         apply_script(op, loops, script)
         run_upstream(op, "canonicalize,cse")
-
-
-def _loops(function: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def look(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "affine.for":
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    function.walk(look)
-    return found
 
 
 def _depth(loop: ir.Operation) -> int:

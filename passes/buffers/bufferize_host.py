@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import defining_op, location_names
-from stepwell.mlir import dialect, ir, run_upstream
+from stepwell.mlir import dialect, ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
 from stepwell.passes.buffers.plan_arena import VIEWS
 
@@ -43,16 +43,13 @@ class BufferizeHost(Pass):
         for function in op.regions[0].blocks[0].operations:
             if "kernel.kind" not in function.operation.attributes:
                 _results_to_parameters(function.operation)
-        copies: list[ir.Operation] = []
-
-        def look(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name == "memref.copy" and CARRIED not in inner.attributes:
-                copies.append(inner)
-            return ir.WalkResult.ADVANCE
-
-        for function in op.regions[0].blocks[0].operations:
-            if "kernel.kind" not in function.operation.attributes:
-                function.operation.walk(look)
+        copies = [
+            inner
+            for function in op.regions[0].blocks[0].operations
+            if "kernel.kind" not in function.operation.attributes
+            for inner in nested_operations(function.operation)
+            if inner.name == "memref.copy" and CARRIED not in inner.attributes
+        ]
         if copies:
             names = ", ".join(location_names(copies[0].location)) or "a result"
             raise LoweringError(f"{names}: bufferization left {len(copies)} copies in the host")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stepwell.mlir import dialect, ir
+from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.linalg._fusion_graph import HOST, is_host_block, nested_operands
 
 arith = dialect("arith")
@@ -232,14 +232,7 @@ def rewrite_operations(
     """
     if not len(function.regions[0].blocks):
         return
-    found: list[ir.Operation] = []
-
-    def look(op: ir.Operation) -> ir.WalkResult:
-        if op.name in rewrites:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    function.walk(look)
+    found = [op for op in nested_operations(function) if op.name in rewrites]
     for op in found:
         with ir.InsertionPoint(op), op.location:
             build = rewrites[op.name]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import source_name
-from stepwell.mlir import dialect, ir
+from stepwell.mlir import dialect, ir, nested_operations
 
 _MARK = "stepwell.chosen"
 _SEQUENCE = """
@@ -30,14 +30,10 @@ def linalg_operations(
 ) -> list[ir.Operation]:
     """The linalg operations on tensors inside `function` that `accept` takes, in program order."""
     found: list[ir.Operation] = []
-
-    def look(op: ir.Operation) -> ir.WalkResult:
+    for op in nested_operations(function):
         tensors = len(op.results) == 1 and isinstance(op.results[0].type, ir.RankedTensorType)
         if op.name.startswith("linalg.") and tensors and accept(op):
             found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    function.walk(look)
     return found
 
 
@@ -96,9 +92,6 @@ def _reason(error: ir.MLIRError) -> str:
 
 
 def _unmark(function: ir.Operation) -> None:
-    def look(op: ir.Operation) -> ir.WalkResult:
+    for op in nested_operations(function):
         if _MARK in op.attributes:
             del op.attributes[_MARK]
-        return ir.WalkResult.ADVANCE
-
-    function.walk(look)

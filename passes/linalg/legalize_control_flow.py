@@ -17,7 +17,7 @@ import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.kernels.structured import defining_op
-from stepwell.mlir import ir
+from stepwell.mlir import ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import HOST
 from stepwell.passes.linalg._loops import Rewrite, extract, rewrite_operations, to_index
@@ -146,14 +146,11 @@ class LegalizeControlFlow(Pass):
         if not len(op.regions[0].blocks):
             return
         entry = op.regions[0].blocks[0]
-        constants: list[ir.Operation] = []
-
-        def look(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name == "stablehlo.constant" and inner.block != entry:
-                constants.append(inner)
-            return ir.WalkResult.ADVANCE
-
-        op.walk(look)
+        constants = [
+            inner
+            for inner in nested_operations(op)
+            if inner.name == "stablehlo.constant" and inner.block != entry
+        ]
         first = entry.operations[0]
         for constant in constants:
             if _in_control_flow(constant, op):
@@ -175,14 +172,7 @@ def _in_control_flow(op: ir.Operation, function: ir.Operation) -> bool:
 
 
 def _erase_tuples(function: ir.Operation) -> None:
-    tuples: list[ir.Operation] = []
-
-    def look(inner: ir.Operation) -> ir.WalkResult:
-        if inner.name == "stablehlo.tuple":
-            tuples.append(inner)
-        return ir.WalkResult.ADVANCE
-
-    function.walk(look)
+    tuples = [inner for inner in nested_operations(function) if inner.name == "stablehlo.tuple"]
     for inner in reversed(tuples):
         if not any(True for _ in inner.results[0].uses):
             inner.erase()

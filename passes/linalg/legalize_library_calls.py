@@ -21,7 +21,7 @@ from typing import ClassVar
 from stepwell.errors import LoweringError
 from stepwell.kernels.library_call import ATTRIBUTE, FUNCTION, KIND, LibraryCall, is_library_call
 from stepwell.kernels.structured import source_name
-from stepwell.mlir import dialect, ir
+from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg.hoist_constants import add_argument, marked_arguments
@@ -43,20 +43,8 @@ class LegalizeLibraryCalls(Pass):
         for child in list(body.operations):
             host = child.operation
             if host.name == "func.func" and len(host.regions[0].blocks):
-                for call in _library_calls(host):
+                for call in [inner for inner in nested_operations(host) if is_library_call(inner)]:
                     _rewrite(call, host, body, known)
-
-
-def _library_calls(host: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def look(op: ir.Operation) -> ir.WalkResult:
-        if is_library_call(op):
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    host.walk(look)
-    return found
 
 
 def _rewrite(op: ir.Operation, host: ir.Operation, body: ir.Block, known: dict[str, str]) -> None:

@@ -25,7 +25,7 @@ from typing import ClassVar
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
-from stepwell.mlir import dialect, ir
+from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg import _loops as loops
 from stepwell.passes.linalg import _vectors as vectors
@@ -48,14 +48,11 @@ class LegalizeLinearAlgebra(Pass):
     anchor: ClassVar[str] = "func.func"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        found: list[ir.Operation] = []
-
-        def look(child: ir.Operation) -> ir.WalkResult:
-            if child.name in _OPS and _is_real(child.operands[0]):
-                found.append(child)
-            return ir.WalkResult.ADVANCE
-
-        op.walk(look)
+        found = [
+            child
+            for child in nested_operations(op)
+            if child.name in _OPS and _is_real(child.operands[0])
+        ]
         for child in found:
             with ir.InsertionPoint(child), child.location:
                 form = _cholesky_form if child.name == _OPS[0] else _solve_form

@@ -17,7 +17,7 @@ from typing import ClassVar
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import source_name
-from stepwell.mlir import dialect, ir, run_upstream
+from stepwell.mlir import dialect, ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
 from stepwell.weights import WeightTable
 
@@ -111,14 +111,7 @@ class LegalizeToLinalg(Pass):
     name: ClassVar[str] = "legalize-to-linalg"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        found: list[ir.Operation] = []
-
-        def collect(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name in _REWRITES:
-                found.append(inner)
-            return ir.WalkResult.ADVANCE
-
-        op.walk(collect)
+        found = [inner for inner in nested_operations(op) if inner.name in _REWRITES]
         for child in found:
             with ir.InsertionPoint(child), child.location:
                 value = _REWRITES[child.name](child, state.weights)
@@ -126,14 +119,11 @@ class LegalizeToLinalg(Pass):
                 child.results[0].replace_all_uses_with(value)
                 child.erase()
         run_upstream(op, _UPSTREAM)
-        left: list[str] = []
-
-        def look(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name.startswith(("stablehlo.", "chlo.", "vhlo.")):
-                left.append(f"{source_name(inner)}: {inner.name}{_target(inner)}")
-            return ir.WalkResult.ADVANCE
-
-        op.walk(look)
+        left = [
+            f"{source_name(inner)}: {inner.name}{_target(inner)}"
+            for inner in nested_operations(op)
+            if inner.name.startswith(("stablehlo.", "chlo.", "vhlo."))
+        ]
         if left:
             raise LoweringError(
                 f"{left[0]} has no lowering to linalg"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.kernels.structured import Structured
-from stepwell.mlir import ir, run_upstream
+from stepwell.mlir import ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg._loops import as_tensor, extract
@@ -30,15 +30,13 @@ class Scalarize(Pass):
     def run(self, op: ir.Operation, state: State) -> None:
         if not len(op.regions[0].blocks):
             return
-        found: list[ir.Operation] = []
-
-        def look(inner: ir.Operation) -> ir.WalkResult:
-            scalar = inner.name == "linalg.generic" and _is_scalar(inner)
-            if scalar and not is_host_block(inner.block):
-                found.append(inner)
-            return ir.WalkResult.ADVANCE
-
-        op.walk(look)
+        found = [
+            inner
+            for inner in nested_operations(op)
+            if inner.name == "linalg.generic"
+            and _is_scalar(inner)
+            and not is_host_block(inner.block)
+        ]
         for inner in found:
             _rewrite(inner)
         if found:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.errors import LoweringError
-from stepwell.mlir import ir, run_upstream
+from stepwell.mlir import ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
 
 PIPELINE = (
@@ -50,14 +50,11 @@ class LowerKernelsToLlvm(Pass):
 def check_lowered(module: ir.Module) -> None:
     """Raise LoweringError for what LLVM does not know. The casts that stand between a leftover and
     what was lowered are not to blame."""
-    left: list[ir.Operation] = []
-
-    def look(inner: ir.Operation) -> ir.WalkResult:
-        if not inner.name.startswith(("llvm.", "nvvm.", "builtin.module")):
-            left.append(inner)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
+    left = [
+        inner
+        for inner in nested_operations(module.operation)
+        if not inner.name.startswith(("llvm.", "nvvm.", "builtin.module"))
+    ]
     if left:
         guilty = next((op for op in left if not op.name.startswith("builtin.")), left[0])
         raise LoweringError(

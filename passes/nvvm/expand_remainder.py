@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stepwell.mlir import dialect, ir
+from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
 
 arith = dialect("arith")
@@ -75,14 +75,7 @@ class ExpandRemainder(Pass):
     name: ClassVar[str] = "expand-remainder"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        found: list[ir.Operation] = []
-
-        def look(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name == "arith.remf":
-                found.append(inner)
-            return ir.WalkResult.ADVANCE
-
-        op.walk(look)
+        found = [inner for inner in nested_operations(op) if inner.name == "arith.remf"]
         for remainder in found:
             x, y = remainder.operands
             with ir.InsertionPoint(remainder), remainder.location:

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.gpu.grid import ACCESS_BYTES, DYNAMIC_SHARED, TENSOR_MAPS
-from stepwell.mlir import dialect, ir, run_upstream
+from stepwell.mlir import dialect, ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
 from stepwell.passes.llvm.lower_kernels_to_llvm import (
     PIPELINE,
@@ -153,14 +153,7 @@ def _launch(
     host: ir.Operation, geometry: dict[str, tuple[int, int]], dynamic: dict[str, int]
 ) -> bool:
     """Replace the calls of kernels in `host` by launches; returns whether there are any."""
-    calls: list[ir.Operation] = []
-
-    def look(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "func.call":
-            calls.append(op)
-        return ir.WalkResult.ADVANCE
-
-    host.walk(look)
+    calls = [op for op in nested_operations(host) if op.name == "func.call"]
     for call in calls:
         name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
         with ir.InsertionPoint(call), call.location:

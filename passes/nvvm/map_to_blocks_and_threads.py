@@ -21,7 +21,7 @@ from stepwell.errors import LoweringError
 from stepwell.kernels.gpu.grid import SHARED
 from stepwell.kernels.gpu.hopper import MAP
 from stepwell.kernels.gpu.hopper import SHARED as DYNAMIC
-from stepwell.mlir import dialect, ir
+from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.targets.nvidia import MAX_BLOCK_THREADS, STATIC_SHARED_BYTES
 
@@ -64,7 +64,7 @@ def _map(kernel: ir.Operation, module: ir.Block) -> None:
     if grids:
         _replace_grid(grids[0])
     shared = 0
-    for op in _inner(kernel):
+    for op in nested_operations(kernel):
         if op.name == "gpu.barrier":
             _barrier(op)
         elif op.name == "gpu.shuffle":
@@ -80,17 +80,6 @@ def _map(kernel: ir.Operation, module: ir.Block) -> None:
         raise LoweringError(
             f"{name}: {shared} bytes of shared memory; {STATIC_SHARED_BYTES} are the most"
         )
-
-
-def _inner(root: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def look(op: ir.Operation) -> ir.WalkResult:
-        found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    root.walk(look)
-    return found
 
 
 def _extents(name: str, grid: ir.Operation) -> tuple[int, int]:

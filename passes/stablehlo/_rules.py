@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stepwell.mlir import ir, rewrite
+from stepwell.mlir import ir, nested_operations, rewrite
 from stepwell.weights import WeightTable
 
 Rule = Callable[[ir.Operation, WeightTable], ir.Value | None]
@@ -42,7 +42,7 @@ class Rules:
         """Rewrite everything inside `op` until no rule matches, or rules that undo each other have
         used up the module's budget: each rewrite keeps the meaning, so one may stop anywhere."""
         patterns = rewrite.RewritePatternSet()
-        budget = [REWRITES_PER_OP * (_size(op) + 8)]
+        budget = [REWRITES_PER_OP * (len(nested_operations(op)) + 8)]
         # Held here: not everything in the bindings keeps the callables that it is given alive.
         drivers = [_driver(rules, weights, budget) for rules in self._table.values()]
         for name, driver in zip(self._table, drivers, strict=True):
@@ -57,18 +57,6 @@ class Rules:
         except RuntimeError as error:
             if "converge" not in str(error):
                 raise
-
-
-def _size(op: ir.Operation) -> int:
-    count = 0
-
-    def look(_: ir.Operation) -> ir.WalkResult:
-        nonlocal count
-        count += 1
-        return ir.WalkResult.ADVANCE
-
-    op.walk(look)
-    return count
 
 
 def _driver(

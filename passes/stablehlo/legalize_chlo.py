@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stepwell.mlir import ir, run_upstream
+from stepwell.mlir import ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
 
 
@@ -48,15 +48,7 @@ class LegalizeChlo(Pass):
 
 
 def _found(op: ir.Operation, prefix: str) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(child: ir.Operation) -> ir.WalkResult:
-        if child.name.startswith(prefix):
-            found.append(child)
-        return ir.WalkResult.ADVANCE
-
-    op.walk(visit)
-    return found
+    return [child for child in nested_operations(op) if child.name.startswith(prefix)]
 
 
 def _replace(op: ir.Operation, name: str, attributes: dict[str, ir.Attribute]) -> None:

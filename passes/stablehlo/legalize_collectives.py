@@ -25,7 +25,7 @@ import numpy as np
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import source_name
-from stepwell.mlir import ir
+from stepwell.mlir import ir, nested_operations
 from stepwell.passes.base import Pass, State
 
 _ANNOTATIONS = frozenset(
@@ -55,14 +55,7 @@ class LegalizeCollectives(Pass):
 
     def run(self, op: ir.Operation, state: State) -> None:
         """Raises LoweringError that names a collective of several devices."""
-        found: list[ir.Operation] = []
-
-        def look(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name in _REWRITES:
-                found.append(inner)
-            return ir.WalkResult.ADVANCE
-
-        op.walk(look)
+        found = [inner for inner in nested_operations(op) if inner.name in _REWRITES]
         for inner in found:
             with ir.InsertionPoint(inner), inner.location:
                 values = _REWRITES[inner.name](inner)

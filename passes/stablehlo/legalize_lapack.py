@@ -24,7 +24,7 @@ from typing import ClassVar
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import source_name
-from stepwell.mlir import ir
+from stepwell.mlir import ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._lapack_call import LapackCall
 from stepwell.passes.stablehlo._lapack_routines import ROUTINES, UNTYPED
@@ -43,14 +43,7 @@ class LegalizeLapack(Pass):
 
     def run(self, op: ir.Operation, state: State) -> None:
         """Raises LoweringError that names a call of a function which is not known."""
-        found: list[ir.Operation] = []
-
-        def look(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name == "stablehlo.custom_call":
-                found.append(inner)
-            return ir.WalkResult.ADVANCE
-
-        op.walk(look)
+        found = [inner for inner in nested_operations(op) if inner.name == "stablehlo.custom_call"]
         for inner in found:
             target = ir.StringAttr(inner.attributes["call_target_name"]).value
             match = _TARGET.fullmatch(target)

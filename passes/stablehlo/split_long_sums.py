@@ -28,7 +28,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.gpu import mma_tile, wgmma_tile
 from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES, MatrixType
-from stepwell.mlir import ir
+from stepwell.mlir import ir, nested_operations
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.targets.nvidia import NvidiaTarget
@@ -59,14 +59,7 @@ class SplitLongSums(Pass):
         target = state.target
         if not isinstance(target, NvidiaTarget) or state.precision == "strict":
             return
-        found: list[ir.Operation] = []
-
-        def look(inner: ir.Operation) -> ir.WalkResult:
-            if inner.name == "stablehlo.dot_general":
-                found.append(inner)
-            return ir.WalkResult.ADVANCE
-
-        op.walk(look)
+        found = [inner for inner in nested_operations(op) if inner.name == "stablehlo.dot_general"]
         for product in found:
             parts = _parts(product, target, tf32=state.precision == "tf32")
             if parts > 1:

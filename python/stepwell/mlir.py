@@ -28,6 +28,7 @@ __all__ = [
     "dialect",
     "import_torch_graph",
     "ir",
+    "nested_operations",
     "new_context",
     "register_torch",
     "rewrite",
@@ -72,6 +73,18 @@ def new_context() -> ir.Context:
             empty.operation
         )
     return context
+
+
+def nested_operations(operation: ir.Operation) -> list[ir.Operation]:
+    """`operation` and all inside it, inner ones first; collected, so the caller may change them."""
+    found: list[ir.Operation] = []
+
+    def look(inner: ir.Operation) -> ir.WalkResult:
+        found.append(inner)
+        return ir.WalkResult.ADVANCE
+
+    operation.walk(look)
+    return found
 
 
 def run_upstream(operation: ir.Operation, pipeline: str) -> None:

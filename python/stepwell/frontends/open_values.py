@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
-from stepwell.mlir import ir
+from stepwell.mlir import ir, nested_operations
 
 _DYNAMIC_GENERATOR = "stablehlo.dynamic_rng_bit_generator"
 
@@ -38,13 +38,9 @@ def needed(main: ir.Operation) -> tuple[str, ...]:
     block = main.regions[0].blocks[0]
     arguments = list(block.arguments)
     pending: list[ir.Value] = []
-
-    def look(op: ir.Operation) -> ir.WalkResult:
+    for op in nested_operations(main):
         if any(_is_open(result) for result in op.results):
             pending.extend(value for value in op.operands if _may_be_sizes(value))
-        return ir.WalkResult.ADVANCE
-
-    main.walk(look)
     seen: set[ir.Value] = set()
     while pending:
         value = pending.pop()
@@ -59,14 +55,11 @@ def needed(main: ir.Operation) -> tuple[str, ...]:
 def fix_generators(main: ir.Operation) -> bool:
     """Give random generators whose shape is a constant that shape, which upstream's refinement does
     not do; returns whether there are any."""
-    found: list[ir.Operation] = []
-
-    def look(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "stablehlo.custom_call" and _is_generator_of_known_shape(op):
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    main.walk(look)
+    found = [
+        op
+        for op in nested_operations(main)
+        if op.name == "stablehlo.custom_call" and _is_generator_of_known_shape(op)
+    ]
     for op in found:
         shape = ir.DenseElementsAttr(op.operands[1].owner.operation.attributes["value"])
         state, bits = op.results

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from stepwell.mlir import ir
+from stepwell.mlir import ir, nested_operations
 
 _MESH = re.compile(r"sdy\.mesh @\w+ = <.*$", re.MULTILINE)
 _CONSTRAINT = re.compile(
@@ -29,14 +29,11 @@ def without_shardy_syntax(text: str) -> str:
 
 def erase_shardy(module: ir.Module) -> None:
     """Erase meshes, and constraints, which are their operands."""
-    found: list[ir.Operation] = []
-
-    def look(op: ir.Operation) -> ir.WalkResult:
-        if op.name in ("sdy.mesh", "sdy.sharding_constraint"):
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
+    found = [
+        op
+        for op in nested_operations(module.operation)
+        if op.name in ("sdy.mesh", "sdy.sharding_constraint")
+    ]
     for op in found:
         for result, value in zip(op.results, op.operands, strict=True):
             result.replace_all_uses_with(value)

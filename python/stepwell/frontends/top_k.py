@@ -10,7 +10,7 @@ three are taken. And `@mhlo.topk` of {mhlo.attributes = {k = 3, largest = true}}
 from __future__ import annotations
 
 from stepwell.dialects import stablehlo as hlo
-from stepwell.mlir import ir
+from stepwell.mlir import ir, nested_operations
 
 _TOLD = {"ApproxTopK": "mhlo.backend_config", "mhlo.topk": "mhlo.attributes"}
 """The attribute that says what is wanted, by the target of the call."""
@@ -19,15 +19,11 @@ _TOLD = {"ApproxTopK": "mhlo.backend_config", "mhlo.topk": "mhlo.attributes"}
 def legalize_top_k(module: ir.Module) -> None:
     """Rewrite every such custom call of known shape; a context and a location are current."""
     found: list[tuple[str, ir.Operation]] = []
-
-    def look(op: ir.Operation) -> ir.WalkResult:
+    for op in nested_operations(module.operation):
         if op.name == "stablehlo.custom_call" and _is_static(op):
             target = ir.StringAttr(op.attributes["call_target_name"]).value
             if target in _TOLD and _TOLD[target] in op.attributes:
                 found.append((target, op))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
     symbols = ir.SymbolTable(module.operation)
     for target, op in found:
         told = ir.DictAttr(op.attributes[_TOLD[target]])

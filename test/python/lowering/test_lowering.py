@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 import stepwell
 from stepwell.lowering import Lowered
-from stepwell.mlir import ir
+from stepwell.mlir import ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.pipeline import LEVELS
 
@@ -88,13 +88,7 @@ class _CountOperations(Pass):
     operation: str = "linalg.generic"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        found: list[str] = []
-
-        def look(inner: ir.Operation) -> ir.WalkResult:
-            found.append(inner.name)
-            return ir.WalkResult.ADVANCE
-
-        op.walk(look)
+        found = [inner.name for inner in nested_operations(op)]
         state.remarks.append(f"{found.count(self.operation)} x {self.operation}")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from stepwell.dense import read_dense, write_dense
 from stepwell.dialects import stablehlo as hlo
-from stepwell.mlir import ir, new_context, stablehlo
+from stepwell.mlir import ir, nested_operations, new_context, stablehlo
 from stepwell.passes import pipeline_text
 from stepwell.passes.base import State
 from stepwell.weights import WeightTable
@@ -77,12 +77,8 @@ def _array(result: ir.Attribute) -> np.ndarray:
 
 def _write_out(module: ir.Module, weights: WeightTable) -> None:
     """Write resources into the IR: the interpreter reads no others."""
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
+    for op in nested_operations(module.operation):
         if op.name == "stablehlo.constant":
             value = op.attributes["value"]
             if not isinstance(value, ir.DenseElementsAttr):
                 op.attributes["value"] = write_dense(weights.array(value))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)

@@ -10,7 +10,7 @@ from stepwell.errors import ModelError, Unsupported, UnsupportedError
 from stepwell.frontends import Imported, TensorSpec, stablehlo
 from stepwell.frontends.torch import program_file
 from stepwell.frontends.torch.program_file import Program, Value
-from stepwell.mlir import ir, new_context, register_torch, run_upstream
+from stepwell.mlir import ir, nested_operations, new_context, register_torch, run_upstream
 from stepwell.runtime.inputs import numpy_dtype
 
 _PIPELINES = (
@@ -67,15 +67,14 @@ def _leftovers(module: ir.Module, message: str) -> list[Unsupported]:
     )
     found: list[Unsupported] = []
     seen: Counter[str] = Counter()
-
-    def look(op: ir.Operation) -> ir.WalkResult:
+    for op in nested_operations(module.operation):
         name = op.name
         if name == "torch.operator":
             name = ir.StringAttr(op.attributes["name"]).value
         elif not name.startswith(("torch.aten.", "torch.prims.", "torch.torchvision.")) or (
             named and name not in named
         ):
-            return ir.WalkResult.ADVANCE
+            continue
         operator = name.removeprefix("torch.")
         seen[operator] += 1
         if seen[operator] == 1:
@@ -83,9 +82,6 @@ def _leftovers(module: ir.Module, message: str) -> list[Unsupported]:
             reason = "it has no lowering to StableHLO for these inputs"
             node = _name(op)
             found.append(Unsupported(node, operator, reason, inputs=kinds))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
     return found
 
 
@@ -96,13 +92,9 @@ def _name(op: ir.Operation) -> str:
 
 def _spell_constants(module: ir.Module) -> None:
     """`arith.constant` of a tensor is `stablehlo.constant` from here on."""
-
-    def look(op: ir.Operation) -> ir.WalkResult:
+    for op in nested_operations(module.operation):
         if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
             stablehlo.replace_operation(op, "stablehlo.constant", {"value": op.attributes["value"]})
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
 
 
 def _bind_weights(imported: Imported, program: Program) -> None:
