@@ -18,7 +18,8 @@ from stepwell.kernels.structured import Structured, defining_op, element_type, e
 from stepwell.mlir import ir
 
 ACCUMULATORS = 4
-"""Independent accumulators of a pass: hides the latency of an addition."""
+"""Independent accumulators of a pass: hides the latency of an addition. One is enough where values
+are costly, and leaves registers for their constants."""
 
 SCRATCH_BYTES = 512 << 10
 """Longest row that is kept in scratch."""
@@ -92,7 +93,7 @@ class Row:
         total = initial
         for begin, end, width in widths(self.length, self.lanes):
             vector = Lanes.of(width)
-            count = min(1 if kept else ACCUMULATORS, (end - begin) // width)
+            count = 1 if kept else min(ACCUMULATORS, (end - begin) // width)
             stop = begin + (end - begin) // (count * width) * count * width
             pieces = [(begin, stop, count)]
             if end > stop:
