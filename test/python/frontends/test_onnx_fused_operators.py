@@ -19,6 +19,12 @@ OPERATORS = {
     "LogSoftmax": ("LogSoftmax", X, {}, 22),
     "LayerNormalization": ("LayerNormalization", X | {"scale": (64,), "bias": (64,)}, {}, 22),
     "RMSNormalization": ("RMSNormalization", X | {"scale": (64,)}, {}, 23),
+    "GroupNormalization": (
+        "GroupNormalization",
+        {"x": (2, 16, 8, 8), "scale": (16,), "bias": (16,)},
+        {"num_groups": 4},
+        21,
+    ),
     "Gelu": ("Gelu", X, {}, 22),
     "Gelu-tanh": ("Gelu", X, {"approximate": "tanh"}, 22),
     "Attention": ("Attention", HEADS, {}, 23),
