@@ -19,8 +19,6 @@ from stepwell.kernels.cpu.contraction_strategy import (
     ASKING_STEPS,
     ContractionShape,
     ContractionStrategy,
-    SummationLevel,
-    chain_of,
     gathers_panels,
     is_packed,
     steps_at_once,
@@ -33,9 +31,6 @@ from stepwell.kernels.index import Index, apply_map, constant, delinearize, line
 from stepwell.kernels.rows import is_costly
 from stepwell.kernels.structured import Structured, defining_op, element_type
 from stepwell.mlir import ir
-
-_WRITTEN_OUT = 4
-"""Steps of an innermost loop that are written one after the other, without a loop."""
 
 PanelBody = Callable[[Index, bool], None]
 Write = Callable[[list[Index], Lanes], None]
@@ -378,9 +373,7 @@ class Contraction:
         ahead = None
         if asking is not None:
             ahead = self.prefetching.panel(tile, asking, [tile.panel + 1], self.shape.k)
-        levels = summation_levels(self._reduced_sizes())
-        begin = [Index()] * len(self.shape.reduced)
-        sums = self._walk(tile.step, self._zeros(tile), levels, begin, results, ahead)
+        sums = self._walk(tile.step, self._zeros(tile), results, ahead)
         if self.is_costly:
             self._store_totals(tile, sums, Index())
             self._finish_rows(tile, Index())
@@ -398,8 +391,7 @@ class Contraction:
         assert self.totals is not None
         taken = self.strategy.row_tiles
         first = at(Index())
-        outer, inner = chain_of(summation_levels(self._reduced_sizes()))
-        length = math.prod(level.count for level in inner)
+        *outer, (axis, size, _, _) = summation_levels(self._reduced_sizes())
         with self.nest.loop("row", 0, taken * first.rows) as row, self.evaluator.scope():
             for register, zero in zip(first.vectors, self._zeros(first), strict=False):
                 lanes = Lanes.of(register.width)
@@ -408,21 +400,31 @@ class Contraction:
 
         def add_chain(tile: Index, begin: list[Index]) -> None:
             here, number = at(tile), tile - block * taken
-            following = [*begin[:-1], begin[-1] + length]
-            ask = self.prefetching.panel(here, number, [here.panel, *following], length)
-            start = linearize(begin, self._reduced_sizes())
-            sums = self._walk(
-                here.step, self._zeros(here), inner, begin, ahead=lambda k: ask(k - start)
-            )
+            zeros = self._zeros(here)
+            following = list(begin)
+            following[axis] = following[axis] + size
+            ahead = self.prefetching.panel(here, number, [here.panel, *following], size)
+
+            def place(k: Index) -> list[Index]:
+                return [*begin[:axis], begin[axis] + k, *begin[axis + 1 :]]
+
+            def step(k: Index, carried: list[ir.Value]) -> list[ir.Value]:
+                with self.evaluator.scope():
+                    return here.step(place(k), carried)
+
+            unroll = steps_at_once(len(zeros))
+            sums = self.nest.reduce_steps("k", 0, size, zeros, step, unroll, ahead)
             self._store_totals(here, sums, number * here.rows, add=True)
 
-        def chains(begin: list[Index], levels: list[SummationLevel]) -> None:
+        def chains(begin: list[Index], levels: list[tuple[int, int, int, bool]]) -> None:
             if not levels:
                 self._for_tiles(block, taken, full, lambda tile: add_chain(tile, begin))
                 return
-            level, *rest = levels
-            with self.nest.loop("k", 0, level.count) as k, self.evaluator.scope():
-                chains(_moved(begin, level, Index.of(k)), rest)
+            (outer_axis, count, by, _), *rest = levels
+            with self.nest.loop("k", 0, count) as k, self.evaluator.scope():
+                inner = list(begin)
+                inner[outer_axis] = inner[outer_axis] + Index.of(k) * by
+                chains(inner, rest)
 
         chains([Index()] * len(self.shape.reduced), outer)
         self._for_tiles(
@@ -478,47 +480,50 @@ class Contraction:
         self,
         step: Callable[[list[Index], list[ir.Value]], list[ir.Value]],
         zeros: list[ir.Value],
-        levels: list[SummationLevel],
-        begin: list[Index],
         results: Callable[[Index], None] | None = None,
         ahead: Callable[[Index], None] | None = None,
     ) -> list[ir.Value]:
-        """Run `step` over the loops `levels` of k from `begin` on. Of what is prefetched, `results`
-        is called in the first steps of the innermost loop, `ahead` in each iteration."""
+        """Run `step` over k. Long sums are taken in two levels, partial sums of at most
+        `PARTIAL_SUM` terms added up at the end of each: the rounding error of one long chain grows
+        with its length. Of what is prefetched, `results` is called in the first steps of the
+        innermost loop, `ahead` in each iteration."""
+        extents = self._reduced_sizes()
+        levels = summation_levels(extents)
 
-        def nested(at: list[Index], depth: int, carried: list[ir.Value]) -> list[ir.Value]:
-            if depth == len(levels):
+        def nested(prefix: list[Index], level: int, carried: list[ir.Value]) -> list[ir.Value]:
+            if level == len(levels):
                 with self.evaluator.scope():
-                    return step(at, carried)
-            level = levels[depth]
+                    return step(prefix, carried)
+            axis, size, by, restart = levels[level]
 
             def body(k: Index, inner: list[ir.Value]) -> list[ir.Value]:
-                point = _moved(at, level, k)
-                if not level.restarts:
-                    return nested(point, depth + 1, inner)
-                partial = nested(point, depth + 1, zeros)
+                point = [*prefix[:axis], *(prefix[axis:] or [Index()])]
+                point[axis] = point[axis] + k * by
+                if not restart:
+                    return nested(point, level + 1, inner)
+                partial = nested(point, level + 1, zeros)
                 return [self.nest.add(a, b) for a, b in zip(inner, partial, strict=True)]
 
-            if depth < len(levels) - 1:
-                return self.nest.reduce_steps("k", 0, level.count, carried, body)
+            if level < len(levels) - 1:
+                return self.nest.reduce_steps("k", 0, size, carried, body)
 
             def ask_panel(k: Index) -> None:
                 if ahead is not None:
-                    ahead(linearize(_moved(at, level, k), self._reduced_sizes()))
+                    point = [*prefix[:axis], *(prefix[axis:] or [Index()])]
+                    point[axis] = point[axis] + k
+                    ahead(linearize(point, extents))
 
             def ask(k: Index) -> None:
                 assert results is not None
                 ask_panel(k)
                 results(k)
 
-            asking = min(ASKING_STEPS, level.count) if results is not None else 0
+            asking = min(ASKING_STEPS, size) if results is not None else 0
             carried = self.nest.reduce_steps("k", 0, asking, carried, body, before=ask)
             unroll = steps_at_once(len(zeros))
-            return self.nest.reduce_steps(
-                "k", asking, level.count, carried, body, unroll, ask_panel
-            )
+            return self.nest.reduce_steps("k", asking, size, carried, body, unroll, ask_panel)
 
-        return nested(begin, 0, zeros)
+        return nested([], 0, zeros)
 
     def _finish(self, dims: list[Index], total: ir.Value, register: RegisterVector) -> None:
         """Add the initial value, run the epilogue on the valid lanes, and store."""
@@ -555,13 +560,6 @@ class Contraction:
             return total
         value = self.nest.as_vector(self.evaluator.at(initial, point, lanes), lanes)
         return self.nest.add(total, value)
-
-
-def _moved(begin: list[Index], level: SummationLevel, k: Index) -> list[Index]:
-    """The reduced point of iteration `k` of `level`."""
-    point = list(begin)
-    point[level.axis] = point[level.axis] + k * level.by
-    return point
 
 
 def _is_zero_fill(value: ir.Value) -> bool:

@@ -17,8 +17,7 @@ from stepwell.mlir import ir
 from stepwell.targets import Target
 
 PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
-"""Longest sum that is taken in one chain, and shortest that is worth summing apart: the rounding
-error of a chain grows with its length."""
+"""Longest sum that is taken in one chain, and shortest that is worth summing apart."""
 
 GATHERED_BYTES, GATHERING_TILES = 640 << 10, 8
 """Largest panel that is copied to scratch, and how many row tiles have to share it."""
@@ -85,17 +84,6 @@ class ContractionStrategy:
         flags = {n: n in entries and ir.BoolAttr(entries[n]).value for n in _FLAGS}
         low, high = list(entries["box"])
         return ContractionStrategy((low, high), **number, **flags)
-
-
-@dataclass(frozen=True)
-class SummationLevel:
-    """One of the loops over k: over reduced dimension `axis`, `count` iterations of `by` elements.
-    With `restarts`, each iteration sums apart."""
-
-    axis: int
-    count: int
-    by: int = 1
-    restarts: bool = False
 
 
 _FLAGS = ("merge_rows", "ask_results", "ask_panels", "apart")
@@ -320,8 +308,8 @@ def _read_time(count: int, target: Target) -> float:
 
 def _row_tiles_apart(strategy: ContractionStrategy, shape: ContractionShape, target: Target) -> int:
     """Row tiles of a task that keeps the totals of a panel in scratch; 0 where chains are short."""
-    outer, inner = chain_of(summation_levels([shape.sizes[d] for d in shape.reduced]))
-    if not outer or math.prod(level.count for level in inner) < _SHORTEST_APART:
+    *outer, (_, chain, _, _) = summation_levels([shape.sizes[d] for d in shape.reduced])
+    if not outer or chain < _SHORTEST_APART:
         return 0
     rows = strategy.box[0] * strategy.box[1]
     most = min(
@@ -356,32 +344,22 @@ def gathers_panels(shape: ContractionShape, strategy: ContractionStrategy, lanes
     )
 
 
-def summation_levels(extents: list[int]) -> list[SummationLevel]:
-    """The loops over k, outermost first. What the last level with `restarts` encloses is one chain
-    of multiply-adds: as long as it may be, since a tile's registers are not enough for the sums of
-    two chains."""
-    levels: list[SummationLevel] = []
+def summation_levels(extents: list[int]) -> list[tuple[int, int, int, bool]]:
+    """The loops over k, outermost first: (position in the reduced dimensions, iterations, factor of
+    the loop variable, whether each iteration sums apart)."""
+    levels: list[tuple[int, int, int, bool]] = []
     for axis, size in enumerate(extents):
         inner = math.prod(extents[axis + 1 :])
-        short = inner * size <= PARTIAL_SUM or inner > PARTIAL_SUM
-        if short or any(level.restarts for level in levels):
-            levels.append(SummationLevel(axis, size))
-            continue
-        most = PARTIAL_SUM // inner
-        taken = next(c for c in range(most, 0, -1) if size % c == 0)
-        if inner < SHORTEST_PARTIAL and taken * inner <= PARTIAL_SUM // 4:
-            levels.append(SummationLevel(axis, size))
-            continue
-        levels.append(SummationLevel(axis, size // taken, taken, restarts=True))
-        if taken > 1:
-            levels.append(SummationLevel(axis, taken))
+        apart = SHORTEST_PARTIAL <= inner <= PARTIAL_SUM and inner * size > 2 * SHORTEST_PARTIAL
+        chunk = next(
+            (c for c in range(PARTIAL_SUM, PARTIAL_SUM // 4, -1) if size % c == 0),
+            size,
+        )
+        if inner == 1 and size > PARTIAL_SUM and chunk < size:
+            levels += [(axis, size // chunk, chunk, True), (axis, chunk, 1, False)]
+        else:
+            levels.append((axis, size, 1, apart))
     return levels
-
-
-def chain_of(levels: list[SummationLevel]) -> tuple[list[SummationLevel], list[SummationLevel]]:
-    """`levels` as those around a chain and those of the chain."""
-    begin = next((i for i, level in enumerate(levels) if level.restarts), -1) + 1
-    return levels[:begin], levels[begin:]
 
 
 def steps_at_once(sums: int) -> int:

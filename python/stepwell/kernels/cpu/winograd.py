@@ -395,13 +395,13 @@ class _Winograd:
         levels = summation_levels([self.inputs])
         if len(levels) == 1:
             return chain(Index(), self.inputs, zeros)
-        blocks, block = levels
+        (_, count, chunk, _), _ = levels
 
-        def body(number: Variable, carried: list[ir.Value]) -> list[ir.Value]:
-            partial = chain(Index.of(number) * blocks.by, block.count, zeros)
+        def body(block: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+            partial = chain(Index.of(block) * chunk, chunk, zeros)
             return [self.nest.add(a, b) for a, b in zip(carried, partial, strict=True)]
 
-        return self.nest.reduce_loop("block", 0, blocks.count, 1, zeros, body)
+        return self.nest.reduce_loop("block", 0, count, 1, zeros, body)
 
     def _transform_output(
         self, tile: Index, local: Index, panel: Index, products: ir.Value
