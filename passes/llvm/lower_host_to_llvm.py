@@ -39,7 +39,15 @@ ENTRY = "stepwell_main"
 TASK_SUFFIX = "_task"
 _ALIGNMENT = 64
 _SILENT = ("memref.view", "arith.constant", "func.return", "scf.yield", "scf.condition")
-_KEPT = ("stepwell.inputs", "stepwell.outputs", ARENA_BYTES)
+_KEPT = (
+    "stepwell.inputs",
+    "stepwell.outputs",
+    ARENA_BYTES,
+    "stepwell.scalars",
+    "stepwell.prefixes",
+    "stepwell.extents",
+    "stepwell.result_extents",
+)
 
 
 @dataclass(frozen=True)

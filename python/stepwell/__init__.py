@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from stepwell.just_in_time import jit
     from stepwell.lowering import Lowered, lower
     from stepwell.options import CompileOptions
-    from stepwell.runtime.executable import Executable, load
+    from stepwell.runtime.executable import Executable
+    from stepwell.runtime.load import load
     from stepwell.session import Session
 
 __version__ = "0.1.0"
@@ -48,7 +49,7 @@ _MODULES = {
     "compile": "stepwell.compiler",
     "export": "stepwell.exporting",
     "jit": "stepwell.just_in_time",
-    "load": "stepwell.runtime.executable",
+    "load": "stepwell.runtime.load",
     "lower": "stepwell.lowering",
 }
 

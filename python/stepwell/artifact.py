@@ -27,9 +27,10 @@ import xxhash
 from stepwell.errors import ArtifactError
 from stepwell.launch import LaunchProgram
 from stepwell.packing import DerivedWeight, derived_from_dict, derived_to_dict
+from stepwell.sizes import OpenSizes
 
 MAGIC = b"STEPWELL"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 _FIRST_OF_LAUNCHES = 4
 """The first version whose launch programs read as `stepwell.launch` says."""
 
@@ -91,6 +92,7 @@ class Manifest:
     inputs of the model that have a value of its own, which is compiled in. `derived` are
     inputs that kernels read in packed form, behind the weights of the file. `functions` are those
     of other libraries that kernels call, `lapack.dgetrf`; their addresses follow the inputs'.
+    With `open_sizes`, shapes are those of the capacities, and the last inputs tell the sizes.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -114,6 +116,7 @@ class Manifest:
     derived: tuple[DerivedWeight, ...] = ()
     functions: tuple[str, ...] = ()
     cuda: LaunchProgram | None = None
+    open_sizes: OpenSizes | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,15 @@ class Artifact:
             parts.append(bytes(self.code[start : start + size]))
             start += size
         return parts
+
+
+def hidden_inputs(sizes: OpenSizes) -> tuple[TensorSpec, ...]:
+    """What a program with open sizes takes behind the inputs of its model."""
+    prefixes = (
+        TensorSpec(f"in use {number}", "bool", (capacity,))
+        for number, (_, capacity) in enumerate(sizes.prefixes)
+    )
+    return (TensorSpec("sizes", "int64", (len(sizes.scalars),)), *prefixes)
 
 
 def write(
@@ -276,7 +288,8 @@ def check_runs_here(manifest: Manifest, name: str) -> None:
 def manifest_to_dict(manifest: Manifest) -> dict[str, object]:
     """The manifest as plain JSON data."""
     derived = [derived_to_dict(weight) for weight in manifest.derived]
-    return {**dataclasses.asdict(manifest), "derived": derived}
+    sizes = None if manifest.open_sizes is None else manifest.open_sizes.to_dict()
+    return {**dataclasses.asdict(manifest), "derived": derived, "open_sizes": sizes}
 
 
 def _header(manifest: Manifest, code_digest: str, weights_digest: str) -> bytes:
@@ -388,6 +401,8 @@ def _manifest_from_dict(data: dict) -> Manifest:
     values["cuts"] = tuple(Cut(**cut) for cut in data.get("cuts", ()))
     if data.get("cuda") is not None:
         values["cuda"] = LaunchProgram.from_dict(data["cuda"])
+    if data.get("open_sizes") is not None:
+        values["open_sizes"] = OpenSizes.from_dict(data["open_sizes"])
     values["functions"] = tuple(data.get("functions", ()))
     values["derived"] = tuple(derived_from_dict(item) for item in data.get("derived", ()))
     return Manifest(**values)

@@ -23,6 +23,7 @@ import numpy as np
 
 from stepwell import artifact, cache, codegen
 from stepwell.errors import Error, LoweringError
+from stepwell.frontends import open_sizes
 from stepwell.launch import LaunchProgram
 from stepwell.mlir import ir, new_context
 from stepwell.options import CompileOptions
@@ -280,8 +281,10 @@ def manifest_of(
     from stepwell import __version__
 
     target = walk.state.target
+    sizes = open_sizes.read(main_function(walk.module), walk.imported)
+    hidden = () if sizes is None else artifact.hidden_inputs(sizes)
     return artifact.Manifest(
-        inputs=tuple(_spec(spec) for spec in walk.imported.inputs),
+        inputs=(*(_spec(spec) for spec in walk.imported.inputs), *hidden),
         outputs=tuple(_spec(spec) for spec in walk.imported.outputs),
         entry=ENTRY,
         arena_bytes=program.arena_bytes,
@@ -301,6 +304,7 @@ def manifest_of(
         results=walk.imported.results,
         cuts=walk.imported.cuts,
         defaults=tuple(_spec(spec) for spec in walk.imported.defaults),
+        open_sizes=sizes,
     )
 
 

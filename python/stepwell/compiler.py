@@ -15,7 +15,7 @@ from stepwell.options import CompileOptions, make_options
 from stepwell.partitioned import PartitionedExecutable, partitioned
 from stepwell.progress import progress_lines
 from stepwell.runtime.cuda_executable import CudaExecutable
-from stepwell.runtime.executable import Executable
+from stepwell.runtime.load import Loaded
 from stepwell.runtime.threads import default_threads
 from stepwell.sources import Model, Shapes, Source, as_source
 from stepwell.specialization import Specialization
@@ -27,7 +27,7 @@ from stepwell.worker import ENTRY, Request, error_from_dict, error_to_dict
 if TYPE_CHECKING:
     import onnx
 
-Compiled: TypeAlias = Executable | SpecializingExecutable | PartitionedExecutable | CudaExecutable
+Compiled: TypeAlias = Loaded | SpecializingExecutable | PartitionedExecutable
 """What runs a model: compiled, compiled when it is called, or in parts."""
 
 _BASE_MEMORY_MB = 16 << 10
@@ -74,7 +74,8 @@ def compile(
     try:
         return OverridableExecutable(build_for(shapes, None), threads, build_for)
     except OpenModelError as error:
-        return SpecializingExecutable(build_for, error, threads, shapes or {})
+        any_size = make_options(options).any_size
+        return SpecializingExecutable(build_for, error, threads, shapes or {}, any_size=any_size)
     except ModelError:
         parts = partitioned(model, shapes or {}, compile_part)
         if parts is None:

@@ -24,8 +24,7 @@ from stepwell.frontends import Imported, Shapes, TensorSpec, load
 from stepwell.mlir import ir, new_context, run_upstream
 from stepwell.options import CompileOptions, make_options
 from stepwell.passes.base import Pass, make_pass, pass_files
-from stepwell.runtime.cuda_executable import CudaExecutable
-from stepwell.runtime.executable import Executable, load_artifact
+from stepwell.runtime.load import Loaded, load_artifact
 from stepwell.targets import get
 from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
@@ -99,7 +98,7 @@ class Lowered:
         finally:
             os.unlink(name)
 
-    def compile(self) -> Executable | CudaExecutable:
+    def compile(self) -> Loaded:
         """Go the rest of the way and load the result."""
         built = self.build()
         artifact.check_runs_here(built.manifest, "the model")

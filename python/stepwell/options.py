@@ -20,12 +20,14 @@ class CompileOptions:
     contractions with 10 bits of fraction, on tensor cores; sums stay f32); `dump_phases_to` a
     folder that gets the IR after each step; `memory_limit_mb` of the compiler's process (0: 16 GB
     plus four times the model); `pack_parameters` whether weights that are arguments of the model
-    (those of a JAX function) are packed, which pays when most calls bring the same ones; `progress`
-    lines on a terminal."""
+    (those of a JAX function) are packed, which pays when most calls bring the same ones;
+    `any_size` whether a model that is called with several shapes is compiled for any size, rather
+    than for each; `progress` lines on a terminal."""
 
     opt_level: int = 3
     precision: str = "default"
     pack_parameters: bool = True
+    any_size: bool = True
     dump_phases_to: str | None = None
     use_cache: bool = True
     memory_limit_mb: int = 0

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from stepwell.errors import LoweringError, ModelError, UsageError
-from stepwell.frontends import Imported, TensorSpec, load
+from stepwell.frontends import Imported, TensorSpec, load, open_sizes
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir, run_upstream
 from stepwell.options import CompileOptions
@@ -62,6 +62,7 @@ KERNEL_PASSES_OF_GPUS = (
 """From affine to nvvm, for one kernel or all."""
 
 STEPS = (
+    Step("legalize-open-sizes", "stablehlo", ("legalize-open-sizes",)),
     Step("legalize-small-types", "stablehlo", ("legalize-small-types",)),
     Step(
         "legalize-chlo",
@@ -335,7 +336,11 @@ def compile_to_artifact(
     if progress is not None:
         progress("import", None)
     begin = time.perf_counter()
-    imported = load(source, shapes=shapes, specialization=specialization)
+    sizes = specialization.sizes if specialization is not None else None
+    if sizes is not None:
+        imported = open_sizes.load(sizes, lambda known: load(source, shapes=known))
+    else:
+        imported = load(source, shapes=shapes, specialization=specialization)
     if progress is not None:
         progress("import", time.perf_counter() - begin)
     walk = start(imported, get(target), threads, options)

@@ -14,7 +14,7 @@ from stepwell.artifact import TensorSpec
 from stepwell.compiler import Shapes, compile
 from stepwell.errors import UsageError
 from stepwell.options import CompileOptions
-from stepwell.runtime.executable import load
+from stepwell.runtime.load import load
 from stepwell.sources import Model
 from stepwell.specialization import TENSOR, OpenSpec
 

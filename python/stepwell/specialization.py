@@ -17,6 +17,7 @@ import numpy as np
 
 from stepwell.errors import InputError
 from stepwell.runtime.inputs import numpy_dtype
+from stepwell.sizes import OpenShapes
 
 Structure: TypeAlias = "str | list[Structure] | None"
 """What a run-time value is made of: TENSOR, None for an empty optional, a list for a sequence."""
@@ -38,6 +39,7 @@ class Specialization:
     place of the nodes that compute them.
     With `results`, the compiled code returns these tensors and not the model's outputs.
     `offered` are values of inputs, of which the importer says which have to be known.
+    With `sizes`, the program is one for all sizes that it says are open.
     """
 
     structures: Mapping[str, Structure] = field(default_factory=dict)
@@ -45,9 +47,11 @@ class Specialization:
     given: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     results: tuple[str, ...] | None = None
     offered: Mapping[str, np.ndarray] = field(default_factory=dict)
+    sizes: OpenShapes | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.structures or self.values or self.given or self.results or self.offered)
+        named = self.structures or self.values or self.given or self.results or self.offered
+        return bool(named or self.sizes)
 
     def to_json(self) -> str:
         """As text for a request and for the key of a cached artifact."""
@@ -57,6 +61,7 @@ class Specialization:
             "given": [[name, kind, list(shape)] for name, (kind, shape) in self.given.items()],
             "results": self.results,
             "offered": {name: _encode(array) for name, array in sorted(self.offered.items())},
+            "sizes": None if self.sizes is None else self.sizes.to_json(),
         }
         return json.dumps(data, sort_keys=True)
 
@@ -70,6 +75,7 @@ class Specialization:
             {name: (kind, tuple(shape)) for name, kind, shape in data["given"]},
             None if data["results"] is None else tuple(data["results"]),
             {name: _decode(*array) for name, array in data["offered"].items()},
+            None if data["sizes"] is None else OpenShapes.from_json(data["sizes"]),
         )
 
 

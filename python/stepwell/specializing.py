@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepwell.artifact import Artifact, KernelInfo
-from stepwell.errors import InputError, ModelError, OpenModelError, UsageError
+from stepwell.errors import Error, InputError, ModelError, OpenModelError, UsageError
+from stepwell.open_shapes import generalized
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array
+from stepwell.runtime.open_sizes import OpenSizeExecutable
+from stepwell.sizes import OpenShapes
 from stepwell.specialization import (
     OFFERED_ELEMENTS,
+    TENSOR,
     OpenSpec,
     Specialization,
     Structure,
@@ -27,8 +32,13 @@ Shapes = Mapping[str, Sequence[int]]
 Build = Callable[[Shapes | None, Specialization | None], Artifact]
 """Compiles the model for shapes and a specialization. Raises OpenModelError when more is needed."""
 
+_log = logging.getLogger("stepwell")
+
 KEPT_STEPS = 512
 """So many specializations stay in memory, the oldest leaving first; the cache has them all."""
+
+Compiled = Executable | OpenSizeExecutable
+"""Code for some shapes, or for any sizes up to its capacities."""
 
 _Key = tuple[object, ...]
 _ROUNDS = 10_000
@@ -48,15 +58,23 @@ class _Stage:
 class SpecializingExecutable:
     """A model that leaves open what only a call can tell; used as an `Executable` is.
 
-    It is compiled when it is first called with new shapes of its inputs, or with new values of
-    those on which shapes depend, and every result is kept, here and in the cache on disk. Where a
-    shape depends on a value computed on the way, the part of the model up to it is compiled first,
-    and the rest for each such value, or shape. An input that is a sequence is given as a list, an
-    optional one may be None.
+    It is compiled for the shapes of the first call. Once other shapes come, it is compiled for any
+    size of the dimensions that differ (unless `any_size` is False), up to a capacity; larger sizes
+    compile it again. A model for which that cannot be done is compiled for each shape, and for each
+    value of inputs on which shapes depend. Every result is kept, here and in the cache on disk.
+    Where a shape depends on a value computed on the way, the part of the model up to it is compiled
+    first, and the rest for each such value, or shape. An input that is a sequence is given as a
+    list, an optional one may be None.
     """
 
     def __init__(
-        self, build: Build, open_model: OpenModelError, threads: int | None, shapes: Shapes
+        self,
+        build: Build,
+        open_model: OpenModelError,
+        threads: int | None,
+        shapes: Shapes,
+        *,
+        any_size: bool = True,
     ) -> None:
         self.inputs: tuple[OpenSpec, ...] = open_model.inputs
         self.outputs: tuple[OpenSpec, ...] = open_model.outputs
@@ -64,8 +82,11 @@ class SpecializingExecutable:
         self._build, self._threads = build, threads
         self._fixed = {name: tuple(int(n) for n in shape) for name, shape in shapes.items()}
         self._lock = threading.RLock()
-        self._steps: dict[_Key, _Stage | Executable] = {}
-        self._latest: Executable | None = None
+        self._steps: dict[_Key, _Stage | Compiled] = {}
+        self._latest: Compiled | None = None
+        self._any_size = any_size
+        self._history: list[dict[str, tuple[int, ...]]] = []
+        self._open: list[OpenSizeExecutable] = []
         self._staged = False
         names = {spec.name for spec in self.inputs}
         self._known = [name for name in open_model.values if name in names]
@@ -99,7 +120,7 @@ class SpecializingExecutable:
         outputs = executable(*inputs)
         return dict(zip(executable.result_names, outputs, strict=True))
 
-    def specialized(self, *arrays: object) -> Executable:
+    def specialized(self, *arrays: object) -> Compiled:
         """What runs on values like `arrays`: compiled now unless it already is."""
         return self._specialize(arrays, {})[0]
 
@@ -133,12 +154,12 @@ class SpecializingExecutable:
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs))
         outputs = ", ".join(map(str, self.outputs))
-        compiled = sum(isinstance(step, Executable) for step in self._steps.values())
+        compiled = len({id(s) for s in self._steps.values() if isinstance(s, Compiled)})
         return f"<stepwell.SpecializingExecutable ({inputs}) -> ({outputs}), {compiled} compiled>"
 
     def _specialize(
         self, arrays: Sequence[object], given: dict[str, np.ndarray]
-    ) -> tuple[Executable, list[np.ndarray]]:
+    ) -> tuple[Compiled, list[np.ndarray]]:
         """The code for `arrays`, and its inputs: the tensors of `arrays` and, beside those `given`,
         staged ones."""
         structures: dict[str, Structure] = {}
@@ -167,7 +188,7 @@ class SpecializingExecutable:
                     if len(self._steps) >= KEPT_STEPS:
                         self._steps.pop(next(iter(self._steps)))
                     self._steps[key] = step
-            if isinstance(step, Executable):
+            if isinstance(step, Compiled):
                 return step, [*tensors.values(), *given.values()]
             present = {**tensors, **given}
             found = {name: present[name] for name in step.values if name in present}
@@ -193,9 +214,14 @@ class SpecializingExecutable:
         structures: Mapping[str, Structure],
         values: Mapping[str, np.ndarray],
         given: Mapping[str, np.ndarray],
-    ) -> _Stage | Executable:
+    ) -> _Stage | Compiled:
         """The code for these inputs, or what has to be known before it can be compiled."""
         shapes = {name: array.shape for name, array in tensors.items()}
+        if not values and not given and all(spec.kind == TENSOR for spec in self.inputs):
+            code = self._for_any_size(shapes)
+            if code is not None:
+                self._latest = code
+                return code
         types = {name: (array.dtype.name, array.shape) for name, array in given.items()}
         small = {n: a for n, a in tensors.items() if a.size <= OFFERED_ELEMENTS and n not in values}
         try:
@@ -223,6 +249,33 @@ class SpecializingExecutable:
             return _Stage(needed, sizes, None)
         special = Specialization(structures, values, types, computed, {})
         return _Stage(needed, sizes, Executable(self._build(shapes, special), self._threads))
+
+    def _for_any_size(self, shapes: dict[str, tuple[int, ...]]) -> OpenSizeExecutable | None:
+        """Code that takes `shapes` and others, compiled now unless there is some; None for the
+        first shapes, and where there can be no such code."""
+        wanted = [shapes[spec.name] for spec in self.inputs]
+        for code in self._open:
+            if code.takes(wanted):
+                return code
+        self._history.append(shapes)
+        if not self._any_size or len(self._history) < 2:
+            return None
+        for exact in (False, True):
+            sizes = generalized(self.inputs, self._history, exact=exact)
+            code = self._built_for(sizes) if sizes is not None else None
+            if code is not None:
+                self._open.append(code)
+                return code
+        self._any_size = False
+        return None
+
+    def _built_for(self, sizes: OpenShapes) -> OpenSizeExecutable | None:
+        try:
+            built = self._build(None, Specialization(sizes=sizes))
+        except Error as error:
+            _log.info("there is no code for any size: %s", error)
+            return None
+        return OpenSizeExecutable(built, self._threads)
 
 
 class OverridableExecutable(Executable):

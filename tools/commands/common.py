@@ -14,7 +14,7 @@ from stepwell import artifact
 from stepwell.compiler import Compiled, compile
 from stepwell.errors import ArtifactError, UsageError
 from stepwell.options import CompileOptions
-from stepwell.runtime.executable import load
+from stepwell.runtime.load import load
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -18,6 +18,7 @@ from stepwell import pytorch
 from stepwell.artifact import Cut, Layout
 from stepwell.errors import ModelError
 from stepwell.mlir import ir
+from stepwell.sizes import OpenShapes
 from stepwell.specialization import Specialization
 from stepwell.weights import WeightTable
 
@@ -38,7 +39,8 @@ class TensorSpec:
 class Imported:
     """A model in StableHLO. `module` holds `@main` alone; `weights` the data of its resources.
 
-    `results`, `cuts` and `defaults` are as in `artifact.Manifest`."""
+    `results`, `cuts` and `defaults` are as in `artifact.Manifest`; `open_shapes` says which sizes
+    are open, of a program for any of them."""
 
     context: ir.Context
     module: ir.Module
@@ -49,6 +51,7 @@ class Imported:
     results: Mapping[str, Layout] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
     defaults: tuple[TensorSpec, ...] = ()
+    open_shapes: OpenShapes | None = None
 
 
 def load(

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import threading
 import weakref
 from collections import defaultdict
 
 import numpy as np
 
-from stepwell import artifact
 from stepwell.artifact import Artifact, KernelInfo
 from stepwell.errors import UsageError
 from stepwell.runtime import library, library_functions
 from stepwell.runtime.buffers import address, allocate_arena, allocate_result, on_huge_pages
-from stepwell.runtime.cuda_executable import CudaExecutable
 from stepwell.runtime.derived import DerivedWeights
 from stepwell.runtime.inputs import as_input, wrong_count
 from stepwell.runtime.loaded import LoadedModel
@@ -130,18 +127,3 @@ class Executable(LoadedModel):
             if kernel >= 0:
                 spent[kernel] += end - begin
         return [(self.kernels[kernel], time) for kernel, time in spent.items()]
-
-
-def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable | CudaExecutable:
-    """Load an artifact file, onto the GPU if it was compiled for one. `threads` defaults to the
-    physical cores at hand.
-
-    Raises ArtifactError when the file is damaged or was made for another machine, Error when it
-    needs a GPU and there is no driver.
-    """
-    return load_artifact(artifact.read(path), threads)
-
-
-def load_artifact(source: Artifact, threads: int | None = None) -> Executable | CudaExecutable:
-    """Load an artifact in memory; arguments and errors as for `load`."""
-    return Executable(source, threads) if source.manifest.cuda is None else CudaExecutable(source)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from stepwell.artifact import TensorSpec
 from stepwell.errors import InputError
+
+
+class Named(Protocol):
+    """A declared input; as text, `x: float32[2, 3]`."""
+
+    @property
+    def name(self) -> str: ...
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -20,14 +28,14 @@ def numpy_dtype(name: str) -> np.dtype:
         return np.dtype(getattr(ml_dtypes, name))
 
 
-def wrong_count(inputs: tuple[TensorSpec, ...], given: int) -> InputError:
+def wrong_count(inputs: Sequence[Named], given: int) -> InputError:
     """The error of a call with a wrong number of arrays."""
     noun = "input" if len(inputs) == 1 else "inputs"
     listed = ", ".join(map(str, inputs)) or "none"
     return InputError(f"the model takes {len(inputs)} {noun} ({listed}) and was given {given}")
 
 
-def named_inputs(inputs: tuple[TensorSpec, ...], feed: Mapping[str, object]) -> list[object]:
+def named_inputs(inputs: Sequence[Named], feed: Mapping[str, object]) -> list[object]:
     """The values of `feed` in the order of `inputs`. Raises InputError for a wrong name."""
     names = [spec.name for spec in inputs]
     unknown = [name for name in feed if name not in names]
@@ -43,7 +51,7 @@ def named_inputs(inputs: tuple[TensorSpec, ...], feed: Mapping[str, object]) -> 
     return [feed[name] for name in names]
 
 
-def _describe(inputs: tuple[TensorSpec, ...], missing: list[str]) -> str:
+def _describe(inputs: Sequence[Named], missing: list[str]) -> str:
     return str(next(spec for spec in inputs if spec.name == missing[0])).partition(": ")[2]
 
 

@@ -114,7 +114,7 @@ def test_dump_phases(layer: Path, tmp_path: Path) -> None:
     arguments = ["--dump-phases-to", str(folder), "-o", str(output)]
     assert tool.main(["compile", str(layer), *arguments]) == 0
     names = [path.name for path in sorted(folder.iterdir())]
-    assert names[0] == "00-legalize-small-types.mlir"
+    assert names[0] == "00-legalize-open-sizes.mlir"
     assert names[-1].endswith("-plan-arena.mlir")
     assert "stepwell.arena_bytes" in (folder / names[-1]).read_text()
     assert_right(output)

@@ -1,0 +1,253 @@
+"""Models with open sizes, imported once for any of them.
+
+A frontend imports a model for shapes that it knows. Here it does so for a few of them, and what
+differs is put down as a function of the open sizes: the extents of dimensions, bounds of slices,
+numbers that were computed from shapes. The program is that of the capacities, with
+
+    %3 = stablehlo.add %1, %2 {stepwell.extents = ["s0, 768"]} : tensor<512x768xf32>
+
+where only `s0` of 512 rows are in use. `legalize-open-sizes` makes it correct for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stepwell.errors import LoweringError, ModelError
+from stepwell.frontends import Imported
+from stepwell.kernels.structured import source_name
+from stepwell.mlir import ir
+from stepwell.sizes import Extent, OpenShapes, OpenSizes, fit
+
+EXTENTS = "stepwell.extents"
+"""Of an operation: for each result, of the function: for each argument, the extents of its
+dimensions; left out where none is open."""
+
+RESULT_EXTENTS = "stepwell.result_extents"
+"""Of the function: the extents of its results."""
+
+SCALARS = "stepwell.scalars"
+"""Of a constant whose elements are functions of the sizes: what they are, in order; one for all."""
+
+RECIPROCAL = "1/"
+"""Before an extent: the number is one divided by it."""
+
+BOUNDS = "stepwell.bounds."
+"""Before the name of an array attribute: its elements as extents."""
+
+CAPACITIES = "stepwell.capacities"
+"""Of the function: the capacities of `s0`, `s1`, ..."""
+
+PREFIXES = "stepwell.prefixes"
+"""Of the function, once legalized: the extents and capacities of the vectors of booleans it takes
+last. `stepwell.scalars` has the elements of the vector of sizes in front of them."""
+
+_MOST_FORMULAS = 64
+_ARRAYS = (ir.DenseI64ArrayAttr,)
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def load(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> Imported:
+    """The program of `load_for(shapes)` at the capacities, with what depends on the sizes.
+
+    Raises ModelError when the programs for other sizes are not the same but for numbers that follow
+    from the sizes, and what `load_for` does.
+    """
+    points = open_shapes.samples()
+    samples = [load_for(open_shapes.shapes_at(point)) for point in points]
+    if samples[0].cuts or samples[0].results:
+        raise ModelError("the model has results whose shape depends on data, or sequences of them")
+    _Comparison(samples, points).run()
+    base = samples[0]
+    with base.context:
+        main = base.module.body.operations[0].operation
+        main.attributes[CAPACITIES] = ir.DenseI64ArrayAttr.get(list(points[0]))
+    return replace(base, open_shapes=open_shapes)
+
+
+@dataclass
+class _Comparison:
+    """The same program for several sizes, the first of which is given its annotations."""
+
+    samples: list[Imported]
+    points: Sequence[Sequence[int]]
+    numbers: list[dict[ir.Value, int]] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Walk all programs side by side."""
+        self.numbers = [{} for _ in self.samples]
+        mains = [sample.module.body.operations[0].operation for sample in self.samples]
+        blocks = [main.regions[0].blocks[0] for main in mains]
+        arguments = [list(block.arguments) for block in blocks]
+        extents = self._values(arguments, mains[0])
+        operations = [list(block.operations) for block in blocks]
+        self._block(operations)
+        ends = [[value.type for value in found[-1].operands] for found in operations]
+        results = [self._extents(list(types), mains[0]) for types in zip(*ends, strict=True)]
+        with self.samples[0].context:
+            mains[0].attributes[EXTENTS] = _texts(extents)
+            mains[0].attributes[RESULT_EXTENTS] = _texts(results)
+
+    def _block(self, operations: list[list[ir.OpView]]) -> None:
+        if len({len(found) for found in operations}) > 1:
+            raise ModelError("the model has more operations for some sizes than for others")
+        for views in zip(*operations, strict=True):
+            self._operation([view.operation for view in views])
+
+    def _operation(self, ops: list[ir.Operation]) -> None:
+        first = ops[0]
+        operands = [
+            [numbers[value] for value in op.operands]
+            for op, numbers in zip(ops, self.numbers, strict=True)
+        ]
+        if len({op.name for op in ops}) > 1 or any(found != operands[0] for found in operands):
+            raise ModelError(f"{source_name(first)}: the model is another for other sizes")
+        extents = self._values([list(op.results) for op in ops], first)
+        with first.context:
+            if any(not e.is_constant for shape in extents for e in shape):
+                first.attributes[EXTENTS] = _texts(extents)
+            self._attributes(ops, extents)
+        for regions in zip(*(op.regions for op in ops), strict=True):
+            for blocks in zip(*(region.blocks for region in regions), strict=True):
+                self._values([list(block.arguments) for block in blocks], first)
+                self._block([list(block.operations) for block in blocks])
+
+    def _values(self, values: list[list[ir.Value]], op: ir.Operation) -> list[list[Extent]]:
+        """Number the `values` of each sample; the extents of their dimensions."""
+        if len({len(found) for found in values}) > 1:
+            raise ModelError(f"{source_name(op)}: the model is another for other sizes")
+        extents = []
+        for together in zip(*values, strict=True):
+            for value, numbers in zip(together, self.numbers, strict=True):
+                numbers[value] = len(numbers)
+            extents.append(self._extents([value.type for value in together], op))
+        return extents
+
+    def _extents(self, types: list[ir.Type], op: ir.Operation) -> list[Extent]:
+        if not isinstance(types[0], ir.RankedTensorType):
+            return []
+        kinds = [ir.RankedTensorType(kind) for kind in types]
+        if len({(kind.rank, str(kind.element_type)) for kind in kinds}) > 1:
+            raise ModelError(f"{source_name(op)}: the model is another for other sizes")
+        return [
+            self._fit(sizes, op) for sizes in zip(*(tuple(k.shape) for k in kinds), strict=True)
+        ]
+
+    def _fit(self, values: Sequence[int], op: ir.Operation) -> Extent:
+        found = fit(self.points, values)
+        if found is None:
+            listed = ", ".join(map(str, values))
+            raise ModelError(
+                f"{source_name(op)}: the numbers {listed} are no simple function of the open sizes"
+            )
+        return found
+
+    def _attributes(self, ops: list[ir.Operation], extents: list[list[Extent]]) -> None:
+        first = ops[0]
+        if first.name == "stablehlo.constant":
+            self._constant(ops, extents[0])
+            return
+        for name in [name for name in first.attributes if name != EXTENTS]:
+            found = [op.attributes.get(name) for op in ops]
+            if len({str(attribute) for attribute in found}) == 1:
+                continue
+            if not all(isinstance(attribute, _ARRAYS) for attribute in found):
+                raise ModelError(f"{source_name(first)}: its {name} is another for other sizes")
+            arrays = [list(ir.DenseI64ArrayAttr(attribute)) for attribute in found]
+            fitted = [self._fit(values, first) for values in zip(*arrays, strict=True)]
+            first.attributes[BOUNDS + name] = _strings(map(str, fitted))
+
+    def _constant(self, ops: list[ir.Operation], extents: list[Extent]) -> None:
+        texts = {str(op.attributes["value"])[:200] for op in ops}
+        if len(texts) == 1 and all("dense_resource" not in text for text in texts):
+            return
+        arrays = [
+            sample.weights.array(op.attributes["value"])
+            for sample, op in zip(self.samples, ops, strict=True)
+        ]
+        base = arrays[0]
+        if all(_begins(base, array) for array in arrays[1:]):
+            return
+        if any(not extent.is_constant for extent in extents):
+            parts = [array.reshape(-1)[:1] for array in arrays]
+            same = all((array == part).all() for array, part in zip(arrays, parts, strict=True))
+        else:
+            same = all((array == array.reshape(-1)[:1]).all() for array in arrays)
+            parts = [array.reshape(-1)[: 1 if same else None] for array in arrays]
+            same = True
+        if not same or parts[0].size > _MOST_FORMULAS:
+            raise ModelError(f"{source_name(ops[0])}: its data is other for other sizes")
+        formulas = [self._formula(values, ops[0]) for values in zip(*parts, strict=True)]
+        ops[0].attributes[SCALARS] = _strings(formulas)
+
+    def _formula(self, values: Sequence[np.generic], op: ir.Operation) -> str:
+        """What `values` are, as a text: an extent, or one divided by it."""
+        numbers = [value.item() for value in values]
+        if isinstance(numbers[0], (int, float)) and not isinstance(numbers[0], bool):
+            if all(float(number).is_integer() for number in numbers):
+                found = fit(self.points, [int(number) for number in numbers])
+                if found is not None:
+                    return str(found)
+            elif all(numbers):
+                found = fit(self.points, [round(1 / number) for number in numbers])
+                kind = values[0].dtype
+                if found is not None and all(
+                    np.divide(1, np.array(found.at(point), kind), dtype=kind) == value
+                    for point, value in zip(self.points, values, strict=True)
+                ):
+                    return f"{RECIPROCAL}({found})"
+        listed = ", ".join(map(str, numbers))
+        raise ModelError(
+            f"{source_name(op)}: the values {listed} are no simple function of the open sizes"
+        )
+
+
+def _begins(base: np.ndarray, other: np.ndarray) -> bool:
+    """Whether `other` is the beginning of `base` in each dimension."""
+    part = base[tuple(slice(0, n) for n in other.shape)]
+    return part.shape == other.shape and np.array_equal(part, other, equal_nan=_has_nan(base))
+
+
+def _has_nan(array: np.ndarray) -> bool:
+    return array.dtype.kind in "fc"
+
+
+def _texts(extents: Sequence[Sequence[Extent]]) -> ir.Attribute:
+    return _strings(", ".join(map(str, shape)) for shape in extents)
+
+
+def _strings(texts) -> ir.Attribute:
+    return ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts])
+
+
+def read(main: ir.Operation, imported: Imported) -> OpenSizes | None:
+    """What the host function of a program with open sizes says of them; None for other programs."""
+    shapes = imported.open_shapes
+    if shapes is None:
+        return None
+    scalars = tuple(Extent.parse(ir.StringAttr(text).value) for text in main.attributes[SCALARS])
+    prefixes = tuple(
+        (Extent.parse(ir.StringAttr(extent).value), ir.IntegerAttr(capacity).value)
+        for extent, capacity in main.attributes[PREFIXES]
+    )
+    inputs, outputs = (tuple(read_extents(main, n) or ()) for n in (EXTENTS, RESULT_EXTENTS))
+    names, capacities = tuple(shapes.names), tuple(shapes.capacities.values())
+    return OpenSizes(names, capacities, inputs, outputs, scalars, prefixes)
+
+
+def read_extents(op: ir.Operation, name: str = EXTENTS) -> list[tuple[Extent, ...]] | None:
+    """What the attribute `name` of `op` says; None where it is left out. Raises LoweringError."""
+    if name not in op.attributes:
+        return None
+    found = []
+    for text in op.attributes[name]:
+        parts = ir.StringAttr(text).value.split(",")
+        try:
+            found.append(tuple(Extent.parse(p) for p in parts if p.strip()))
+        except ValueError as error:
+            raise LoweringError(f"{source_name(op)}: {name}: {error}") from None
+    return found

@@ -1,0 +1,168 @@
+"""A loaded model that takes inputs of any size up to its capacities, compiled once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from stepwell.artifact import Artifact, KernelInfo
+from stepwell.errors import InputError
+from stepwell.runtime.executable import Executable
+from stepwell.runtime.inputs import input_array, named_inputs, numpy_dtype, wrong_count
+from stepwell.sizes import Extent, OpenSizes
+from stepwell.specialization import OpenSpec
+
+
+class OpenSizeExecutable:
+    """A compiled model with open sizes in memory; used as an `Executable` is.
+
+    Its code works on buffers of the capacities, of which a call uses as much as its inputs have.
+    Inputs are copied there, results are cut. Calls from several threads take turns.
+    """
+
+    def __init__(self, source: Artifact, threads: int | None = None) -> None:
+        manifest = source.manifest
+        assert manifest.open_sizes is not None
+        self._sizes: OpenSizes = manifest.open_sizes
+        self._code = Executable(source, threads)
+        self.artifact, self.kernels = source, self._code.kernels
+        self.threads = self._code.threads
+        names = self._sizes.names
+        self.inputs, self.outputs = (
+            tuple(
+                OpenSpec(spec.name, spec.dtype, _named(shape, names))
+                for spec, shape in zip(specs, extents, strict=False)
+            )
+            for specs, extents in (
+                (manifest.inputs, self._sizes.inputs),
+                (manifest.outputs, self._sizes.outputs),
+            )
+        )
+        self.result_names = [spec.name for spec in self.outputs]
+        self._buffers = [
+            np.zeros(spec.shape, numpy_dtype(spec.dtype))
+            for spec in manifest.inputs[: len(self.inputs)]
+        ]
+        self._scalars = np.zeros(len(self._sizes.scalars), np.int64)
+        self._prefixes = [np.zeros(capacity, np.bool_) for _, capacity in self._sizes.prefixes]
+        self._open_lock = threading.Lock()
+
+    @property
+    def place(self) -> str:
+        """Where it runs: "2 threads"."""
+        return self._code.place
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the artifact to `path`, which appears whole or not at all. Raises ArtifactError."""
+        self._code.save(path)
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(map(str, self.inputs))
+        outputs = ", ".join(map(str, self.outputs))
+        return f"<stepwell.OpenSizeExecutable ({inputs}) -> ({outputs}) on {self.place}>"
+
+    @property
+    def capacities(self) -> dict[str, int]:
+        """The largest of each open size."""
+        return dict(zip(self._sizes.names, self._sizes.capacities, strict=True))
+
+    def takes(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Whether inputs of these shapes can be given to a call."""
+        return self._solved(shapes) is not None
+
+    def __call__(self, *arrays: object) -> tuple[np.ndarray, ...]:
+        """Run on `arrays`, one for each of `inputs`. Returns one array for each of `outputs`.
+
+        Raises InputError for a wrong number, dtype or rank, and for sizes that contradict each
+        other or are above the capacities.
+        """
+        with self._open_lock:
+            staged, sizes = self._staged(arrays)
+            return self._cut(self._code(*staged), sizes)
+
+    def run(self, feed: Mapping[str, object]) -> dict[str, np.ndarray]:
+        """Run on arrays by input name; returns arrays by output name. Raises InputError."""
+        outputs = self(*named_inputs(self.inputs, feed))
+        return dict(zip(self.result_names, outputs, strict=True))
+
+    def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
+        """Run once; the nanoseconds spent in each kernel, as `Executable.profile` has them."""
+        with self._open_lock:
+            return self._code.profile(*self._staged(arrays)[0])
+
+    def _staged(self, arrays: Sequence[object]) -> tuple[list[np.ndarray], tuple[int, ...]]:
+        """The inputs of the compiled code for `arrays`, and the open sizes."""
+        if len(arrays) != len(self.inputs):
+            raise wrong_count(self.inputs, len(arrays))
+        taken = [
+            input_array(spec.name, array, spec.dtype)
+            for spec, array in zip(self.inputs, arrays, strict=True)
+        ]
+        sizes = self._solved([array.shape for array in taken])
+        if sizes is None:
+            raise self._misfit(taken)
+        staged = []
+        for array, buffer in zip(taken, self._buffers, strict=True):
+            if array.shape == buffer.shape and array.flags.carray:
+                staged.append(array)
+            else:
+                buffer[tuple(slice(0, n) for n in array.shape)] = array
+                staged.append(buffer)
+        for number, extent in enumerate(self._sizes.scalars):
+            self._scalars[number] = extent.at(sizes)
+        for vector, (extent, _) in zip(self._prefixes, self._sizes.prefixes, strict=True):
+            used = extent.at(sizes)
+            vector[:used] = True
+            vector[used:] = False
+        return [*staged, self._scalars, *self._prefixes], sizes
+
+    def _solved(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+        """The open sizes that inputs of `shapes` have; None where there are none."""
+        if [len(shape) for shape in shapes] != [len(shape) for shape in self._sizes.inputs]:
+            return None
+        found: dict[int, int] = {}
+        for symbol, number, dimension in self._sizes.open_dimensions():
+            found.setdefault(symbol, shapes[number][dimension])
+        sizes = tuple(found[symbol] for symbol in range(len(self._sizes.names)))
+        fits = all(1 <= n <= most for n, most in zip(sizes, self._sizes.capacities, strict=True))
+        same = all(
+            extent.at(sizes) == size
+            for extents, shape in zip(self._sizes.inputs, shapes, strict=True)
+            for extent, size in zip(extents, shape, strict=True)
+        )
+        return sizes if fits and same else None
+
+    def _misfit(self, taken: Sequence[np.ndarray]) -> InputError:
+        shapes = ", ".join(
+            f"{spec.name}: {list(array.shape)}"
+            for spec, array in zip(self.inputs, taken, strict=True)
+        )
+        wanted = ", ".join(map(str, self.inputs))
+        most = ", ".join(f"{name} <= {n}" for name, n in self.capacities.items())
+        return InputError(f"inputs have the shapes {shapes}; the model takes {wanted} with {most}")
+
+    def _cut(self, outputs: Sequence[np.ndarray], sizes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+        """The part of each output that is in use, an array of its own."""
+        found = []
+        for output, extents in zip(outputs, self._sizes.outputs, strict=True):
+            part = output[tuple(slice(0, extent.at(sizes)) for extent in extents)]
+            keeps = part.flags.c_contiguous and 2 * part.nbytes >= output.nbytes
+            found.append(part if keeps else part.copy())
+        return tuple(found)
+
+
+def _named(extents: Sequence[Extent], names: Sequence[str]) -> tuple[int | str, ...]:
+    """A shape as users see it: sizes, names of open ones, and sums and products of these."""
+    shape: list[int | str] = []
+    for extent in extents:
+        if extent.is_constant:
+            shape.append(extent.at(()))
+            continue
+        text = str(extent)
+        for number in reversed(range(len(names))):
+            text = text.replace(f"s{number}", names[number])
+        shape.append(text)
+    return tuple(shape)

@@ -1,0 +1,260 @@
+"""Sizes that a call tells, and what a program compiled once for any of them says about itself.
+
+A model with open dimensions is compiled for the largest sizes it takes, its *capacities*; how much
+of each dimension is in use is an `Extent`, a polynomial in the model's open sizes `s0`, `s1`, ...
+Imports no MLIR, since it is used on both sides of the compiler's process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+SMALL_SIZES = (3, 5, 7, 2)
+"""Sizes for which a model is looked at, of its open sizes in turn."""
+
+LEAST_CAPACITY = 16
+"""No open size has a smaller capacity."""
+
+Monomial = tuple[int, ...]
+"""A product of open sizes, by number, in ascending order: () is 1."""
+
+_TERM = re.compile(r"\s*([+-]?)\s*(?:(\d+)\s*(?:\*\s*)?)?((?:s\d+)(?:\s*\*\s*s\d+)*)?\s*")
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A sum of multiples of products of open sizes: `2*s0*s1 + s0 + 1`. `terms` has each product
+    once, in order, without those of factor zero."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    @staticmethod
+    def of(constant: int) -> Extent:
+        """The extent that is always `constant`."""
+        return Extent((((), constant),) if constant else ())
+
+    @staticmethod
+    def size(symbol: int) -> Extent:
+        """The open size of that number."""
+        return Extent((((symbol,), 1),))
+
+    @staticmethod
+    def make(terms: Mapping[Monomial, int]) -> Extent:
+        """From factors by product."""
+        return Extent(tuple(sorted((m, f) for m, f in terms.items() if f)))
+
+    @staticmethod
+    def parse(text: str) -> Extent:
+        """The inverse of `str`. Raises ValueError."""
+        terms: dict[Monomial, int] = {}
+        position = 0
+        while position < len(text):
+            match = _TERM.match(text, position)
+            if match is None or match.end() == position or not (match[2] or match[3]):
+                raise ValueError(f"{text!r} is not an extent")
+            factor = int(match[2] or 1) * (-1 if match[1] == "-" else 1)
+            symbols = tuple(sorted(int(s) for s in re.findall(r"s(\d+)", match[3] or "")))
+            terms[symbols] = terms.get(symbols, 0) + factor
+            position = match.end()
+        return Extent.make(terms)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no open size occurs in it."""
+        return all(not monomial for monomial, _ in self.terms)
+
+    def at(self, sizes: Sequence[int]) -> int:
+        """Its value for these open sizes."""
+        return sum(f * math.prod(sizes[s] for s in monomial) for monomial, f in self.terms)
+
+    def plus(self, other: Extent, factor: int = 1) -> Extent:
+        """`self + factor * other`."""
+        terms = dict(self.terms)
+        for monomial, value in other.terms:
+            terms[monomial] = terms.get(monomial, 0) + factor * value
+        return Extent.make(terms)
+
+    def times(self, other: Extent) -> Extent:
+        """The product of the two."""
+        terms: dict[Monomial, int] = {}
+        for first, factor in self.terms:
+            for second, other_factor in other.terms:
+                monomial = tuple(sorted((*first, *second)))
+                terms[monomial] = terms.get(monomial, 0) + factor * other_factor
+        return Extent.make(terms)
+
+    def divided(self, divisor: int) -> Extent | None:
+        """The whole number of times that `divisor` goes into it; None when a rest may be left."""
+        if any(factor % divisor for _, factor in self.terms):
+            return None
+        return Extent.make({monomial: factor // divisor for monomial, factor in self.terms})
+
+    def __str__(self) -> str:
+        if not self.terms:
+            return "0"
+        parts = []
+        for monomial, factor in sorted(self.terms, key=lambda term: (-len(term[0]), term)):
+            symbols = "*".join(f"s{s}" for s in monomial)
+            size = (
+                symbols
+                if abs(factor) == 1 and symbols
+                else "*".join(filter(None, (str(abs(factor)), symbols)))
+            )
+            parts.append(("- " if factor < 0 else "+ ") + size)
+        text = " ".join(parts)
+        return text[2:] if text.startswith("+ ") else "-" + text[2:]
+
+
+def fit(points: Sequence[Sequence[int]], values: Sequence[int]) -> Extent | None:
+    """The simplest extent that has `values` at `points` of open sizes: a constant, a multiple of
+    one product plus a constant, or multiples of two sizes plus a constant. None when there is no
+    such with integer factors."""
+    if len(set(values)) == 1:
+        return Extent.of(values[0])
+    symbols = range(len(points[0]))
+    monomials = [
+        monomial
+        for degree in (1, 2, 3)
+        for monomial in itertools.combinations_with_replacement(symbols, degree)
+    ]
+    for monomial in monomials:
+        found = _line(points, values, monomial)
+        if found is not None:
+            return found
+    for first, second in itertools.combinations(symbols, 2):
+        slopes = [_slope(points, values, symbol) for symbol in (first, second)]
+        if None not in slopes:
+            terms = {(s,): f for s, f in zip((first, second), slopes, strict=True) if f is not None}
+            rest = values[0] - Extent.make(terms).at(points[0])
+            found = Extent.make({**terms, (): rest})
+            if all(found.at(p) == v for p, v in zip(points, values, strict=True)):
+                return found
+    return None
+
+
+def _line(
+    points: Sequence[Sequence[int]], values: Sequence[int], monomial: Monomial
+) -> Extent | None:
+    """`factor * monomial + constant` through all values."""
+    xs = [math.prod(point[s] for s in monomial) for point in points]
+    other = next((i for i, x in enumerate(xs) if x != xs[0]), None)
+    if other is None:
+        return None
+    factor, left = divmod(values[other] - values[0], xs[other] - xs[0])
+    found = Extent.make({monomial: factor, (): values[0] - factor * xs[0]})
+    exact = not left and all(found.at(p) == v for p, v in zip(points, values, strict=True))
+    return found if exact else None
+
+
+def _slope(points: Sequence[Sequence[int]], values: Sequence[int], symbol: int) -> int | None:
+    """How fast values grow with `symbol`, from a point that differs from the first in it alone."""
+    for point, value in zip(points, values, strict=True):
+        moved = [i for i, (a, b) in enumerate(zip(point, points[0], strict=True)) if a != b]
+        if moved == [symbol]:
+            factor, left = divmod(value - values[0], point[symbol] - points[0][symbol])
+            return None if left else factor
+    return None
+
+
+@dataclass(frozen=True)
+class OpenShapes:
+    """The inputs' shapes in which the names of open sizes stand, and the capacity of each size."""
+
+    shapes: Mapping[str, tuple[int | str, ...]]
+    capacities: Mapping[str, int]
+
+    @property
+    def names(self) -> list[str]:
+        """The open sizes; `s0` is the first."""
+        return list(self.capacities)
+
+    def shapes_at(self, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """The inputs' shapes for these sizes."""
+        known = dict(zip(self.names, sizes, strict=True))
+        return {
+            name: tuple(known[n] if isinstance(n, str) else n for n in shape)
+            for name, shape in self.shapes.items()
+        }
+
+    def samples(self) -> list[tuple[int, ...]]:
+        """Sizes to look at a model for: its capacities, one size changed at a time, all of them
+        small, so that bounds that only small sizes keep to show."""
+        most = tuple(self.capacities.values())
+        found = [most]
+        for number, capacity in enumerate(most):
+            found.append((*most[:number], 2 * (capacity // 3) + 1, *most[number + 1 :]))
+        return [
+            *found,
+            tuple(SMALL_SIZES[number % len(SMALL_SIZES)] for number in range(len(most))),
+        ]
+
+    def to_json(self) -> list[object]:
+        """As lists, for a request."""
+        shapes = [[name, list(shape)] for name, shape in self.shapes.items()]
+        return [shapes, [list(item) for item in self.capacities.items()]]
+
+    @staticmethod
+    def from_json(data: Sequence) -> OpenShapes:
+        """The inverse of `to_json`."""
+        shapes, capacities = data
+        return OpenShapes(
+            {name: tuple(shape) for name, shape in shapes},
+            dict(capacities),
+        )
+
+
+@dataclass(frozen=True)
+class OpenSizes:
+    """What a program for any sizes up to its capacities says of its signature.
+
+    `inputs` and `outputs` have the extents of each dimension. Behind its inputs, such a program
+    takes the values of `scalars` (one int64 vector, left out when there are none) and for each of
+    `prefixes`, an extent and a capacity, a vector of that many booleans, of which as many as the
+    extent says are true.
+    """
+
+    names: tuple[str, ...]
+    capacities: tuple[int, ...]
+    inputs: tuple[tuple[Extent, ...], ...]
+    outputs: tuple[tuple[Extent, ...], ...]
+    scalars: tuple[Extent, ...] = ()
+    prefixes: tuple[tuple[Extent, int], ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON has it."""
+        return {
+            "names": list(self.names),
+            "capacities": list(self.capacities),
+            "inputs": [list(map(str, shape)) for shape in self.inputs],
+            "outputs": [list(map(str, shape)) for shape in self.outputs],
+            "scalars": list(map(str, self.scalars)),
+            "prefixes": [[str(extent), capacity] for extent, capacity in self.prefixes],
+        }
+
+    @staticmethod
+    def from_dict(data: dict) -> OpenSizes:
+        """The inverse of `to_dict`."""
+
+        def extents(items: Sequence[str]) -> tuple[Extent, ...]:
+            return tuple(map(Extent.parse, items))
+
+        return OpenSizes(
+            tuple(data["names"]),
+            tuple(data["capacities"]),
+            tuple(map(extents, data["inputs"])),
+            tuple(map(extents, data["outputs"])),
+            extents(data["scalars"]),
+            tuple((Extent.parse(extent), capacity) for extent, capacity in data["prefixes"]),
+        )
+
+    def open_dimensions(self) -> Iterator[tuple[int, int, int]]:
+        """(size, input, dimension) where an input has an open size as it is."""
+        for number, shape in enumerate(self.inputs):
+            for dimension, extent in enumerate(shape):
+                for symbol, _ in enumerate(self.names):
+                    if extent == Extent.size(symbol):
+                        yield symbol, number, dimension

@@ -1,0 +1,219 @@
+"""Models compiled once for any size of their open dimensions, against onnxruntime's rules (onnx's
+reference evaluator) and numpy.
+
+Sums of few floats: results agree within 1e-5 of their largest value.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+from onnx.reference import ReferenceEvaluator
+
+import stepwell
+from stepwell.runtime.open_sizes import OpenSizeExecutable
+from stepwell.sizes import Extent, OpenShapes, fit
+from stepwell.specializing import SpecializingExecutable
+
+OPTIONS = {"progress": False}
+R = np.random.default_rng(7)
+
+
+def compiled(graph: str, opset: int = 18) -> tuple[SpecializingExecutable, onnx.ModelProto]:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]>\n{graph}')
+    exe = stepwell.compile(model, threads=1, options=OPTIONS)
+    assert isinstance(exe, SpecializingExecutable)
+    return exe, model
+
+
+def floats(*shape: int) -> np.ndarray:
+    return R.standard_normal(shape).astype(np.float32)
+
+
+def check(graph: str, *shapes: tuple[int, ...], opset: int = 18, is_open: bool = True) -> None:
+    """Call the model with an input of each shape; the second call compiles for all."""
+    exe, model = compiled(graph, opset)
+    reference = ReferenceEvaluator(model)
+    for shape in shapes:
+        x = floats(*shape)
+        wanted = reference.run(None, {"x": x})
+        for result, expected in zip(exe(x), wanted, strict=True):
+            expected = np.asarray(expected)
+            assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+            most = np.abs(expected).max() if expected.size else 0
+            np.testing.assert_allclose(result, expected, 0, 1e-5 * most)
+    assert isinstance(exe.specialized(x), OpenSizeExecutable) == is_open
+    assert repr(exe).endswith("2 compiled>") == is_open
+
+
+ROWS = ((3, 4), (9, 4), (1, 4), (16, 4))
+PLANES = ((2, 5), (7, 9), (16, 16), (3, 12), (1, 1))
+
+GRAPHS = {
+    "elementwise": "y = Relu(x)",
+    "softmax": "y = Softmax <axis = 1> (x)",
+    "softmax of columns": "y = Softmax <axis = 0> (x)",
+    "sum": "y = ReduceSum <keepdims = 0> (x)",
+    "product": "y = ReduceProd <keepdims = 0> (x)",
+    "least": "y = ReduceMin <keepdims = 0> (x)",
+    "mean": "y = ReduceMean <keepdims = 0> (x)",
+    "root of squares": "y = ReduceL2 <keepdims = 1> (x)",
+    "position of the largest": "y = ArgMax <axis = 1> (x)",
+    "transpose": "y = Transpose(x)",
+    "products of all rows": "t = Transpose(x) y = MatMul(t, x)",
+    "products of all columns": "t = Transpose(x) y = MatMul(x, t)",
+    "shape": "y = Shape(x)",
+    "a flat form": "s = Constant <value_ints = [-1]> () f = Reshape(x, s) y = Exp(f)",
+    "a sum of what is flat": "s = Constant <value_ints = [-1]> () f = Reshape(x, s) "
+    "e = Exp(f) y = ReduceSum <keepdims = 0> (e)",
+    "rows twice": "y = Concat <axis = 0> (x, x)",
+    "columns twice": "n = Neg(x) y = Concat <axis = 1> (x, n, x)",
+    "the last row": "s = Constant <value_ints = [-1]> () e = Constant <value_ints = [99999]> () "
+    "a = Constant <value_ints = [0]> () y = Slice(x, s, e, a)",
+    "all but the last row": "s = Constant <value_ints = [0]> () "
+    "e = Constant <value_ints = [-1]> () a = Constant <value_ints = [0]> () y = Slice(x, s, e, a)",
+    "a margin": "p = Constant <value_ints = [1, 0, 2, 3]> () y = Pad(x, p)",
+    "a margin of rows, their sum": "p = Constant <value_ints = [1, 0, 2, 0]> () "
+    "v = Constant <value_float = 1.0> () m = Pad(x, p, v) a = Constant <value_ints = [0]> () "
+    "y = ReduceSum <keepdims = 0> (m, a)",
+    "normalized": "m = ReduceMean <axes = [0]> (x) c = Sub(x, m) q = Mul(c, c) "
+    "v = ReduceMean <axes = [0]> (q) d = Sqrt(v) o = Constant <value_float = 0.1> () "
+    "e = Add(d, o) y = Div(c, e)",
+    "indices": "i = Constant <value_ints = [1, 0, 0]> () t = Constant <value = float[2, 3] "
+    "{1, 2, 3, 4, 5, 6}> () s = Shape(x) u = Cast <to = 1> (s) y = Add(u, u)",
+}
+OLD_OPSET = ("mean", "normalized", "root of squares", "product", "least")
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_operators(name: str) -> None:
+    opset = 17 if name in OLD_OPSET else 18
+    kind = {"shape": "int64", "position of the largest": "int64"}.get(name, "float")
+    graph = f"g (float[n, m] x) => ({kind}[...] y) {{ {GRAPHS[name]} }}".replace("[...]", "[a, b]")
+    # What depends on no more than the shape is the same code for all; it has to be asked for.
+    flat_result = name == "a flat form"
+    check(graph, *PLANES, opset=opset, is_open=not flat_result)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["y = Conv <pads = [1, 1, 1, 1]> (x, w)", "y = Conv (x, w)"],
+    ids=["padded", "not padded"],
+)
+def test_convolution(body: str) -> None:
+    graph = f"""g (float[b, 2, h, w] x) => (float[b, 3, i, j] y)
+        <float[3, 2, 3, 3] w = {{{", ".join(f"{v:.3f}" for v in floats(54))}}}> {{ {body} }}"""
+    check(graph, (1, 2, 8, 8), (3, 2, 8, 8), (2, 2, 8, 8))
+    check(graph, (1, 2, 8, 8), (1, 2, 12, 9), (1, 2, 5, 16))
+
+
+def test_pooling() -> None:
+    body = "y = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x)"
+    graph = f"g (float[b, 2, h, w] x) => (float[b, 2, h, w] y) {{ {body} }}"
+    check(graph, (1, 2, 8, 8), (2, 2, 11, 8), (1, 2, 6, 8))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "i = Constant <value_int = 0> () y = CumSum(x, i)",
+        "k = Constant <value_ints = [2]> () v, p = TopK <axis = 0> (x, k) y = Neg(v)",
+        "s = Constant <value_ints = [0]> () e = Constant <value_ints = [6]> () y = Slice(x, s, e)",
+        "s = Constant <value_ints = [-1]> () e = Constant <value_ints = [-999]> () "
+        "a = Constant <value_ints = [0]> () t = Constant <value_ints = [-1]> () "
+        "y = Slice(x, s, e, a, t)",
+    ],
+    ids=["running sums", "sorting", "a bound that only small sizes keep to", "reversal"],
+)
+def test_what_is_compiled_for_each_shape(body: str) -> None:
+    """There is no code for all sizes, so that each call's shape has its own."""
+    graph = f"g (float[n, 4] x) => (float[a, b] y) {{ {body} }}"
+    check(graph, (3, 4), (9, 4), (5, 4), is_open=False)
+
+
+def test_a_larger_size_compiles_again() -> None:
+    exe, _ = compiled("g (float[n] x) => (float s) { s = ReduceSum <keepdims = 0> (x) }")
+    capacities = []
+    for size in (3, 5, 16, 17, 40, 2, 33):
+        x = floats(size)
+        np.testing.assert_allclose(exe(x)[0], x.sum(), 1e-4, 1e-5)
+        code = exe.specialized(x)
+        capacities.append(code.capacities["n"] if isinstance(code, OpenSizeExecutable) else 0)
+    assert capacities == [0, 16, 16, 32, 64, 16, 64]
+
+
+def test_what_stands_beyond_the_sizes_does_not_count() -> None:
+    """After a call with infinities and NaN in all rows, shorter calls see nothing of them."""
+    exe, _ = compiled(
+        """g (float[n, 4] x, float[n, 4] z) => (float[4, 4] y, float[4] m) {
+            t = Transpose(x) y = MatMul(t, z) a = Constant <value_ints = [0]> ()
+            m = ReduceMax <keepdims = 0> (x, a) }"""
+    )
+    exe(floats(2, 4), floats(2, 4))
+    exe(np.full((16, 4), np.inf, np.float32), np.full((16, 4), np.nan, np.float32))
+    x, z = floats(5, 4), floats(5, 4)
+    y, m = exe(x, z)
+    np.testing.assert_allclose(y, x.T @ z, 1e-5, 1e-5)
+    np.testing.assert_array_equal(m, x.max(0))
+
+
+def test_sizes_that_contradict_each_other() -> None:
+    exe, _ = compiled("g (float[n] x, float[n] z) => (float[n] y) { y = Add(x, z) }")
+    for size in (2, 5):
+        exe(floats(size), floats(size))
+    code = exe.specialized(floats(3), floats(3))
+    assert isinstance(code, OpenSizeExecutable)
+    with pytest.raises(stepwell.InputError, match=r"takes x: float32\[n\].*n <= 16"):
+        code(floats(3), floats(4))
+    with pytest.raises(stepwell.InputError, match="17"):
+        code(floats(17), floats(17))
+
+
+def test_saved_artifact_takes_any_size(tmp_path: Path) -> None:
+    exe, _ = compiled(
+        "g (float[n, 3] x) => (float[3] y) { y = ReduceSum <keepdims = 0> (x, a) }".replace(
+            "{ y", "{ a = Constant <value_ints = [0]> () y"
+        )
+    )
+    for size in (2, 5):
+        exe(floats(size, 3))
+    exe.save(tmp_path / "a.stepwell")
+    loaded = stepwell.load(tmp_path / "a.stepwell")
+    assert str(loaded.inputs[0]) == "x: float32[n, 3]"
+    for size in (1, 7, 16):
+        x = floats(size, 3)
+        np.testing.assert_allclose(loaded.run({"x": x})["y"], x.sum(0), 1e-5, 1e-5)
+    session = stepwell.Session(tmp_path / "a.stepwell")
+    assert session.get_inputs()[0].shape == ["n", 3]
+
+
+def test_each_shape_is_compiled_when_asked_for() -> None:
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> g (float[n] x) => (float[n] y) { y = Exp(x) }'
+    )
+    exe = stepwell.compile(model, options={**OPTIONS, "any_size": False})
+    for size in (2, 3, 4):
+        exe(floats(size))
+    assert repr(exe).endswith("3 compiled>")
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "7", "-3", "s0", "2*s0*s1 + s0 - 1", "-s1 + 4", "s0*s0 + s1"]
+)
+def test_extents_as_text(text: str) -> None:
+    extent = Extent.parse(text)
+    assert Extent.parse(str(extent)) == extent
+    assert extent.at((5, 11)) == eval(text, {"s0": 5, "s1": 11})
+
+
+def test_extents_that_fit() -> None:
+    points = OpenShapes({}, {"a": 64, "b": 512}).samples()
+    for text in ("3", "s0", "2*s1 + 1", "s0*s1", "s0 + s1", "s1*s1 - 2", "4*s0*s1 + 8"):
+        extent = Extent.parse(text)
+        assert fit(points, [extent.at(point) for point in points]) == extent
+    assert fit(points, [-(-a // 2) for a, _ in points]) is None
+    assert fit(points, [min(b, 100) for _, b in points]) is None

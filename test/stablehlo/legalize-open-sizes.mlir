@@ -1,0 +1,96 @@
+// RUN: stepwell-opt %s --pass-pipeline='builtin.module(legalize-open-sizes)' --split-input-file --verify-diagnostics | filecheck %s
+
+// A sum over rows of which s0 are in use: the others count as zero.
+
+// CHECK-LABEL: func.func @main(
+// CHECK-SAME: %[[X:arg0]]: tensor<16x4xf32>, %[[SIZES:arg1]]: tensor<1xi64>, %[[USED:arg2]]: tensor<16xi1>)
+// CHECK-SAME: stepwell.prefixes = {{\[\[}}"s0", 16]]
+// CHECK-SAME: stepwell.scalars = ["s0"]
+// CHECK: %[[WHERE:.*]] = stablehlo.broadcast_in_dim %[[USED]], dims = [0] : (tensor<16xi1>) -> tensor<16x4xi1>
+// CHECK: %[[MASKED:.*]] = stablehlo.select %[[WHERE]], %[[X]], %{{.*}}
+// CHECK: stablehlo.reduce(%[[MASKED]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
+func.func @main(%x: tensor<16x4xf32>) -> tensor<4xf32>
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0, 4"]} {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+     : (tensor<16x4xf32>, tensor<f32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// -----
+
+// Rows of a softmax are masked once: what is -inf stays it, and its exponential is zero.
+
+// CHECK-LABEL: func.func @main(
+// CHECK: stablehlo.select
+// CHECK-NOT: stablehlo.select
+// CHECK: return
+func.func @main(%x: tensor<4x16xf32>) -> tensor<4xf32>
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["4, s0"]} {
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %low) applies stablehlo.maximum across dimensions = [1]
+     : (tensor<4x16xf32>, tensor<f32>) -> tensor<4xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [0] {stepwell.extents = ["4, s0"]}
+     : (tensor<4xf32>) -> tensor<4x16xf32>
+  %2 = stablehlo.subtract %x, %1 {stepwell.extents = ["4, s0"]} : tensor<4x16xf32>
+  %3 = stablehlo.exponential %2 {stepwell.extents = ["4, s0"]} : tensor<4x16xf32>
+  %4 = stablehlo.reduce(%3 init: %zero) applies stablehlo.add across dimensions = [1]
+     : (tensor<4x16xf32>, tensor<f32>) -> tensor<4xf32>
+  return %4 : tensor<4xf32>
+}
+
+// -----
+
+// Bounds and numbers that depend on sizes are computed.
+
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[LAST:.*]] = stablehlo.reshape %{{.*}} : (tensor<1xi64>) -> tensor<i64>
+// CHECK: stablehlo.dynamic_slice %{{.*}}, %[[LAST]], %{{.*}}, sizes = [1, 4]
+// CHECK: %[[COUNT:.*]] = stablehlo.convert %{{.*}} : (tensor<i64>) -> tensor<f32>
+// CHECK: stablehlo.broadcast_in_dim %[[COUNT]], dims = []
+// CHECK-NOT: stepwell.bounds
+func.func @main(%x: tensor<16x4xf32>) -> tensor<1x4xf32>
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0, 4"]} {
+  %0 = stablehlo.slice %x [15:16, 0:4] {stepwell.bounds.start_indices = ["s0 - 1", "0"]}
+     : (tensor<16x4xf32>) -> tensor<1x4xf32>
+  %n = stablehlo.constant {stepwell.scalars = ["s0"]} dense<16.0> : tensor<1x4xf32>
+  %1 = stablehlo.divide %0, %n : tensor<1x4xf32>
+  return %1 : tensor<1x4xf32>
+}
+
+// -----
+
+// A part that follows one of open size begins where that ends.
+
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[WHOLE:.*]] = stablehlo.pad %arg0
+// CHECK: stablehlo.dynamic_update_slice %[[WHOLE]], %arg0, %{{.*}} : (tensor<32xf32>, tensor<16xf32>, tensor<i64>) -> tensor<32xf32>
+func.func @main(%x: tensor<16xf32>) -> tensor<32xf32>
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0"]} {
+  %0 = stablehlo.concatenate %x, %x, dim = 0 {stepwell.extents = ["2*s0"]}
+     : (tensor<16xf32>, tensor<16xf32>) -> tensor<32xf32>
+  return %0 : tensor<32xf32>
+}
+
+// -----
+
+// Nothing is done where no size is open.
+
+// CHECK-LABEL: func.func @closed(%arg0: tensor<4xf32>) -> tensor<4xf32>
+func.func @closed(%x: tensor<4xf32>) -> tensor<4xf32> {
+  return %x : tensor<4xf32>
+}
+
+// -----
+
+// Rejected: a reversal would begin in what is not in use.
+
+// expected-error@+1 {{an open dimension is reversed}}
+module {
+  func.func @main(%x: tensor<16xf32>) -> tensor<16xf32>
+      attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0"]} {
+    %0 = stablehlo.reverse %x, dims = [0] {stepwell.extents = ["s0"]} : tensor<16xf32>
+    return %0 : tensor<16xf32>
+  }
+}
