@@ -43,6 +43,7 @@ from stepwell.passes.affine._host_buffers import give_host_buffers, memref_type
 from stepwell.passes.affine._scalar_fallback import emit_scalar
 from stepwell.passes.affine._thread_fallback import share_among_threads
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg.mark_open_extents import KERNEL_EXTENTS, UNFILLED_EXTENTS
 from stepwell.targets.nvidia import NvidiaTarget
 
 func = dialect("func")
@@ -74,6 +75,9 @@ class LowerGroupsToAffine(Pass):
 
 
 _NEW = ".affine"
+
+EXACT_READS = "kernel.exact_reads"
+"""Of a kernel: the numbers of the inputs of which it reads what is in use alone."""
 
 
 def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRefType]:
@@ -113,7 +117,7 @@ def _emit(kernel: ir.Operation, body: ir.Block, state: State) -> None:
             visibility="private",
             loc=kernel.location,
         )
-    for name in ("kernel.kind", "kernel.strategy"):
+    for name in ("kernel.kind", "kernel.strategy", KERNEL_EXTENTS, UNFILLED_EXTENTS):
         if name in kernel.attributes:
             function.attributes[name] = kernel.attributes[name]
     results = len(ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value).results)
@@ -129,6 +133,8 @@ def _emit(kernel: ir.Operation, body: ir.Block, state: State) -> None:
         group = KernelGroup(kernel, buffers, nest)
         emit_group(group, kernel, state)
         func.ReturnOp([])
+    if group.exact_reads:
+        function.attributes[EXACT_READS] = ir.DenseI64ArrayAttr.get(group.exact_reads)
     if isinstance(nest, GridBuilder):
         _state_launch(function.operation, nest)
     function.attributes["kernel.flops"] = ir.IntegerAttr.get(

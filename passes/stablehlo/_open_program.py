@@ -16,7 +16,7 @@ import numpy as np
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.mlir import ir
-from stepwell.passes.stablehlo._open_dimensions import (
+from stepwell.open_dimensions import (
     Factor,
     Layout,
     closed,

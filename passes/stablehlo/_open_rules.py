@@ -18,7 +18,7 @@ from stepwell.errors import LoweringError
 from stepwell.frontends.open_sizes import BOUNDS
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
-from stepwell.passes.stablehlo._open_dimensions import (
+from stepwell.open_dimensions import (
     Dimension,
     Layout,
     as_prefix,

@@ -36,8 +36,8 @@ from stepwell.frontends.open_sizes import (
 )
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir, nested_operations
+from stepwell.open_dimensions import Layout, as_prefix, is_open, prefix, unified
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo._open_dimensions import Layout, as_prefix, is_open, prefix, unified
 from stepwell.passes.stablehlo._open_program import OpenProgram
 from stepwell.passes.stablehlo._open_rules import RULES
 from stepwell.sizes import Extent

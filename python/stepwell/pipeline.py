@@ -102,8 +102,10 @@ STEPS = (
     Step("choose-convolution", "linalg", ("choose-convolution",), 2, "cpu"),
     Step("form-fusion-groups", "linalg", ("form-fusion-groups",)),
     Step("pack-operands", "linalg", ("pack-operands",), machine="cpu"),
+    Step("mark-open-extents", "linalg", ("mark-open-extents",), machine="cpu"),
     Step("lower-groups-to-affine", "affine", ("lower-groups-to-affine",)),
     Step("bufferize-host", "affine", ("bufferize-host",)),
+    Step("skip-unused-elements", "affine", ("skip-unused-elements",), machine="cpu"),
     Step("plan-arena", "affine", ("plan-arena",)),
     Step(
         "lower-kernels-to-llvm",

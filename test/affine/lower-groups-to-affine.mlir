@@ -139,7 +139,7 @@ func.func @scalar(%x: tensor<4x8xf32>, %a: tensor<4xf32>, %b: tensor<4xf32>) -> 
 // An epilogue with a tanh: the tile goes through scratch, and is finished a row at a time.
 // CHECK-LABEL: func.func @costly_epilogue
 // CHECK: func.func private @kernel_0
-// CHECK: %[[TILE:.*]] = memref.alloca() {alignment = 64 : i64} : memref<{{[0-9]+}}x64xf32>
+// CHECK: %[[TILE:.*]] = memref.alloca() {alignment = 64 : i64, kernel.rewritten} : memref<{{[0-9]+}}x64xf32>
 // CHECK: vector.fma
 // CHECK: affine.vector_store %{{.*}}, %[[TILE]][0, 0]
 // CHECK: affine.for %[[ROW:.*]] = 0 to

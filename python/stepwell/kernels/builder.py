@@ -25,6 +25,9 @@ vector = dialect("vector")
 _L2 = 2
 """Locality hint of a prefetch: into the second level of the cache."""
 
+REWRITTEN = "kernel.rewritten"
+"""Marks scratch of which no block reads what another has written."""
+
 CONTRACT = "#arith.fastmath<contract>"
 """Cloned float arithmetic may fuse a multiply into an add; nothing else is relaxed."""
 
@@ -127,6 +130,32 @@ class NestBuilder:
         with ir.InsertionPoint(op.body):
             yield Variable(name, start.low, limit - 1, op.induction_variable)
             affine.AffineYieldOp([])
+
+    def reduce_between(
+        self,
+        name: str,
+        start: Index,
+        stop: Index,
+        limit: int,
+        step: int,
+        initial: Sequence[ir.Value],
+        body: Callable[[Variable, list[ir.Value]], Sequence[ir.Value]],
+    ) -> list[ir.Value]:
+        """`reduce_loop` from `start` to min(`stop`, `limit`), known at run time."""
+        low_map, low_operands = self._map([start])
+        high_map, high_operands = self._map([stop, Index((), limit)])
+        op = affine.AffineForOp(
+            low_map,
+            high_map,
+            step,
+            iter_args=list(initial),
+            lower_bound_operands=low_operands,
+            upper_bound_operands=high_operands,
+        )
+        with ir.InsertionPoint(op.body):
+            variable = Variable(name, start.low, max(limit - step, 0), op.induction_variable)
+            affine.AffineYieldOp(list(body(variable, list(op.inner_iter_args))))
+        return list(op.results)
 
     def reduce_loop(
         self,
@@ -250,7 +279,7 @@ class NestBuilder:
         strides = [lanes.stride(index) for index in placed]
         base = [lanes.at(index, 0) for index in placed]
         if lanes.count == 1 or all(stride == 0 for stride in strides):
-            return self._load_scalar(buffer, base)
+            return self.load_scalar(buffer, base)
         if strides[-1] == 1 and all(stride == 0 for stride in strides[:-1]):
             return self._load_vector(buffer, base, lanes.count)
         flat = linearize(placed, buffer.type.shape)
@@ -259,7 +288,7 @@ class NestBuilder:
         if lanes.stride(flat) == 2 and self.shuffles:
             return self._load_every_second(buffer, lanes.at(flat, 0), lanes.count)
         parts = [
-            self._load_scalar(buffer, [lanes.at(index, lane) for index in placed])
+            self.load_scalar(buffer, [lanes.at(index, lane) for index in placed])
             for lane in range(lanes.count)
         ]
         return vector.FromElementsOp(ir.VectorType.get([lanes.count], parts[0].type), parts).result
@@ -305,7 +334,8 @@ class NestBuilder:
             return vector.ExtractOp(index, [], [lane]).result
         return index
 
-    def _load_scalar(self, buffer: ir.Value, indices: Sequence[Index]) -> ir.Value:
+    def load_scalar(self, buffer: ir.Value, indices: Sequence[Index]) -> ir.Value:
+        """The element at `indices`."""
         affine_map, operands = self._map(indices)
         element = buffer.type.element_type
         stored = affine.AffineLoadOp(
@@ -361,11 +391,17 @@ class NestBuilder:
         }
         ir.Operation.create("affine.prefetch", operands=[buffer, *operands], attributes=attributes)
 
-    def scratch(self, shape: Sequence[int], element: ir.Type) -> ir.Value:
-        """A buffer on the stack of the running thread, 64-byte aligned."""
+    def scratch(
+        self, shape: Sequence[int], element: ir.Type, *, rewritten: bool = False
+    ) -> ir.Value:
+        """A buffer on the stack of the running thread, 64-byte aligned. With `rewritten`, each
+        block of code that reads it has written what it reads."""
         kind = ir.MemRefType.get(list(shape), element)
         with self.at_top():
-            return memref.AllocaOp(kind, [], [], alignment=64).result
+            op = memref.AllocaOp(kind, [], [], alignment=64)
+        if rewritten:
+            op.operation.attributes[REWRITTEN] = ir.UnitAttr.get()
+        return op.result
 
     # Arithmetic
 

@@ -55,6 +55,8 @@ class KernelGroup:
         self.operations.pop()
         count = len(block.arguments) - len(returned)
         self.inputs = list(block.arguments)[:count]
+        self.exact_reads: list[int] = []
+        """Inputs of which the kernel reads what is in use alone."""
         self.evaluator = Evaluator(nest, dict(zip(block.arguments, buffers, strict=True)))
         self.outputs = [
             _output(value, buffer) for value, buffer in zip(returned, buffers[count:], strict=True)
@@ -75,6 +77,20 @@ class KernelGroup:
         if len(reductions) != 1:
             raise LoweringError(f"{self.name}: expected one reduction, found {len(reductions)}")
         return reductions[0]
+
+    def argument_behind(self, value: ir.Value) -> int | None:
+        """The number of the input that `value` is read from, through views and copies."""
+        while value not in self.inputs:
+            op = defining_op(value)
+            structured = Structured.of(op) if op is not None else None
+            copied = structured.copied_input() if structured is not None else None
+            if op is not None and op.name in RESHAPES:
+                value = op.operands[0]
+            elif structured is not None and copied is not None:
+                value = structured.inputs[copied]
+            else:
+                return None
+        return self.inputs.index(value)
 
     def point_of(self, output: Output, anchor: ir.Value, at: list[Index]) -> list[Index]:
         """The element of `output` that is computed from the element `at` of `anchor`."""

@@ -4,6 +4,9 @@
     weights[b, m, n]  = softmax of scores over n
     out[b, m, d]      = weights[b, m, n] * value[b, n, d]
 
+In a program with open sizes, in which some keys are not in use and their scores masked by a vector
+of booleans, no more is computed than the keys in use and what fills their last vectors.
+
 A task is a block of queries. Its scores, and then its weights, stay in scratch, so that the scores
 of all queries are never in memory. The products are tiled as contractions are, the rows between
 them go as those of row kernels do.
@@ -23,6 +26,7 @@ from stepwell.kernels.cpu.contraction_strategy import (
     tile_cost,
 )
 from stepwell.kernels.cpu.row import Row
+from stepwell.kernels.cpu.used_keys import used_keys
 from stepwell.kernels.evaluate import to_storage
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, delinearize, linearize
@@ -145,6 +149,20 @@ class _Attention:
             group, scores, strategy.scores, first, lanes, self._store_score, self.score
         )
         self.values = Contraction(group, values, strategy.values, second, lanes)
+        whole = self.keys % self.scores.panel == 0
+        used = used_keys(group, self.score, self.keys) if whole else None
+        self.scores.used_columns = self.values.used_terms = used
+        self.used = None
+        if used is not None:
+            panel = self.scores.panel
+            self.used = (used + (panel - 1)).floordiv(panel) * panel
+            self._state_exact_reads(values, second)
+
+    def _state_exact_reads(self, values: Structured, operands: tuple[int, int]) -> None:
+        """Say that of the values no more is read than those of the keys in use."""
+        read = self.group.argument_behind(values.inputs[operands[1]])
+        if read is not None:
+            self.group.exact_reads.append(read)
 
     def emit(self) -> None:
         blocks = math.ceil(self.queries / self.taken)
@@ -166,7 +184,8 @@ class _Attention:
     def _softmax(self, number: Index) -> None:
         """Turn the scores of a query into weights, in their place where the type is the same."""
         with self.evaluator.scope():
-            row = Row(self.group, self.lanes, number, self.batch * self.queries, self.keys)
+            rows = self.batch * self.queries
+            row = Row(self.group, self.lanes, number, rows, self.keys, self.used)
             row.reduce(self.rows)
             row.walk(lambda flat, lanes: self._store(self.weight, self.weighing, flat, lanes))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.cpu.contraction_strategy import (
@@ -27,7 +28,7 @@ from stepwell.kernels.cpu.contraction_strategy import (
 from stepwell.kernels.cpu.prefetch import Prefetching
 from stepwell.kernels.cpu.register_tile import RegisterTile, RegisterVector, pieces
 from stepwell.kernels.group import KernelGroup
-from stepwell.kernels.index import Index, apply_map, constant, delinearize, linearize
+from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize, linearize
 from stepwell.kernels.rows import is_costly
 from stepwell.kernels.structured import Structured, defining_op, element_type
 from stepwell.mlir import ir
@@ -48,8 +49,12 @@ class Contraction:
     """The loops of the contraction `op`, one of a group's operations.
 
     Its results go to the group's outputs, or where `write` puts them: then `written` is the value,
-    of those computed from the contraction's, that it stores.
+    of those computed from the contraction's, that it stores. `used_columns` and `used_terms`, where
+    they are set, say how many columns, in whole panels, and terms of the sum are worked out.
     """
+
+    used_columns: Index | None = None
+    used_terms: Index | None = None
 
     def __init__(
         self,
@@ -87,7 +92,9 @@ class Contraction:
         self.totals: ir.Value | None = None
         if self.is_costly or strategy.apart:
             rows = strategy.box[0] * strategy.box[1] * (strategy.row_tiles if strategy.apart else 1)
-            self.totals = self.nest.scratch([rows, self.panel], element_type(result))
+            self.totals = self.nest.scratch(
+                [rows, self.panel], element_type(result), rewritten=not strategy.apart
+            )
 
     def _gathered_panel(self) -> ir.Value | None:
         """Scratch for one panel of an rhs that is not packed, when enough row tiles share it."""
@@ -105,7 +112,7 @@ class Contraction:
         def copy(prefix: list[Index]) -> None:
             if len(prefix) < len(self.shape.reduced):
                 size = self.shape.sizes[self.shape.reduced[len(prefix)]]
-                with self.nest.loop("k", 0, size) as k, self.evaluator.scope():
+                with self._used_loop("k", self.used_terms, size) as k, self.evaluator.scope():
                     copy([*prefix, Index.of(k)])
                 return
             for register in registers:
@@ -266,12 +273,27 @@ class Contraction:
     def _for_all_panels(self, body: PanelBody) -> None:
         ragged = self.shape.n % self.panel != 0
         whole = self.panels - (1 if ragged else 0)
+        used = self.used_columns
         if whole:
-            with self.nest.loop("panel", 0, whole) as variable, self.evaluator.scope():
+            panels = None if used is None else (used + (self.panel - 1)).floordiv(self.panel)
+            with self._used_loop("panel", panels, whole) as variable, self.evaluator.scope():
                 body(Index.of(variable), False)
-        if ragged:
+        if ragged and used is not None:
+            before = constant(whole * self.panel) + used * -1
+            with self.nest.when_below([(before, 0)]) as branch, branch.then():
+                with self.evaluator.scope():
+                    body(constant(self.panels - 1), True)
+        elif ragged:
             with self.evaluator.scope():
                 body(constant(self.panels - 1), True)
+
+    def _used_loop(
+        self, name: str, used: Index | None, size: int
+    ) -> AbstractContextManager[Variable]:
+        """A loop over the first `used` of `size`, or all of them."""
+        if used is None:
+            return self.nest.loop(name, 0, size)
+        return self.nest.loop_between(name, Index(), used, size)
 
     def _for_panel(
         self, dims: list[Index], panel: Index, last: bool, run: PanelBody, gather: bool
@@ -489,6 +511,8 @@ class Contraction:
         innermost loop, `ahead` in each iteration."""
         extents = self._reduced_sizes()
         levels = summation_levels(extents)
+        if self.used_terms is not None:
+            return self._walk_used(step, zeros, self.used_terms)
 
         def nested(prefix: list[Index], level: int, carried: list[ir.Value]) -> list[ir.Value]:
             if level == len(levels):
@@ -524,6 +548,47 @@ class Contraction:
             return self.nest.reduce_steps("k", asking, size, carried, body, unroll, ask_panel)
 
         return nested([], 0, zeros)
+
+    def _walk_used(
+        self,
+        step: Callable[[list[Index], list[ir.Value]], list[ir.Value]],
+        zeros: list[ir.Value],
+        used: Index,
+    ) -> list[ir.Value]:
+        """`_walk` over the first `used` of one dimension of terms, partial sums apart."""
+        (size,) = self._reduced_sizes()
+        *outer, (_, chain, _, _) = summation_levels([size])
+        unroll = math.gcd(steps_at_once(len(zeros)), chain)
+
+        def several(start: Index, count: int) -> Callable[..., list[ir.Value]]:
+            def body(k: Variable, inner: list[ir.Value]) -> list[ir.Value]:
+                for number in range(count):
+                    with self.evaluator.scope():
+                        inner = step([start + Index.of(k) + number], inner)
+                return inner
+
+            return body
+
+        def sums_from(start: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            stop = used + start * -1
+            whole = stop.floordiv(unroll) * unroll
+            carried = self.nest.reduce_between(
+                "k", Index(), whole, chain, unroll, carried, several(start, unroll)
+            )
+            if unroll == 1:
+                return carried
+            return self.nest.reduce_between("k", whole, stop, chain, 1, carried, several(start, 1))
+
+        def add_chain(number: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+            partial = sums_from(Index.of(number) * chain, zeros)
+            return [self.nest.add(a, b) for a, b in zip(carried, partial, strict=True)]
+
+        if not outer:
+            return sums_from(Index(), zeros)
+        chains = (used + (chain - 1)).floordiv(chain)
+        return self.nest.reduce_between(
+            "chain", Index(), chains, size // chain, 1, zeros, add_chain
+        )
 
     def _finish(self, dims: list[Index], total: ir.Value, register: RegisterVector) -> None:
         """Add the initial value, run the epilogue on the valid lanes, and store."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from stepwell.kernels.builder import Lanes
 from stepwell.kernels.group import KernelGroup, widths
-from stepwell.kernels.index import Index, Variable, apply_map, delinearize
+from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.reduction import Combiner
 from stepwell.kernels.rows import is_costly, loop_point
 from stepwell.kernels.structured import Structured, defining_op, element_type, elements, shape_of
@@ -35,9 +35,18 @@ def emit(group: KernelGroup, lanes: int) -> None:
 
 
 class Row:
-    """The passes over row number `row` of `rows`, each of `length` elements."""
+    """The passes over row number `row` of `rows`, each of `length` elements: of these, the first
+    `used` where it is given, a multiple of `lanes` as `length` is then."""
 
-    def __init__(self, group: KernelGroup, lanes: int, row: Index, rows: int, length: int) -> None:
+    def __init__(
+        self,
+        group: KernelGroup,
+        lanes: int,
+        row: Index,
+        rows: int,
+        length: int,
+        used: Index | None = None,
+    ) -> None:
         self.group = group
         self.nest = group.nest
         self.evaluator = group.evaluator
@@ -45,6 +54,7 @@ class Row:
         self.row = row
         self.rows = rows
         self.length = length
+        self.used = used
 
     def emit(self, reductions: list[Structured]) -> None:
         """Reduce, and write the group's outputs."""
@@ -71,6 +81,13 @@ class Row:
 
     def walk(self, body: Callable[[Index, Lanes], None]) -> None:
         """Call `body` for the vectors of the row: their place among the elements of all rows."""
+        if self.used is not None:
+            vector = Lanes.of(self.lanes)
+            whole = self.nest.loop_between("i", Index(), self.used, self.length, self.lanes)
+            with whole as i, self.evaluator.scope():
+                i = Variable("i", 0, self.length - self.lanes, i.value)
+                body(self.row * self.length + Index.of(i) + vector.index, vector)
+            return
         for begin, end, width in widths(self.length, self.lanes):
             vector = Lanes.of(width)
             with self.nest.loop("i", begin, end, width) as i, self.evaluator.scope():
@@ -91,7 +108,9 @@ class Row:
             op.outputs[0], delinearize(self.row, shape_of(op.outputs[0])), Lanes.of(1)
         )
         total = initial
-        for begin, end, width in widths(self.length, self.lanes):
+        if self.used is not None:
+            total = self._reduce_used(op, combiner, kept, total)
+        for begin, end, width in widths(self.length if self.used is None else 0, self.lanes):
             vector = Lanes.of(width)
             count = 1 if kept else min(ACCUMULATORS, (end - begin) // width)
             stop = begin + (end - begin) // (count * width) * count * width
@@ -100,12 +119,30 @@ class Row:
                 pieces.append((stop, end, 1))
             for low, high, unroll in pieces:
                 total = combiner.join(
-                    total, self._pass(op, combiner, kept, vector, low, high, unroll)
+                    total,
+                    self._pass(op, combiner, kept, vector, constant(low), constant(high), unroll),
                 )
         result = op.op.results[0]
         self.evaluator.bind(result, delinearize(self.row, shape_of(result)), total)
         for value, scratch in kept.items():
             self.evaluator.keep(value, scratch, self.row * self.length)
+
+    def _reduce_used(
+        self, op: Structured, combiner: Combiner, kept: dict[ir.Value, ir.Value], total: ir.Value
+    ) -> ir.Value:
+        """As much as is used of the row: rounds of several vectors, then single ones."""
+        assert self.used is not None
+        vector = Lanes.of(self.lanes)
+        count = 1 if kept else min(ACCUMULATORS, self.length // self.lanes)
+        step = count * self.lanes
+        rounds = self.used.floordiv(step) * step
+        pieces = [(constant(0), rounds, count)]
+        if count > 1:
+            pieces.append((rounds, self.used, 1))
+        for low, high, unroll in pieces:
+            part = self._pass(op, combiner, kept, vector, low, high, unroll)
+            total = combiner.join(total, part)
+        return total
 
     def _pass(
         self,
@@ -113,8 +150,8 @@ class Row:
         combiner: Combiner,
         kept: dict[ir.Value, ir.Value],
         vector: Lanes,
-        begin: int,
-        end: int,
+        begin: Index,
+        end: Index,
         unroll: int,
     ) -> ir.Value:
         scalar = op.body.arguments[len(op.inputs)].type
@@ -128,9 +165,15 @@ class Row:
             ]
 
         with self.evaluator.scope():
-            carried = self.nest.reduce_loop(
-                "i", begin, end, unroll * vector.count, [identity] * unroll, body
-            )
+            step, initial = unroll * vector.count, [identity] * unroll
+            if begin.is_constant and end.is_constant:
+                carried = self.nest.reduce_loop(
+                    "i", begin.constant, end.constant, step, initial, body
+                )
+            else:
+                carried = self.nest.reduce_between(
+                    "i", begin, end, self.length, step, initial, body
+                )
         while len(carried) > 1:
             half = len(carried) // 2
             carried = [

@@ -1,0 +1,401 @@
+"""skip-unused-elements: iterations of kernels that compute nothing that is in use are left out.
+
+A kernel whose `kernel.extents` (`mark-open-extents`) say that only s0 of 512 rows of its result are
+needed runs a task only where one of the rows it writes is below s0:
+
+    affine.parallel (%task) = (0) to (86) {          affine.parallel (%task) = (0) to (86) {
+      affine.for %j ... {                              %row = affine.apply (6 * %task)
+        affine.vector_store %v, %out[%task * 6, ..]    %needed = arith.cmpi slt, %row, %s0
+      }                                          ->    scf.if %needed {
+    }                                                    affine.for %j ... } }
+
+The same is done in loops and branches that hold loops. Kernels take the sizes as another argument.
+The threads share what is left, since they take tasks from each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from stepwell.frontends.open_sizes import EXTENTS, SCALARS, read_extents
+from stepwell.kernels.builder import REWRITTEN
+from stepwell.kernels.index import Index, Variable, apply_map, delinearize
+from stepwell.mlir import dialect, ir, nested_operations
+from stepwell.open_dimensions import Layout, capacity
+from stepwell.passes.affine.lower_groups_to_affine import EXACT_READS
+from stepwell.passes.base import Pass, State
+from stepwell.passes.buffers.plan_arena import VIEWS
+from stepwell.passes.linalg.mark_open_extents import UNFILLED_EXTENTS, kernel_extents
+from stepwell.sizes import Extent
+
+affine = dialect("affine")
+arith = dialect("arith")
+memref = dialect("memref")
+scf = dialect("scf")
+
+_LOOPS = ("affine.for", "affine.parallel")
+_BRANCHES = ("affine.if", "scf.if")
+_STORES = ("affine.store", "affine.vector_store")
+_READS = ("affine.load", "affine.vector_load", "memref.load", "vector.load", "affine.prefetch")
+_VIEWS = (*VIEWS, "builtin.unrealized_conversion_cast")
+
+_MOST_CONDITIONS = 8
+"""Of a loop: with more, its iterations run as they are."""
+
+_Condition = tuple[Extent, Index]
+"""An element is needed when the index is below the extent."""
+
+
+@dataclass(frozen=True)
+class SkipUnusedElements(Pass):
+    """Run on a module of buffers: a host function and kernels."""
+
+    name: ClassVar[str] = "skip-unused-elements"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        functions = [child.operation for child in op.regions[0].blocks[0].operations]
+        hosts = [function for function in functions if SCALARS in function.attributes]
+        if not hosts:
+            return
+        host = hosts[0]
+        texts = [ir.StringAttr(text).value for text in host.attributes[SCALARS]]
+        extents = list(map(Extent.parse, texts))
+        sizes = host.regions[0].blocks[0].arguments[len(read_extents(host, EXTENTS) or ())]
+        for function in functions:
+            layouts = kernel_extents(function)
+            if _is_read_exactly(host, function, functions):
+                layouts = kernel_extents(function, UNFILLED_EXTENTS) or layouts
+            if layouts and _Kernel(function, layouts, extents, sizes.type).run():
+                _pass_sizes(host, function, sizes)
+
+
+def _is_read_exactly(
+    host: ir.Operation, kernel: ir.Operation, functions: list[ir.Operation]
+) -> bool:
+    """Whether what `kernel` writes is read by kernels alone that read no more than is in use."""
+    exact = {
+        ir.StringAttr(function.attributes["sym_name"]).value: set(
+            ir.DenseI64ArrayAttr(function.attributes[EXACT_READS])
+        )
+        for function in functions
+        if EXACT_READS in function.attributes
+    }
+    if not exact or UNFILLED_EXTENTS not in kernel.attributes:
+        return False
+    results = ir.IntegerAttr(kernel.attributes["kernel.results"]).value
+    name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    for call in nested_operations(host):
+        if call.name != "func.call" or _callee(call) != name:
+            continue
+        for value in list(call.operands)[len(call.operands) - results :]:
+            buffer = _buffer(value)
+            if isinstance(buffer.owner, ir.Block):
+                return False
+            for reader, number in _readers(buffer):
+                is_exact = reader.name == "func.call" and number in exact.get(_callee(reader), ())
+                if reader != call and not is_exact:
+                    return False
+    return True
+
+
+def _callee(call: ir.Operation) -> str:
+    return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+
+
+def _readers(buffer: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
+    """The operations that use `buffer`, through views, and as which operand."""
+    for use in buffer.uses:
+        user = use.owner.operation
+        if user.name in VIEWS:
+            yield from _readers(user.results[0])
+        else:
+            yield user, use.operand_number
+
+
+def _pass_sizes(host: ir.Operation, kernel: ir.Operation, sizes: ir.Value) -> None:
+    """Give all calls of `kernel` the sizes as their last operand."""
+    name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    for op in nested_operations(host):
+        if op.name != "func.call" or _callee(op) != name:
+            continue
+        with ir.InsertionPoint(op), op.location:
+            ir.Operation.create(
+                "func.call",
+                [],
+                [*op.operands, sizes],
+                {name: op.attributes[name] for name in op.attributes},
+                loc=op.location,
+            )
+        op.erase()
+
+
+@dataclass
+class _Store:
+    """A write of a kernel's result, and what has to hold for one of its elements to be needed."""
+
+    op: ir.Operation
+    needed: list[_Condition]
+
+
+@dataclass
+class _Kernel:
+    function: ir.Operation
+    layouts: Sequence[Layout]
+    extents: list[Extent]
+    sizes_type: ir.Type
+    variables: dict[ir.Value, Variable] = field(default_factory=dict)
+
+    def run(self) -> bool:
+        """Put conditions around what loops do; whether there are any."""
+        entry = self.function.regions[0].blocks[0]
+        arguments = list(entry.arguments)
+        results = ir.IntegerAttr(self.function.attributes["kernel.results"]).value
+        outputs = dict(zip(arguments[len(arguments) - results :], self.layouts, strict=True))
+        self._name_variables(self.function)
+        plans = self._plans(entry, outputs, [])
+        if not plans:
+            return False
+        sizes = entry.add_argument(self.sizes_type, ir.Location.unknown())
+        kinds = [argument.type for argument in entry.arguments]
+        kind = ir.TypeAttr.get(ir.FunctionType.get(kinds, []))
+        self.function.attributes["function_type"] = kind
+        with ir.InsertionPoint.at_block_begin(entry):
+            known = {
+                extent: _size(sizes, self.extents.index(extent))
+                for extent in {extent for _, conditions in plans for extent, _ in conditions}
+            }
+        for block, conditions in plans:
+            _guard(block, conditions, known)
+        return True
+
+    def _plans(
+        self, block: ir.Block, outputs: dict[ir.Value, Layout], around: list[_Condition]
+    ) -> list[tuple[ir.Block, list[_Condition]]]:
+        """The blocks in `block` to run under conditions; `around` are those it is under."""
+        plans = []
+        for child in block.operations:
+            op = child.operation
+            if op.results or op.name not in (*_LOOPS, *_BRANCHES):
+                continue
+            for region in op.regions:
+                for inner in region.blocks:
+                    conditions = self._conditions(op, inner, outputs)
+                    if conditions and conditions != around:
+                        plans.append((inner, conditions))
+                    plans += self._plans(inner, outputs, conditions or around)
+        return plans
+
+    def _name_variables(self, function: ir.Operation) -> None:
+        """A variable with its range for each loop, outer ones first."""
+        for loop in _loops(function):
+            value = loop.regions[0].blocks[0].arguments[0]
+            low, high = self._range(loop)
+            self.variables[value] = Variable("i", low, high, value)
+
+    def _range(self, loop: ir.Operation) -> tuple[int, int]:
+        if loop.name == "affine.parallel":
+            upper = ir.AffineMapAttr(loop.attributes["upperBoundsMap"]).value
+            return 0, ir.AffineConstantExpr(upper.results[0]).value - 1
+        lower, upper = (
+            ir.AffineMapAttr(loop.attributes[name]).value
+            for name in ("lowerBoundMap", "upperBoundMap")
+        )
+        first = lower.n_inputs
+        operands = list(loop.operands)
+        low = self._indices(lower, operands[:first]) or [Index()]
+        high = self._indices(upper, operands[first : first + upper.n_inputs])
+        most = min((index.high for index in high or ()), default=1 << 40)
+        return max(index.low for index in low), max(most - 1, 0)
+
+    def _indices(
+        self, affine_map: ir.AffineMap, operands: Sequence[ir.Value]
+    ) -> list[Index] | None:
+        """The results of a map at loop variables; None where an operand is something else."""
+        if affine_map.n_symbols or any(value not in self.variables for value in operands):
+            return None
+        return apply_map(affine_map, [Index.of(self.variables[value]) for value in operands])
+
+    def _conditions(
+        self, owner: ir.Operation, block: ir.Block, outputs: dict[ir.Value, Layout]
+    ) -> list[_Condition]:
+        """When `block` of `owner` has to run: one of these holds. None of them: always."""
+        children = [child.operation for child in block.operations]
+        inside = [op for child in children for op in nested_operations(child)]
+        if owner.name != "affine.parallel" and all(op.name not in _LOOPS for op in inside):
+            return []
+        stores = self._stores(inside, outputs)
+        if not stores:
+            return []
+        inner = {
+            self.variables[op.regions[0].blocks[0].arguments[0]]
+            for op in inside
+            if op.name in _LOOPS
+        }
+        least = [
+            {(e, i) for e, index in store.needed if (i := _least(index, inner)) is not None}
+            for store in stores
+        ]
+        found: dict[tuple[Extent, tuple], _Condition] = {}
+        for options in least:
+            if not options:
+                return []
+            # Where several dimensions are open, that of an index which moves says most.
+            extent, index = min(options, key=lambda o: (o[1].is_constant, str(o[0]), o[1].constant))
+            key = (extent, index.terms)
+            known = found.get(key)
+            if known is None or index.constant < known[1].constant:
+                found[key] = (extent, index)
+        return list(found.values()) if len(found) <= _MOST_CONDITIONS else []
+
+    def _stores(self, inside: list[ir.Operation], outputs: dict[ir.Value, Layout]) -> list[_Store]:
+        """What operations write to results; nothing where they write what others read."""
+        found = []
+        operations = set(inside)
+        for op in inside:
+            if op.name in _STORES:
+                buffer = _buffer(op.operands[1])
+                if buffer in outputs:
+                    found.append(_Store(op, self._needed(op, outputs[buffer])))
+                elif not (_is_rewritten(buffer) or _stays_inside(buffer, operations)):
+                    return []
+            elif op.name not in _READS and _may_write(op):
+                return []
+        return found
+
+    def _needed(self, store: ir.Operation, layout: Layout) -> list[_Condition]:
+        """Conditions that each have to hold for the first element of `store` to be needed."""
+        affine_map = ir.AffineMapAttr(store.attributes["map"]).value
+        indices = self._indices(affine_map, list(store.operands)[2:])
+        if indices is None:
+            return []
+        sizes = list(map(capacity, layout))
+        if len(indices) != len(sizes):
+            indices = delinearize(indices[0], sizes) if len(indices) == 1 else []
+        conditions = []
+        for index, dimension in zip(indices, layout, strict=False):
+            parts = delinearize(index, [factor.capacity for factor in dimension or ()])
+            for part, factor in zip(parts, dimension or (), strict=True):
+                if factor.is_open and factor.extent in self.extents:
+                    conditions.append((factor.extent, part))
+        return conditions
+
+
+def _loops(function: ir.Operation) -> Iterator[ir.Operation]:
+    """All loops, outer ones first."""
+
+    def walk(block: ir.Block) -> Iterator[ir.Operation]:
+        for child in block.operations:
+            op = child.operation
+            if op.name in _LOOPS:
+                yield op
+            for region in op.regions:
+                for inner in region.blocks:
+                    yield from walk(inner)
+
+    return walk(function.regions[0].blocks[0])
+
+
+def _buffer(value: ir.Value) -> ir.Value:
+    """The buffer that `value` is a view of."""
+    while not isinstance(value.owner, ir.Block) and value.owner.operation.name in _VIEWS:
+        value = value.owner.operation.operands[0]
+    return value
+
+
+def _is_rewritten(buffer: ir.Value) -> bool:
+    """Whether no block reads of `buffer` what another has written."""
+    return not isinstance(buffer.owner, ir.Block) and REWRITTEN in buffer.owner.attributes
+
+
+def _stays_inside(buffer: ir.Value, operations: set[ir.Operation]) -> bool:
+    """Whether all that uses `buffer`, through views, is among `operations`."""
+    for use in buffer.uses:
+        user = use.owner.operation
+        if user.name in _VIEWS:
+            if not _stays_inside(user.results[0], operations):
+                return False
+        elif user not in operations:
+            return False
+    return True
+
+
+def _may_write(op: ir.Operation) -> bool:
+    """Whether an operation that is no plain store may write to memory."""
+    prefix = op.name.split(".")[0]
+    if prefix in ("arith", "math", "affine", "scf", "ub", "complex"):
+        return False
+    return op.name not in _PURE_VECTORS and op.name not in (*_VIEWS, "memref.alloca")
+
+
+_PURE_VECTORS = frozenset(
+    f"vector.{name}"
+    for name in (
+        "broadcast",
+        "extract",
+        "extract_strided_slice",
+        "fma",
+        "from_elements",
+        "insert",
+        "insert_strided_slice",
+        "interleave",
+        "deinterleave",
+        "reduction",
+        "shape_cast",
+        "shuffle",
+        "step",
+        "bitcast",
+    )
+)
+
+
+def _least(index: Index, variables: set[Variable]) -> Index | None:
+    """The least that `index` is over all values of `variables`; None where that is no index."""
+    for atom, factor in index.terms:
+        if isinstance(atom, Variable):
+            if atom in variables:
+                if factor < 0:
+                    return None
+                rest = Index(tuple(t for t in index.terms if t[0] is not atom), index.constant)
+                return _least(rest + factor * atom.low, variables)
+        elif any(variable in variables for variable in atom.dividend.variables()):
+            if atom.remainder or factor < 0:
+                return None
+            inner = _least(atom.dividend, variables)
+            if inner is None:
+                return None
+            rest = Index(tuple(t for t in index.terms if t[0] is not atom), index.constant)
+            return _least(rest + inner.floordiv(atom.divisor) * factor, variables)
+    return index
+
+
+def _size(sizes: ir.Value, number: int) -> ir.Value:
+    """Element `number` of the vector of sizes, as an index."""
+    place = arith.ConstantOp(ir.IndexType.get(), number).result
+    stored = memref.LoadOp(sizes, [place]).result
+    return arith.IndexCastOp(ir.IndexType.get(), stored).result
+
+
+def _guard(
+    block: ir.Block, conditions: Sequence[_Condition], known: dict[Extent, ir.Value]
+) -> None:
+    """Run `block` where one of `conditions` holds."""
+    *body, _ = [child.operation for child in block.operations]
+    with ir.InsertionPoint.at_block_begin(block):
+        needed = None
+        for extent, index in conditions:
+            below = arith.CmpIOp(arith.CmpIPredicate.slt, _value(index), known[extent]).result
+            needed = below if needed is None else arith.OrIOp(needed, below).result
+        branch = scf.IfOp(needed)
+    with ir.InsertionPoint(branch.then_block):
+        end = scf.YieldOp([]).operation
+    for op in body:
+        op.move_before(end)
+
+
+def _value(index: Index) -> ir.Value:
+    variables = index.variables()
+    affine_map = ir.AffineMap.get(len(variables), 0, [index.to_affine(variables.index)])
+    operands = [variable.value for variable in variables]
+    return affine.AffineApplyOp(affine_map, operands).result

@@ -1,0 +1,251 @@
+"""mark-open-extents: say of each kernel which part of its results anybody needs.
+
+In a program with open sizes (`legalize-open-sizes`), `stepwell.extents` says how much of each
+argument is in use. What a kernel computes from elements beyond that does not matter either, unless
+it was told by a vector of booleans (`stepwell.prefixes`) what to put there.
+
+    func.func private @kernel_0(%x: tensor<512x768xf32>, ...) -> tensor<512x3072xf32>
+
+becomes, where s0 rows of `%x` are in use
+
+    func.func private @kernel_0(...) attributes {kernel.extents = ["512/s0, 3072/3072"]}
+
+A dimension is written as its factors, each a capacity and an extent. `skip-unused-elements` leaves
+out the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepwell.errors import LoweringError
+from stepwell.frontends.open_sizes import PREFIXES, read_extents
+from stepwell.kernels.cpu.used_keys import PREFIXES as KERNEL_PREFIXES
+from stepwell.kernels.group import extracted
+from stepwell.kernels.index import Index, Variable, apply_map
+from stepwell.kernels.structured import RESHAPES, Structured, shape_of
+from stepwell.mlir import ir
+from stepwell.open_dimensions import (
+    Dimension,
+    Factor,
+    Layout,
+    capacity,
+    closed,
+    is_open,
+    prefix,
+    regrouped,
+)
+from stepwell.passes.base import Pass, State
+from stepwell.sizes import Extent
+
+KERNEL_EXTENTS = "kernel.extents"
+
+UNFILLED_EXTENTS = "kernel.unfilled_extents"
+"""The same where what is put beyond the part in use is not needed: for kernels whose results are
+read by such as read no more than what is in use."""
+
+
+@dataclass(frozen=True)
+class MarkOpenExtents(Pass):
+    """Run on a module of a host function and outlined kernels."""
+
+    name: ClassVar[str] = "mark-open-extents"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        body = op.regions[0].blocks[0]
+        functions = {
+            ir.StringAttr(child.operation.attributes["sym_name"]).value: child.operation
+            for child in body.operations
+            if child.operation.name == "func.func"
+        }
+        for function in functions.values():
+            if PREFIXES in function.attributes:
+                _mark(function, functions)
+
+
+def _mark(host: ir.Operation, functions: dict[str, ir.Operation]) -> None:
+    """Follow the parts in use through the host program."""
+    flow = _Flow(functions)
+    entry = host.regions[0].blocks[0]
+    extents = read_extents(host) or []
+    for argument, shape in zip(entry.arguments, extents, strict=False):
+        flow.layouts[argument] = tuple(map(prefix, shape_of(argument), shape))
+    first = len(extents) + 1
+    flow.vectors = list(entry.arguments)[first : first + len(host.attributes[PREFIXES])]
+    for argument in flow.vectors:
+        flow.filled[argument] = {0}
+    flow.block(entry)
+    unfilled = _Flow(functions)
+    unfilled.layouts.update({a: flow.layouts[a] for a in entry.arguments if a in flow.layouts})
+    unfilled.block(entry)
+    for name, layouts in flow.kernels.items():
+        _state(functions[name], KERNEL_EXTENTS, layouts)
+        if unfilled.kernels[name] != layouts:
+            _state(functions[name], UNFILLED_EXTENTS, unfilled.kernels[name])
+        if flow.prefixes[name]:
+            numbers = sorted(flow.prefixes[name])
+            functions[name].attributes[KERNEL_PREFIXES] = ir.DenseI64ArrayAttr.get(numbers)
+
+
+def _state(function: ir.Operation, name: str, layouts: list[Layout]) -> None:
+    if any(is_open(dimension) for layout in layouts for dimension in layout):
+        texts = [ir.StringAttr.get(_text(layout)) for layout in layouts]
+        function.attributes[name] = ir.ArrayAttr.get(texts)
+
+
+class _Flow:
+    """Which part of each value is in use; and the dimensions along which values are `filled`:
+    what stands beyond the part in use was put there."""
+
+    def __init__(self, functions: dict[str, ir.Operation]) -> None:
+        self.functions = functions
+        self.layouts: dict[ir.Value, Layout] = {}
+        self.filled: dict[ir.Value, set[int]] = {}
+        self.kernels: dict[str, list[Layout]] = {}
+        self.vectors: list[ir.Value] = []
+        self.prefixes: dict[str, set[int]] = {}
+
+    def layout(self, value: ir.Value) -> Layout:
+        known = self.layouts.get(value)
+        return known if known is not None else tuple(map(closed, shape_of(value)))
+
+    def block(self, block: ir.Block) -> None:
+        """Follow all operations of `block`; what loops and branches give is in use as a whole."""
+        for child in block.operations:
+            op = child.operation
+            if op.name == "func.call":
+                self._call(op)
+            elif op.name in RESHAPES:
+                self._reshape(op)
+            elif op.name in _SAME_DIMENSIONS:
+                self._dimensions(op)
+            else:
+                structured = Structured.of(op)
+                if structured is not None:
+                    self._loops(structured)
+                for region in op.regions if structured is None else ():
+                    for inner in region.blocks:
+                        self.block(inner)
+
+    def _call(self, op: ir.Operation) -> None:
+        name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+        kernel = self.functions[name]
+        if not len(kernel.regions[0].blocks):
+            return
+        block = kernel.regions[0].blocks[0]
+        vectors = {number for number, value in enumerate(op.operands) if value in self.vectors}
+        self.prefixes[name] = vectors & self.prefixes.get(name, vectors)
+        for argument, value in zip(block.arguments, op.operands, strict=True):
+            self.layouts[argument] = self.layout(value)
+            self.filled[argument] = self.filled.get(value, set())
+        self.block(block)
+        returned = list(list(block.operations)[-1].operands)
+        layouts = [self.layout(value) for value in returned]
+        for result, value, layout in zip(op.results, returned, layouts, strict=True):
+            self.layouts[result] = layout
+            self.filled[result] = self.filled.get(value, set())
+        known = self.kernels.get(name, layouts)
+        self.kernels[name] = [_common(*pair) for pair in zip(known, layouts, strict=True)]
+
+    def _reshape(self, op: ir.Operation) -> None:
+        source, result = op.operands[0], op.results[0]
+        shape, sizes = shape_of(source), shape_of(result)
+        if self.filled.get(source):  # only vectors of booleans and what was told by them
+            kept = [n for n in shape if n != 1] == [n for n in sizes if n != 1]
+            names = dict(zip(_moving(shape), _moving(sizes), strict=False)) if kept else {}
+            whole = set(range(len(sizes)))
+            self.filled[result] = (
+                {names[d] for d in self.filled[source] if d in names} if kept else whole
+            )
+        try:
+            self.layouts[result] = regrouped(self.layout(source), shape, sizes)
+        except LoweringError:  # in use as a whole
+            return
+
+    def _dimensions(self, op: ir.Operation) -> None:
+        """A part, or a whole of parts: dimensions that stay as they are keep their extents."""
+        result = op.results[0]
+        sizes = shape_of(result)
+        sources = [v for v in op.operands if len(shape_of(v)) == len(sizes) and sizes]
+        layout = []
+        for number, size in enumerate(sizes):
+            found = {self.layout(source)[number] for source in sources}
+            same = all(shape_of(source)[number] == size for source in sources)
+            layout.append(found.pop() if same and len(found) == 1 else closed(size))
+        self.layouts[result] = tuple(layout)
+        self.filled[result] = set().union(*(self.filled.get(v, set()) for v in sources))
+
+    def _loops(self, op: Structured) -> None:
+        sizes = op.loop_sizes()
+        loops: list[set[Dimension]] = [set() for _ in sizes]
+        filled: set[int] = set()
+        dims = [Variable(f"d{i}", 0, max(size, 1) - 1) for i, size in enumerate(sizes)]
+        point = [Index.of(dim) for dim in dims]
+        reads = [(v, apply_map(m, point)) for m, v in zip(op.maps, op.inputs, strict=False)]
+        for value, indices in [*reads, *extracted(op, point)]:
+            layout, known = self.layout(value), self.filled.get(value, set())
+            for number, index in enumerate(indices):
+                loop = next((i for i, p in enumerate(point) if p == index and p.terms), None)
+                if loop is not None and is_open(layout[number]):
+                    loops[loop].add(layout[number])
+                if loop is not None and number in known:
+                    filled.add(loop)
+        for result in op.op.results:
+            layout = []
+            places = set()
+            for number, expression in enumerate(op.output_map.results):
+                size = shape_of(result)[number]
+                loop = expression.position if isinstance(expression, ir.AffineDimExpr) else -1
+                if loop in filled:
+                    places.add(number)
+                is_known = loop >= 0 and len(loops[loop]) == 1 and loop not in filled
+                layout.append(next(iter(loops[loop])) if is_known else closed(size))
+            self.layouts[result] = tuple(layout)
+            self.filled[result] = places
+
+
+_SAME_DIMENSIONS = ("tensor.extract_slice", "tensor.pad", "tensor.concat")
+
+
+def _moving(shape: Sequence[int]) -> list[int]:
+    return [d for d, n in enumerate(shape) if n != 1]
+
+
+def _common(first: Layout, second: Layout) -> Layout:
+    """What is in use of the results of two calls."""
+    pairs = zip(first, second, strict=True)
+    return tuple(a if a == b else closed(capacity(a)) for a, b in pairs)
+
+
+def _text(layout: Layout) -> str:
+    return ", ".join(
+        " ".join(f"{factor.capacity}/{factor.extent}" for factor in dimension or ())
+        for dimension in layout
+    )
+
+
+def kernel_extents(function: ir.Operation, name: str = KERNEL_EXTENTS) -> list[Layout]:
+    """The inverse of what this pass writes as `name`; nothing where it wrote nothing."""
+    if name not in function.attributes:
+        return []
+    found = []
+    for text in function.attributes[name]:
+        layout = []
+        for dimension in ir.StringAttr(text).value.split(", "):
+            parts = [part.partition("/") for part in _factors(dimension)]
+            layout.append(tuple(Factor(int(n), Extent.parse(extent)) for n, _, extent in parts))
+        found.append(tuple(layout))
+    return found
+
+
+def _factors(text: str) -> list[str]:
+    """`8/s0 512/s1 + 1` as its factors."""
+    words: list[str] = []
+    for word in text.split():
+        if "/" in word:
+            words.append(word)
+        else:
+            words[-1] += f" {word}"
+    return words

@@ -1,0 +1,68 @@
+"""How many keys of an attention are in use, in a program with open sizes."""
+
+from __future__ import annotations
+
+from stepwell.kernels.group import KernelGroup, accesses
+from stepwell.kernels.index import Index, Variable, apply_map
+from stepwell.kernels.structured import RESHAPES, Structured, defining_op, shape_of
+from stepwell.mlir import dialect, ir
+
+arith = dialect("arith")
+
+PREFIXES = "kernel.prefixes"
+"""Of a kernel: the numbers of arguments that are vectors of booleans, true ones first."""
+
+
+def used_keys(group: KernelGroup, score: ir.Value, keys: int) -> Index | None:
+    """The number of keys in use, where `score` masks the others: a selection by a vector of
+    booleans, true for the keys in use. None where it does not."""
+    if PREFIXES not in group.function.attributes:
+        return None
+    numbers = list(ir.DenseI64ArrayAttr(group.function.attributes[PREFIXES]))
+    prefixes = {group.inputs[number] for number in numbers}
+    mask = _mask(score, keys, prefixes)
+    if mask is None:
+        return None
+    nest = group.nest
+    with nest.at_top():
+        zero = arith.ConstantOp(ir.IndexType.get(), 0).result
+
+        def count(i: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+            flag = nest.load_scalar(group.evaluator.buffers[mask], [Index.of(i)])
+            return [arith.AddIOp(carried[0], arith.IndexCastUIOp(zero.type, flag).result).result]
+
+        (total,) = nest.reduce_loop("i", 0, keys, 1, [zero], count)
+    return Index.of(Variable("used", 0, keys, total))
+
+
+def _mask(score: ir.Value, keys: int, prefixes: set[ir.Value]) -> ir.Value | None:
+    """The vector among `prefixes` by whose element of the key `score` is selected."""
+    op = defining_op(score)
+    while op is not None and op.name in RESHAPES:
+        op = defining_op(op.operands[0])
+    structured = Structured.of(op) if op is not None else None
+    if structured is None or shape_of(structured.op.results[0])[-1:] != (keys,):
+        return None
+    body = [child.operation for child in structured.body.operations]
+    if [inner.name for inner in body[-2:]] != ["arith.select", "linalg.yield"]:
+        return None
+    condition = body[-2].operands[0]
+    dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(structured.loop_sizes())]
+    point = [Index.of(dim) for dim in dims]
+    for argument, value, affine_map in zip(
+        structured.body.arguments, structured.inputs, structured.maps, strict=False
+    ):
+        if argument == condition:
+            for leaf, indices in accesses(value, apply_map(affine_map, point), prefixes):
+                if indices == [point[-1]] and _is_lowest(body[-2].operands[2]):
+                    return leaf
+    return None
+
+
+def _is_lowest(value: ir.Value) -> bool:
+    """Whether `value` is the constant -inf."""
+    op = defining_op(value)
+    if op is None or op.name != "arith.constant":
+        return False
+    attribute = op.attributes["value"]
+    return isinstance(attribute, ir.FloatAttr) and attribute.value == float("-inf")
