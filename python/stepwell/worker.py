@@ -114,8 +114,7 @@ def main(arguments: list[str]) -> int:
 
     if len(arguments) > 1:
         _die_with_parent()
-    limit = request.memory_limit_mb << 20
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    _limit_memory(request.memory_limit_mb << 20)
     try:
         compile_request(
             request, lambda step, seconds=None: send({"step": step, "seconds": seconds})
@@ -129,6 +128,13 @@ def main(arguments: list[str]) -> int:
         return 1
     send({"done": True})
     return 0
+
+
+def _limit_memory(limit: int) -> None:
+    """No more than `limit` bytes of address space; a lower limit of the process stays."""
+    _, allowed = resource.getrlimit(resource.RLIMIT_AS)
+    limit = limit if allowed == resource.RLIM_INFINITY else min(limit, allowed)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def _die_with_parent() -> None:

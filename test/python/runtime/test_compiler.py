@@ -98,6 +98,22 @@ def test_memory_limit(fake_compiler: Path) -> None:
         build(f"allocate {4 << 30}", options={"memory_limit_mb": 2000})
 
 
+LIMITED = """
+import resource, sys
+from stepwell import compiler
+compiler.ENTRY = "fake_pipeline:compile_to_artifact"
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+compiler.build(sys.argv[1], options={"memory_limit_mb": 5000})
+"""
+
+
+def test_lower_memory_limit_of_the_process_stays(fake_compiler: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    model = f"// count {log}\nmodule {{}}\n"
+    subprocess.run([sys.executable, "-c", LIMITED, model], check=True)
+    assert log.read_text() == "compiled\n"
+
+
 INTERRUPTED = """
 import sys
 from stepwell import compiler
