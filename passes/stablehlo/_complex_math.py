@@ -147,26 +147,41 @@ def _product_with_signs(x: Pair, y: Pair) -> Pair:
     return Pair(_scaled(product.real, 0.0), _scaled(product.imaginary, 0.0))
 
 
-def _cosh_sinh(x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Hyperbolic cosine and sine; the sine without cancellation near zero."""
-    # Half of the exponential is taken as the square of its root's half: e^x may overflow alone.
-    grown = hlo.exponential(_scaled(x, 0.5))
-    shrunk = hlo.exponential(_scaled(x, -0.5))
-    cosh = hlo.add(
-        hlo.multiply(_scaled(grown, 0.5), grown), hlo.multiply(_scaled(shrunk, 0.5), shrunk)
-    )
-    sinh = hlo.subtract(
-        hlo.multiply(_scaled(grown, 0.5), grown), hlo.multiply(_scaled(shrunk, 0.5), shrunk)
-    )
-    less = hlo.exponential_minus_one(x)
-    near = _scaled(hlo.add(less, hlo.divide(less, hlo.add(less, hlo.full_like(less, 1.0)))), 0.5)
-    near = hlo.select(_is(x, "EQ", 0.0), x, near)
-    return cosh, hlo.select(_is(hlo.abs(x), "LT", 1.0), near, sinh)
+class _Hyperbolic(NamedTuple):
+    """Hyperbolic cosine and sine, both to be multiplied by `scale`: alone they may overflow."""
+
+    cosh: ir.Value
+    sinh: ir.Value
+    scale: ir.Value
+
+    def part(self, size: ir.Value, direction: ir.Value) -> ir.Value:
+        """size * direction, `size` being `cosh` or `sinh`."""
+        return _times(size, direction, self.scale)
 
 
-def _times(size: ir.Value, direction: ir.Value) -> ir.Value:
-    """size * direction, zero where the direction is: an infinite size has no share in it."""
-    return hlo.select(_is(direction, "EQ", 0.0), direction, hlo.multiply(size, direction))
+def _hyperbolic(x: ir.Value) -> _Hyperbolic:
+    """Of the size of `x`, from e^x, without cancellation near zero, and from the square of e^(x/2)
+    where e^x may overflow."""
+    size = hlo.abs(x)
+    grown = hlo.exponential(size)
+    shrunk = hlo.divide(hlo.full_like(size, 1.0), grown)
+    cosh = _scaled(hlo.add(grown, shrunk), 0.5)
+    less = hlo.exponential_minus_one(size)
+    near = hlo.add(less, hlo.divide(less, hlo.add(less, hlo.full_like(less, 1.0))))
+    far = hlo.subtract(grown, shrunk)
+    sinh = _scaled(hlo.select(_is(size, "LT", 1.0), near, far), 0.5)
+    root = hlo.exponential(_scaled(size, 0.5))
+    huge = _is(size, "GT", 709.0)
+    cosh, sinh = (hlo.select(huge, _scaled(root, 0.5), value) for value in (cosh, sinh))
+    scale = hlo.select(huge, root, hlo.full_like(root, 1.0))
+    return _Hyperbolic(cosh, _with_sign(sinh, x), scale)
+
+
+def _times(size: ir.Value, direction: ir.Value, scale: ir.Value | None = None) -> ir.Value:
+    """size * direction * scale, zero where the direction is: infinities have no share in it."""
+    product = hlo.multiply(size, direction)
+    product = hlo.multiply(product, scale) if scale is not None else product
+    return hlo.select(_is(direction, "EQ", 0.0), _with_sign(direction, size), product)
 
 
 @in_f64
@@ -292,22 +307,39 @@ def cbrt(x: Pair) -> Pair:
 @in_f64
 def sine(x: Pair) -> Pair:
     """sin a cosh b + i cos a sinh b."""
-    cosh, sinh = _cosh_sinh(x.imaginary)
-    return Pair(_times(cosh, hlo.sine(x.real)), hlo.multiply(hlo.cosine(x.real), sinh))
+    of = _hyperbolic(x.imaginary)
+    return Pair(of.part(of.cosh, hlo.sine(x.real)), of.part(of.sinh, hlo.cosine(x.real)))
 
 
 @in_f64
 def cosine(x: Pair) -> Pair:
     """cos a cosh b - i sin a sinh b."""
-    cosh, sinh = _cosh_sinh(x.imaginary)
-    return Pair(hlo.multiply(hlo.cosine(x.real), cosh), hlo.negate(_times(sinh, hlo.sine(x.real))))
+    of = _hyperbolic(x.imaginary)
+    imaginary = hlo.negate(of.part(of.sinh, hlo.sine(x.real)))
+    return Pair(of.part(of.cosh, hlo.cosine(x.real)), imaginary)
+
+
+@in_f64
+def sinh(x: Pair) -> Pair:
+    """sinh a cos b + i cosh a sin b."""
+    of = _hyperbolic(x.real)
+    real = of.part(of.sinh, hlo.cosine(x.imaginary))
+    return Pair(real, of.part(of.cosh, hlo.sine(x.imaginary)))
+
+
+@in_f64
+def cosh(x: Pair) -> Pair:
+    """cosh a cos b + i sinh a sin b."""
+    of = _hyperbolic(x.real)
+    real = of.part(of.cosh, hlo.cosine(x.imaginary))
+    return Pair(real, of.part(of.sinh, hlo.sine(x.imaginary)))
 
 
 @in_f64
 def tanh(x: Pair) -> Pair:
     """With t = tan b, s = sinh a, c = cosh a, d = 1 + t^2: (c s d + i t) / (1 + d s^2) (Kahan); for
     large |a| the real part is +-1 and the imaginary one 4 sin b cos b e^(-2|a|)."""
-    cosh, sinh = _cosh_sinh(x.real)
+    cosh, sinh, _ = _hyperbolic(x.real)
     sin, cos = hlo.sine(x.imaginary), hlo.cosine(x.imaginary)
     tangent = hlo.divide(sin, cos)
     one = hlo.full_like(sinh, 1.0)
@@ -412,6 +444,8 @@ FUNCTIONS: dict[str, Callable[..., Pair]] = {
     "cbrt": cbrt,
     "sine": sine,
     "cosine": cosine,
+    "sinh": sinh,
+    "cosh": cosh,
     "tan": tan,
     "tanh": tanh,
     "logistic": logistic,

@@ -87,6 +87,17 @@ def nested_operations(operation: ir.Operation) -> list[ir.Operation]:
     return found
 
 
+def replace_operation(op: ir.Operation, name: str, attributes: dict[str, ir.Attribute]) -> None:
+    """Put an operation `name` with the operands and result types of `op` in its place."""
+    with ir.InsertionPoint(op), op.location:
+        other = ir.Operation.create(
+            name, [r.type for r in op.results], list(op.operands), attributes
+        )
+    for old, new in zip(op.results, other.results, strict=True):
+        old.replace_all_uses_with(new)
+    op.erase()
+
+
 def run_upstream(operation: ir.Operation, pipeline: str) -> None:
     """Run a textual pipeline of upstream passes on `operation` (anchored at its own op name).
 

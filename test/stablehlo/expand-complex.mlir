@@ -91,6 +91,16 @@ func.func @transform_58(%x: tensor<3x58xf32>) -> tensor<3x30xcomplex<f32>> {
 
 // -----
 
+// Hyperbolic functions near zero are those of e^x - 1.
+// CHECK-LABEL: func.func @hyperbolic
+// CHECK: stablehlo.exponential_minus_one %{{.*}} : tensor<4xf64>
+func.func @hyperbolic(%x: tensor<4xcomplex<f64>>) -> tensor<4xcomplex<f64>> {
+  %0 = chlo.sinh %x : tensor<4xcomplex<f64>> -> tensor<4xcomplex<f64>>
+  return %0 : tensor<4xcomplex<f64>>
+}
+
+// -----
+
 // Factors are loops over columns.
 // CHECK-LABEL: func.func @factor
 // CHECK: stablehlo.while

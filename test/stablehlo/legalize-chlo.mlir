@@ -27,3 +27,16 @@ func.func @double(%x: tensor<4xf64>) -> tensor<4xf64> {
   %y = chlo.erf %x : tensor<4xf64> -> tensor<4xf64>
   return %y : tensor<4xf64>
 }
+
+// Hyperbolic functions of complex numbers are left to expand-complex; others are not.
+// CHECK-LABEL: func.func @complex
+// CHECK: %[[C:.*]] = chlo.cosh %arg0 : tensor<4xcomplex<f32>> -> tensor<4xcomplex<f32>>
+// CHECK: chlo.sinh %[[C]]
+// CHECK-NOT: chlo.
+// CHECK: return
+func.func @complex(%x: tensor<4xcomplex<f32>>) -> tensor<4xcomplex<f32>> {
+  %c = chlo.cosh %x : tensor<4xcomplex<f32>> -> tensor<4xcomplex<f32>>
+  %s = chlo.sinh %c : tensor<4xcomplex<f32>> -> tensor<4xcomplex<f32>>
+  %y = chlo.asin %s : tensor<4xcomplex<f32>> -> tensor<4xcomplex<f32>>
+  return %y : tensor<4xcomplex<f32>>
+}

@@ -1,7 +1,7 @@
 """Frontends: ONNX, JAX, PyTorch and StableHLO files all end in StableHLO.
 
 `load` takes any model and returns an `Imported`: one module with one public `func.func @main` of
-static shapes, in StableHLO (and `chlo.erf`), its large constants in a side table by name.
+static shapes, in StableHLO (and some of CHLO), its large constants in a side table by name.
 """
 
 from __future__ import annotations

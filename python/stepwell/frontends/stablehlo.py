@@ -1,7 +1,8 @@
 """The StableHLO frontend: text, MLIR bytecode, portable artifacts and modules.
 
-Calls are inlined into `@main`, open dimensions refined to given shapes, CHLO (but for `chlo.erf`)
-legalized, and large constants moved into the weight table, so that passes can read them.
+Calls are inlined into `@main`, open dimensions refined to given shapes, CHLO legalized (but for
+what `stepwell.dialects.chlo` keeps), and large constants moved into the weight table, so that
+passes can read them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from stepwell import dtypes
 from stepwell.dense import has_buffer, read_dense, read_resources
+from stepwell.dialects import chlo
 from stepwell.errors import LoweringError, ModelError, OpenModelError
 from stepwell.frontends import Imported, Shapes, TensorSpec, open_values
 from stepwell.frontends.shardy import erase_shardy, without_shardy, without_shardy_syntax
@@ -96,13 +98,14 @@ def from_parsed(
         main = _rename_main(module, source)
         _drop_attributes(module, main)
         try:
+            chlo.restore_composites(module.operation)
             run_upstream(module.operation, "func.func(stablehlo-legalize-composite-to-call)")
             run_upstream(module.operation, "inline{default-pipeline=},symbol-dce")
             _refine(module, main, shapes or {}, values or {})
             legalize_top_k(module)
             run_upstream(module.operation, "symbol-dce")
             _legalize_dynamic_and_quantized(module, main)
-            _legalize_chlo(main)
+            chlo.legalize(main)
         except ir.MLIRError as error:
             raise ModelError(f"{source} cannot be normalised: {_first_line(error)}") from None
         _collect_constants(main, weights, resources or {})
@@ -232,34 +235,6 @@ def _walk(operation: ir.Operation) -> Iterator[ir.Operation]:
             for op in list(block.operations):
                 yield op.operation
                 yield from _walk(op.operation)
-
-
-def _legalize_chlo(main: ir.Operation) -> None:
-    """Legalize CHLO ops to StableHLO, all but `chlo.erf`, which kernels know."""
-    chlo = [op for op in _walk(main) if op.name.startswith("chlo.")]
-    if all(op.name == "chlo.erf" for op in chlo):
-        return
-    hidden = {"call_target_name": ir.StringAttr.get("chlo.erf")}
-    for op in chlo:
-        if op.name == "chlo.erf":
-            replace_operation(op, "stablehlo.custom_call", hidden)
-    run_upstream(main, "chlo-legalize-to-stablehlo")
-    for op in list(_walk(main)):
-        if op.name == "stablehlo.custom_call":
-            target = ir.StringAttr(op.attributes["call_target_name"]).value
-            if target == "chlo.erf":
-                replace_operation(op, "chlo.erf", {})
-
-
-def replace_operation(op: ir.Operation, name: str, attributes: dict[str, ir.Attribute]) -> None:
-    """Put an operation `name` with the operands and result types of `op` in its place."""
-    with ir.InsertionPoint(op), op.location:
-        other = ir.Operation.create(
-            name, [r.type for r in op.results], list(op.operands), attributes
-        )
-    for old, new in zip(op.results, other.results, strict=True):
-        old.replace_all_uses_with(new)
-    op.erase()
 
 
 def _collect_constants(

@@ -26,6 +26,8 @@ for _kind in (np.complex64, np.complex128):
         "log1p": lax.log1p, "expm1": lax.expm1, "sqrt": lax.sqrt, "rsqrt": lax.rsqrt,
         "tanh": lax.tanh, "tan": lax.tan, "sin": lax.sin, "cos": lax.cos, "real": lax.real,
         "imag": lax.imag, "conj": lax.conj, "logistic": lax.logistic, "angle": jnp.angle,
+        "sinh": lax.sinh, "cosh": lax.cosh, "asin": lax.asin, "acos": lax.acos, "atan": lax.atan,
+        "asinh": lax.asinh, "acosh": lax.acosh, "atanh": lax.atanh, "square": lax.square,
     }.items():  # fmt: skip
         case(f"{_name}_{_label}", _function, _x)
     for _name, _function in {

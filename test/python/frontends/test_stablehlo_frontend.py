@@ -68,6 +68,23 @@ def test_calls_are_inlined_into_main_and_erf_is_kept() -> None:
     np.testing.assert_allclose(interpret(imported, [x])[0], 0.5204999**2, rtol=1e-5)
 
 
+def test_composites_are_the_functions_that_they_name() -> None:
+    """But only those that are known further down: others become their decomposition."""
+    text = """
+      func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+        %0 = stablehlo.composite "chlo.erf" %x {decomposition = @impl, version = 1 : i32}
+          : (tensor<3xf32>) -> tensor<3xf32>
+        %1 = stablehlo.composite "chlo.sinh" %0 {decomposition = @impl}
+          : (tensor<3xf32>) -> tensor<3xf32>
+        return %1 : tensor<3xf32>
+      }
+      func.func private @impl(%x: tensor<3xf32>) -> tensor<3xf32> {
+        %0 = stablehlo.negate %x : tensor<3xf32>
+        return %0 : tensor<3xf32>
+      }"""
+    assert _operations(load(text)) == ["chlo.erf", "stablehlo.negate", "func.return"]
+
+
 def test_resources_in_text_are_read() -> None:
     imported = load(RESOURCE)
     (name,) = imported.weights.names()

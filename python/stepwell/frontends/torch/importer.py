@@ -10,7 +10,14 @@ from stepwell.errors import ModelError, Unsupported, UnsupportedError
 from stepwell.frontends import Imported, TensorSpec, stablehlo
 from stepwell.frontends.torch import program_file
 from stepwell.frontends.torch.program_file import Program, Value
-from stepwell.mlir import ir, nested_operations, new_context, register_torch, run_upstream
+from stepwell.mlir import (
+    ir,
+    nested_operations,
+    new_context,
+    register_torch,
+    replace_operation,
+    run_upstream,
+)
 from stepwell.runtime.inputs import numpy_dtype
 
 _PIPELINES = (
@@ -94,7 +101,7 @@ def _spell_constants(module: ir.Module) -> None:
     """`arith.constant` of a tensor is `stablehlo.constant` from here on."""
     for op in nested_operations(module.operation):
         if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
-            stablehlo.replace_operation(op, "stablehlo.constant", {"value": op.attributes["value"]})
+            replace_operation(op, "stablehlo.constant", {"value": op.attributes["value"]})
 
 
 def _bind_weights(imported: Imported, program: Program) -> None:
