@@ -60,6 +60,43 @@ def _set_items(x):
     return y
 
 
+def _histograms(x):
+    return (
+        torch.histc(x, 4, -1, 1),
+        torch.histc(x, 7),
+        torch.histc(x[:1, :1], 3),
+        torch.histc(x * float("nan"), 3, 0, 1),
+    )
+
+
+def _without_content(x, i):
+    like = torch.empty_like(x)
+    like[i] = x
+    strided = torch.empty_strided((4, 3), (1, 4))
+    strided.copy_(x.t())
+    return like, strided, x.new_empty(2, 3).fill_(2), torch.empty(3).fill_(1)
+
+
+def _experts(x, rows, ends):
+    """Rows of x, columns of x, and inner products of its columns, by groups that end there.
+
+    PyTorch leaves rows and columns behind the last group as they were in memory.
+    """
+    columns, seen = rows.mT.contiguous(), torch.arange(x.shape[0]) < ends[-1]
+    return (
+        torch._grouped_mm(x, rows, ends).where(seen.unsqueeze(1), 0),
+        torch._grouped_mm(columns, x.t(), ends).where(seen, 0),
+        torch._grouped_mm(x.t(), x, ends),
+        torch._grouped_mm(columns, rows),
+    )
+
+
+def _groups(rows, ends):
+    """PyTorch exports such products of bfloat16 alone."""
+    x, matrices = torch.randn(rows, 16), torch.randn(len(ends), 16, 24)
+    return x.bfloat16(), matrices.bfloat16(), torch.tensor(ends).int()
+
+
 def _each_way(x):
     return (
         x.unfold(1, 2, 1),
@@ -174,6 +211,11 @@ CASES = {
         ),
         R(4, 7),
     ),
+    "histograms": lambda: (_histograms, R(4, 7)),
+    "experts": lambda: (_experts, *_groups(48, [3, 3, 17, 40])),
+    "experts-of-large-groups": lambda: (_experts, *_groups(400, [150, 400])),
+    "experts-of-few-rows": lambda: (_experts, *_groups(8, [0, 1, 1, 1, 3, 3])),
+    "without-content": lambda: (_without_content, R(3, 4), torch.tensor([2, 0, 1])),
     "masks": lambda: (
         lambda x: (x.masked_fill(x > 0, -1e9), torch.where(x > 0, x, torch.zeros(()))),
         R(4, 7),

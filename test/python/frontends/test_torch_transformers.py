@@ -38,6 +38,14 @@ def _llama(kind):
     return transformers.LlamaForCausalLM(config), _IDS  # returns its key-value cache, too
 
 
+def _mixtral(kind):
+    config = transformers.MixtralConfig(
+        **_SMALL, num_key_value_heads=2, vocab_size=100, num_local_experts=4
+    )
+    config._experts_implementation = kind
+    return transformers.MixtralForCausalLM(config), {**_IDS, "use_cache": False}
+
+
 def _vit(kind):
     config = transformers.ViTConfig(**_SMALL, image_size=32, patch_size=8, attn_implementation=kind)
     return transformers.ViTModel(config), {"pixel_values": torch.randn(1, 3, 32, 32)}
@@ -77,3 +85,30 @@ def test_resnet():
     torch.manual_seed(0)
     module, inputs = _resnet("")
     compare(module, **inputs)
+
+
+@pytest.mark.parametrize("kind", ["batched_mm", "grouped_mm"])
+def test_experts(kind):
+    torch.manual_seed(0)
+    module, inputs = _mixtral(kind)
+    assert module.config._experts_implementation == kind
+    compare(module, **inputs)
+
+
+def test_gradients_of_experts():
+    """Rows behind the last group have none, and no expert either."""
+    torch.manual_seed(0)
+    x, matrices = torch.randn(40, 8), torch.randn(3, 8, 5)
+    ends = torch.tensor([9, 9, 31])
+
+    def function(x, matrices):
+        return torch.ops.transformers.grouped_mm_fallback(x, matrices, ends)
+
+    results = []
+    for call in (function, torch.compile(function, backend="stepwell")):
+        leaves = [tensor.clone().requires_grad_() for tensor in (x, matrices)]
+        result = call(*leaves)
+        result.square().sum().backward()
+        results.append([result, *(leaf.grad for leaf in leaves)])
+    for expected, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)

@@ -15,7 +15,10 @@ from torch._decomp import get_decompositions
 from stepwell.frontends.torch.decompositions import (
     arithmetic,
     attention,
+    counting,
     embedding,
+    filling,
+    grouping,
     indexing,
     ordering,
     pooling,
@@ -41,9 +44,13 @@ _FURTHER = (
 """Operators that PyTorch itself knows how to break down, and the importer's table has not."""
 
 
-@functools.cache
 def decompositions() -> dict[torch._ops.OperatorBase, Decomposition]:
-    """The table."""
+    """The table; what imported libraries have added to PyTorch is in it."""
+    return {**_of_torch(), **grouping.of_transformers()}
+
+
+@functools.cache
+def _of_torch() -> dict[torch._ops.OperatorBase, Decomposition]:
     further = get_decompositions(_FURTHER)
     return {**torch_decompositions(), **further, **MENDS}
 
@@ -51,8 +58,11 @@ def decompositions() -> dict[torch._ops.OperatorBase, Decomposition]:
 __all__ = [
     "arithmetic",
     "attention",
+    "counting",
     "decompositions",
     "embedding",
+    "filling",
+    "grouping",
     "indexing",
     "ordering",
     "pooling",

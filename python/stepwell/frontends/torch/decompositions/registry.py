@@ -37,10 +37,10 @@ def _unless_plain(overload: torch._ops.OpOverload, function: Decomposition) -> D
     return call
 
 
-def itself(overload: torch._ops.OpOverload, *arguments: object) -> object:
+def itself(overload: torch._ops.OpOverload, *arguments: object, **keywords: object) -> object:
     """The operator, not broken down once more: for a decomposition that mends its arguments."""
     _plain.add(overload)
     try:
-        return overload(*arguments)
+        return overload(*arguments, **keywords)
     finally:
         _plain.discard(overload)

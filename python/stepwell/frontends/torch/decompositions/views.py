@@ -100,20 +100,6 @@ def _unfold(x: torch.Tensor, dim: int, size: int, step: int) -> torch.Tensor:
     return x.index_select(dim, number.reshape(-1)).reshape(shape).movedim(dim + 1, -1)
 
 
-@mend(aten.empty.memory_format)
-def _empty(
-    size: Sequence[int],
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-    memory_format: torch.memory_format | None = None,
-) -> torch.Tensor:
-    """Any content does."""
-    return torch.zeros(size, dtype=dtype)
-
-
 def _bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
     begin = 0 if start is None else start
     stop = size if end is None else end
