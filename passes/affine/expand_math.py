@@ -22,6 +22,7 @@ from typing import ClassVar
 from stepwell.kernels import vector_math, vector_math_double
 from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
+from stepwell.targets.nvidia import NvidiaTarget
 
 arith = dialect("arith")
 
@@ -82,11 +83,14 @@ class ExpandMath(Pass):
         rounded: list[ir.Operation] = []
         narrow: list[ir.Operation] = []
         chosen: list[ir.Operation] = []
+        extended: list[ir.Operation] = []
         for inner in nested_operations(op):
             if inner.name in _SINGLE or inner.name in _DOUBLE:
                 found.append(inner)
             elif inner.name == "arith.truncf":
                 rounded.append(inner)
+            elif inner.name == "arith.extf" and _element(inner.operands[0].type) == "bf16":
+                extended += [] if isinstance(state.target, NvidiaTarget) else [inner]
             elif inner.name == "arith.select" and _element(inner.results[0].type) == "bf16":
                 chosen.append(inner)
             elif _is_narrow(inner):
@@ -109,6 +113,8 @@ class ExpandMath(Pass):
             rounded += _truncations(value)
         for op_on_bf16 in narrow:
             rounded += _widen(op_on_bf16.operation)
+        for extension in extended:
+            _expand_extension(extension.operation)
         for selection in chosen:
             _select_bits(selection.operation)
         for truncation in rounded:
@@ -180,6 +186,17 @@ def _expand_truncation(op: ir.Operation) -> None:
             value = vector_math.truncate_to_bfloat16(value)
         else:
             value = arith.TruncFOp(op.results[0].type, value).result
+    op.results[0].replace_all_uses_with(value)
+    op.erase()
+
+
+def _expand_extension(op: ir.Operation) -> None:
+    """By bits, so that LLVM does not compute in bf16, which CPUs leave to a library."""
+    kind = op.results[0].type
+    with ir.InsertionPoint(op), op.location:
+        value = vector_math.extend_bfloat16(op.operands[0])
+        if _element(kind) == "f64":
+            value = arith.ExtFOp(kind, value).result
     op.results[0].replace_all_uses_with(value)
     op.erase()
 

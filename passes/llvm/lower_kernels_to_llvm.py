@@ -1,6 +1,6 @@
 """`lower-kernels-to-llvm`: kernels in affine, vector and scf down to the LLVM dialect.
 
-Upstream passes only, in the order that keeps vectors whole. Memrefs become bare pointers that alias
+Upstream passes, in the order that keeps vectors whole. Memrefs become bare pointers that alias
 nothing else, so that loads may move out of loops.
 """
 
@@ -41,6 +41,7 @@ class LowerKernelsToLlvm(Pass):
             apart.body.append(kernel)
         run_upstream(apart.operation, PIPELINE)
         check_lowered(apart)
+        _store_bits(apart)
         for child in list(apart.body.operations):
             lowered = child.operation
             lowered.detach_from_parent()
@@ -60,6 +61,22 @@ def check_lowered(module: ir.Module) -> None:
         raise LoweringError(
             f"{_kernel_of(guilty)}: {guilty.name} has no lowering to LLVM ({len(left)} in all)"
         )
+
+
+def _store_bits(module: ir.Module) -> None:
+    """Store bf16 as integers: LLVM makes a choice between integers whose bits are stored as bf16
+    one between bf16, and that in f32, which a library rounds."""
+    for op in nested_operations(module.operation):
+        if op.name != "llvm.store":
+            continue
+        kind = op.operands[0].type
+        vector = ir.VectorType(kind) if isinstance(kind, ir.VectorType) else None
+        if isinstance(vector.element_type if vector else kind, ir.BF16Type):
+            short = ir.IntegerType.get_signless(16)
+            bits = ir.VectorType.get(vector.shape, short) if vector else short
+            with ir.InsertionPoint(op), op.location:
+                cast = ir.Operation.create("llvm.bitcast", [bits], [op.operands[0]])
+            op.operands[0] = cast.results[0]
 
 
 def _kernel_of(op: ir.Operation) -> str:

@@ -61,3 +61,21 @@ func.func @choice(%c: vector<4xi1>, %a: vector<4xbf16>, %b: vector<4xbf16>) -> v
   %0 = arith.select %c, %a, %b : vector<4xi1>, vector<4xbf16>
   return %0 : vector<4xbf16>
 }
+
+// bf16 is extended by its bits, to f64 by way of f32.
+// CHECK-LABEL: func.func @extended
+// CHECK: %[[S:.*]] = arith.bitcast %{{.*}} : vector<4xi32> to vector<4xf32>
+// CHECK: arith.extf %[[S]] : vector<4xf32> to vector<4xf64>
+func.func @extended(%a: vector<4xbf16>) -> vector<4xf64> {
+  %0 = arith.extf %a : vector<4xbf16> to vector<4xf64>
+  return %0 : vector<4xf64>
+}
+
+// A sign is set by bits.
+// CHECK-LABEL: func.func @angle
+// CHECK-NOT: math.copysign
+// CHECK: arith.ori %{{.*}}, %{{.*}} : i64
+func.func @angle(%y: f64, %x: f64) -> f64 {
+  %0 = math.atan2 %y, %x : f64
+  return %0 : f64
+}

@@ -24,6 +24,20 @@ func.func @host(%x: memref<64xf32>) {
 
 // -----
 
+// bf16 is stored as integers.
+// CHECK: llvm.func @short
+// CHECK: %[[B:.*]] = llvm.bitcast %{{.*}} : vector<16xbf16> to vector<16xi16>
+// CHECK: llvm.store %[[B]], %{{.*}} : vector<16xi16>, !llvm.ptr
+func.func private @short(%x: memref<64xbf16>, %y: memref<64xbf16>) attributes {kernel.kind = "elementwise"} {
+  affine.parallel (%t) = (0) to (4) {
+    %0 = affine.vector_load %x[%t * 16] : memref<64xbf16>, vector<16xbf16>
+    affine.vector_store %0, %y[%t * 16] : memref<64xbf16>, vector<16xbf16>
+  }
+  return
+}
+
+// -----
+
 // Rejected: what is left over is named here; translating it would end the process.
 func.func private @left(%x: memref<64xf32>) attributes {kernel.kind = "elementwise"} {
   %zero = arith.constant 0.0 : f32

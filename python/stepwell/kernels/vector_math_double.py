@@ -92,6 +92,15 @@ def _scaled(x: ir.Value, n: ir.Value) -> ir.Value:
     return _multiply(_multiply(x, _power_of_two(half, x.type)), _power_of_two(rest, x.type))
 
 
+def _signed(size: ir.Value, sign: ir.Value) -> ir.Value:
+    """`size`, which is not negative, with the sign of `sign`, on bits: LLVM takes copysign by the
+    narrower type that `sign` may have been extended from, through a library."""
+    kind = _integer(size.type)
+    bit = arith.AndIOp(arith.BitcastOp(kind, sign).result, constant(kind, -(1 << 63))).result
+    bits = arith.OrIOp(arith.BitcastOp(kind, size).result, bit).result
+    return arith.BitcastOp(size.type, bits).result
+
+
 def _clamped(x: ir.Value, low: float, high: float) -> ir.Value:
     x = _choose(_compare(_OLT, x, low), low, x)
     return _choose(_compare(_OGT, x, high), high, x)
@@ -259,7 +268,7 @@ def cbrt(x: ir.Value) -> ir.Value:
     guess = exp(_multiply(log(size), 1 / 3))
     square = _multiply(guess, guess)
     step = _multiply(_subtract(_divide(size, square), guess), 1 / 3)
-    result = math.CopySignOp(_add(guess, step), x).result
+    result = _signed(_add(guess, step), x)
     result = _choose(_compare(_OEQ, size, _math.inf), x, result)
     return _choose(_compare(_OEQ, x, 0.0), x, result)
 
@@ -351,6 +360,6 @@ def atan2(y: ir.Value, x: ir.Value) -> ir.Value:
     sign = arith.BitcastOp(_integer(x.type), x).result
     backward = arith.CmpIOp(2, sign, constant(sign.type, 0)).result
     angle = _choose(backward, _add(_add(_negate(angle), _PI_LOW), _math.pi), angle)
-    result = math.CopySignOp(angle, y).result
+    result = _signed(angle, y)
     unordered = arith.OrIOp(_compare(_UNO, x, x), _compare(_UNO, y, y)).result
     return _choose(unordered, _math.nan, result)

@@ -1,6 +1,14 @@
 """Cases generated with JAX over its lax operations; importing this fills the table `CASES`."""
 
-from . import complex_numbers, elementwise, linear_algebra, movement, programs, reductions
+from . import (
+    complex_numbers,
+    elementwise,
+    linear_algebra,
+    movement,
+    programs,
+    reductions,
+    special_functions,
+)
 from .case import CASES, TOLERANCE, Case
 
 __all__ = [
@@ -13,4 +21,5 @@ __all__ = [
     "movement",
     "programs",
     "reductions",
+    "special_functions",
 ]
