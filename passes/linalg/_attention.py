@@ -22,6 +22,7 @@ from stepwell.kernels.structured import (
 )
 from stepwell.mlir import ir
 from stepwell.passes.base import State
+from stepwell.passes.linalg._diagonal import diagonal_of
 from stepwell.passes.linalg._fusion_graph import FusionGraph, Group, Node, Role
 from stepwell.targets.nvidia import NvidiaTarget
 
@@ -45,15 +46,25 @@ def fuse_attention(graph: FusionGraph, state: State) -> None:
         scores = _scores_of(graph, rows)
         if scores is None or not _belong(graph, scores, rows, values, product):
             continue
-        if _has_kernel([*scores.nodes, *rows.nodes, *values.nodes], state):
+        nodes = [*scores.nodes, *rows.nodes, *values.nodes]
+        if not isinstance(state.target, NvidiaTarget):
             graph.merge([scores, rows, values], Role.ATTENTION)
+            continue
+        parts = _parts_on_gpu(nodes, state, state.target)
+        if parts is not None:
+            found = diagonal_of(parts, state.weights)
+            group = graph.merge([scores, rows, values], Role.ATTENTION)
+            if found is not None:
+                group.attributes[attention.DIAGONAL] = ir.DenseI64ArrayAttr.get(list(found))
 
 
-def _has_kernel(nodes: list[Node], state: State) -> bool:
-    if not isinstance(state.target, NvidiaTarget):
-        return True
-    tf32 = state.precision == "tf32"
-    return attention.takes([node.op for node in nodes], state.target, tf32=tf32)
+def _parts_on_gpu(
+    nodes: list[Node], state: State, target: NvidiaTarget
+) -> attention.AttentionParts | None:
+    """The attention that `nodes` are, if there is a kernel for it."""
+    operations, tf32 = [node.op for node in nodes], state.precision == "tf32"
+    parts = attention.AttentionParts.of(operations, target, tf32=tf32)
+    return parts if parts is not None and attention.takes(parts, target) else None
 
 
 class _Product:

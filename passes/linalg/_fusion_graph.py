@@ -75,13 +75,14 @@ class Node:
 @dataclass(eq=False)
 class Group:
     """Operations that become one kernel. `domain` is the element count of its full values, `rows`
-    that of its reduced ones (None while nothing is reduced)."""
+    that of its reduced ones (None while nothing is reduced). `attributes` are the kernel's own."""
 
     kind: Role
     domain: int
     rows: int | None = None
     nodes: list[Node] = field(default_factory=list)
     padded: bool = False
+    attributes: dict[str, ir.Attribute] = field(default_factory=dict)
 
     @property
     def first(self) -> int:
@@ -300,13 +301,14 @@ class FusionGraph:
 
     # Joining
 
-    def merge(self, groups: list[Group], kind: Role) -> None:
+    def merge(self, groups: list[Group], kind: Role) -> Group:
         """Make one group of several that, but for the last, nothing else reads."""
         nodes = sorted((n for g in groups for n in g.nodes), key=lambda node: node.order)
         merged = Group(kind, groups[-1].domain, nodes=nodes)
         for node in nodes:
             node.group = merged
         self.groups = [g for g in self.groups if g not in groups] + [merged]
+        return merged
 
     def absorb(self, group: Group, reader: Group) -> None:
         """Put the nodes of `group`, which only `reader` reads, into `reader`."""

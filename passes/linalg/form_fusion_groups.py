@@ -218,6 +218,8 @@ class _Outliner:
         with ir.InsertionPoint(self.module_body):
             kernel = func.FuncOp(symbol, kernel_type, visibility="private")
         kernel.attributes["kernel.kind"] = ir.StringAttr.get(group.kind.value)
+        for name, attribute in group.attributes.items():
+            kernel.attributes[name] = attribute
         entry = kernel.add_entry_block()
         mapping = dict(zip(arguments, entry.arguments, strict=False))
         destinations = dict(zip(results, list(entry.arguments)[len(arguments) :], strict=True))

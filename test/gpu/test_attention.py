@@ -19,6 +19,7 @@ from test_lint import assembled
 import stepwell
 from stepwell.inspection.gpu_lint import lint
 from stepwell.kernels.gpu import attention_mma, attention_simt
+from stepwell.passes.linalg import _attention
 from stepwell.targets.nvidia import TARGETS, NvidiaTarget
 
 F16, BF16, F32 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
@@ -66,6 +67,17 @@ def causal(q, k, v):
     return attention(q, k, v, jnp.where(seen, 0, -jnp.inf))
 
 
+def lower_triangle(q, k, v):
+    """The same of a constant mask of booleans; beyond it scores are the least number."""
+    m, n = q.shape[-2], k.shape[-2]
+    wide = np.float64 if q.dtype == np.float64 else np.float32
+    scores = jnp.einsum("b...md,bnd->b...mn", q, k, preferred_element_type=wide)
+    seen = np.tril(np.ones((m, n), bool), n - m)
+    weights = softmax(jnp.where(seen, scores, np.finfo(np.float32).min)).astype(q.dtype)
+    out = jnp.einsum("b...mn,bnd->b...md", weights, v, preferred_element_type=wide)
+    return out.astype(q.dtype)
+
+
 def guarded(q, k, v, mask):
     """A query that may see nothing gets zeros."""
     wide = np.float64 if q.dtype == np.float64 else np.float32
@@ -99,6 +111,11 @@ CASES: dict[str, tuple[Callable[..., jax.Array], tuple[np.ndarray, ...]]] = {
     "wide": (attention, operands(20, 70, 128, 136)),
     "transposed": (transposed, turned(*operands(20, 72, 32, 16))),
     "causal": (causal, operands(70, 90, 32, 32)),
+    "triangle": (lower_triangle, tuple(normal(2, 150, 16, seed=i) for i in range(3))),
+    "causal-groups": (
+        lower_triangle,
+        (normal(2, 3, 40, 16), *(normal(2, 130, 16, seed=i) for i in (1, 2))),
+    ),
     "hidden": (attention, (*operands(18, 140, 32, 32), hidden(18, 140))),
     "hidden-odd": (attention, (*operands(18, 141, 32, 32), hidden(18, 141))),
     "guarded": (guarded, (*operands(18, 140, 32, 32), hidden(18, 140))),
@@ -214,6 +231,74 @@ def test_what_stays_in_three_kernels() -> None:
         assert unfused(attention, *(x.astype(np.float64) for x in sizes))
 
 
+def _seen(scores):
+    m, n = scores.shape[-2:]
+    return jnp.arange(n) <= jnp.arange(m)[:, None]
+
+
+DIAGONALS = {
+    "added": (lambda s, u: s + jnp.where(_seen(s), 0, -jnp.inf), [0, 64]),
+    "added least": (lambda s, u: s * 0.5 + jnp.where(_seen(s), 0, -3.4e38), [0, 64]),
+    "chosen": (lambda s, u: jnp.where(_seen(s), s, -jnp.inf), [0, 64]),
+    "constant": (lambda s, u: jnp.where(np.tril(np.ones((64, 96), bool), 7), s, -np.inf), [7, 64]),
+    "of each head": (lambda s, u: jnp.where(np.arange(96) < np.arange(1, 129).reshape(2, 64, 1),
+                                         s, -np.inf), [64, 64]),
+    "and unknown": (lambda s, u: jnp.where(_seen(s) & u, s, -jnp.inf), [0, 64]),
+    "and unknown least": (lambda s, u: jnp.where(_seen(s) & u, s, -3.4e38), None),
+    "or unknown": (lambda s, u: jnp.where(_seen(s) | u, s, -jnp.inf), None),
+    "low": (lambda s, u: s + jnp.where(_seen(s), 0, -1e9), None),
+    "a row of the least": (lambda s, u: jnp.where(_seen(s) & (jnp.arange(64) != 9)[:, None],
+                                               s, -3.4e38), [86, 64]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIAGONALS)
+def test_diagonal(name: str) -> None:
+    """Which masks leave out keys for certain."""
+    mask, expected = DIAGONALS[name]
+    arrays = [np.zeros(shape, np.float32) for shape in ((2, 64, 32), (2, 96, 32), (2, 96, 32))]
+
+    def function(q, k, v, unknown):
+        scores = mask(jnp.einsum("hmd,hnd->hmn", q, k), unknown)
+        return jnp.einsum("hmn,hnd->hmd", softmax(scores), v)
+
+    module = jax.export.export(jax.jit(function))(*arrays, np.zeros((64, 96), bool)).mlir_module()
+    text = str(stepwell.lower(str(module), target="cuda:sm_90a").step("linalg"))
+    assert '"attention"' in text
+    found = re.search(r"kernel.diagonal = array<i64: (\S+), (\S+)>", text)
+    assert (None if found is None else [int(number) for number in found.groups()]) == expected
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_keys_beyond_the_diagonal_are_not_read(
+    kind: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of tiles of 32 queries and keys those beyond the diagonal hold no numbers, which any product
+    would show; a diagonal that begins anew every 32 queries loses keys."""
+    mma = attention_mma.AttentionTile(warps=2, keys=32, feature_bytes=32, value_bytes=32)
+    simt = attention_simt.AttentionTile(4, 32, 20, 68, 36)
+    monkeypatch.setattr(attention_mma, "choose", lambda *_: mma)
+    monkeypatch.setattr(attention_simt, "choose", lambda *_: simt)
+    arrays = [normal(2, 128, 16, seed=i).astype(TYPES[kind][0]) for i in range(3)]
+    exported = str(jax.export.export(jax.jit(lower_triangle))(*arrays).mlir_module())
+    expected = np.asarray(lower_triangle(*(jnp.asarray(x, jnp.float32) for x in arrays)))
+
+    def outputs(*inputs: np.ndarray) -> np.ndarray:
+        emulator.reset()
+        made = compile_for_gpu(exported)
+        return load_on_emulator(made, emulator)(*inputs)[0].astype(np.float64)
+
+    q, *rest = arrays
+    cut = [x.copy() for x in rest]
+    for x in cut:
+        x[:, 64:] = np.nan
+    found = outputs(q, *cut)
+    assert_close(found[:, :64], expected[:, :64], TOLERANCES[kind])
+    assert np.isnan(found[:, 64:]).all()
+    monkeypatch.setattr(_attention, "diagonal_of", lambda *_: (0, 32))
+    assert not np.allclose(outputs(*arrays), expected, atol=0.1)
+
+
 LINTED = {"f16": [(64, 64), (128, 128)], "tf32": [(64, 64)], "f32": [(64, 64), (128, 128)]}
 
 
@@ -224,7 +309,8 @@ def test_instructions(kind: str) -> None:
     dtype, precision = TYPES[kind]
 
     def several(*arrays: jax.Array) -> list[jax.Array]:
-        return [attention(*arrays[i : i + 4]) for i in range(0, len(arrays), 4)]
+        found = [attention(*arrays[i : i + 4]) for i in range(0, len(arrays), 4)]
+        return [*found, lower_triangle(*(array[0] for array in arrays[:3]))]
 
     arrays = []
     for d, e in LINTED[kind]:
@@ -235,7 +321,7 @@ def test_instructions(kind: str) -> None:
     lowered = stepwell.lower(module, target="cuda:sm_90a", options=options).step("affine")
     for target in TARGETS:
         kernels = assembled(lowered, target)
-        assert len(kernels) == len(LINTED[kind])
+        assert len(kernels) == len(LINTED[kind]) + 1
         for kernel in kernels:
             assert isinstance(target, NvidiaTarget)
             assert lint(kernel, target) == []

@@ -81,3 +81,30 @@ func.func @unshifted(%q: tensor<2x8x4xf32>, %k: tensor<2x4x16xf32>, %v: tensor<2
   %o = stablehlo.dot_general %w, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<2x8x16xf32>, tensor<2x16x4xf32>) -> tensor<2x8x4xf32>
   return %o : tensor<2x8x4xf32>
 }
+
+// -----
+
+// Causal attention: of 8 queries, r sees the keys up to r + 8.
+// CHECK-LABEL: func.func @causal
+// GPU: func.func private @kernel_{{.*}}attributes {kernel.diagonal = array<i64: 8, 8>, kernel.kind = "attention"}
+func.func @causal(%q: tensor<2x8x4xf32>, %k: tensor<2x4x16xf32>, %v: tensor<2x16x4xf32>) -> tensor<2x8x4xf32> {
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %lows = stablehlo.constant dense<0xFF800000> : tensor<2x8x16xf32>
+  %s = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<2x8x4xf32>, tensor<2x4x16xf32>) -> tensor<2x8x16xf32>
+  %row = stablehlo.iota dim = 1 : tensor<2x8x16xi32>
+  %column = stablehlo.iota dim = 2 : tensor<2x8x16xi32>
+  %eight = stablehlo.constant dense<8> : tensor<2x8x16xi32>
+  %last = stablehlo.add %row, %eight : tensor<2x8x16xi32>
+  %seen = stablehlo.compare LE, %column, %last, SIGNED : (tensor<2x8x16xi32>, tensor<2x8x16xi32>) -> tensor<2x8x16xi1>
+  %x = stablehlo.select %seen, %s, %lows : tensor<2x8x16xi1>, tensor<2x8x16xf32>
+  %0 = stablehlo.reduce(%x init: %low) applies stablehlo.maximum across dimensions = [2] : (tensor<2x8x16xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [0, 1] : (tensor<2x8xf32>) -> tensor<2x8x16xf32>
+  %2 = stablehlo.subtract %x, %1 : tensor<2x8x16xf32>
+  %3 = stablehlo.exponential %2 : tensor<2x8x16xf32>
+  %4 = stablehlo.reduce(%3 init: %zero) applies stablehlo.add across dimensions = [2] : (tensor<2x8x16xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %5 = stablehlo.broadcast_in_dim %4, dims = [0, 1] : (tensor<2x8xf32>) -> tensor<2x8x16xf32>
+  %w = stablehlo.divide %3, %5 : tensor<2x8x16xf32>
+  %o = stablehlo.dot_general %w, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<2x8x16xf32>, tensor<2x16x4xf32>) -> tensor<2x8x4xf32>
+  return %o : tensor<2x8x4xf32>
+}

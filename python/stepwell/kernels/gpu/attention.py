@@ -7,11 +7,14 @@ the keys (T. Dao, "FlashAttention-2", 2023).
         output += exp(scores - maximum) * values
     output / sum
 
+Tiles of keys that no query of the block sees, as a causal mask has them, are left out.
+
 `attention_mma` multiplies on tensor cores, `attention_simt` in f32; this file has what both share.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -23,12 +26,15 @@ from stepwell.kernels.gpu import mma_tile
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.group import KernelGroup, accesses
-from stepwell.kernels.index import Index, Variable, apply_map, delinearize
+from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.online_softmax import OnlineSoftmax, constant_of
 from stepwell.kernels.rows import loop_point
 from stepwell.kernels.structured import Structured, element_type, shape_of
 from stepwell.mlir import ir
 from stepwell.targets.nvidia import STATIC_SHARED_BYTES, NvidiaTarget
+
+DIAGONAL = "kernel.diagonal"
+"""Attribute of a kernel, [c, p]: of each p queries, query r sees no key beyond r + c."""
 
 _OEQ, _UEQ = 1, 8
 _LOG2_E = 1.4426950408889634
@@ -45,6 +51,8 @@ class AttentionParts:
     values_shape: ContractionShape
     softmax: OnlineSoftmax
     kind: MatrixType | None
+    diagonal: tuple[int, int] | None = None
+    """(c, p) where of each p queries, query r sees no key beyond r + c (`DIAGONAL`)."""
 
     @staticmethod
     def of(
@@ -89,14 +97,27 @@ class AttentionParts:
     def keys(self) -> int:
         return self.scores_shape.n
 
+    def start_of(self, block: Index, queries: int) -> Index:
+        """The first query of a block of `queries`. Those that see most keys come first: the GPU
+        begins blocks in order, and is to end with short ones."""
+        down = -(-self.queries // queries)
+        number = block.mod(down)
+        return (number if self.diagonal is None else number * -1 + (down - 1)) * queries
 
-def takes(operations: list[ir.Operation], target: NvidiaTarget, *, tf32: bool) -> bool:
-    """Whether these operations can be one kernel."""
+    def tiles_of(self, start: Index, queries: int, keys: int) -> Index:
+        """How many tiles of `keys` the `queries` from `start` on see, at least one; it may be more
+        than there are."""
+        if self.diagonal is None:
+            return constant(-(-self.keys // keys))
+        offset, period = self.diagonal
+        last = start.mod(period) + max(queries - 1 + offset, 0)
+        return last.floordiv(keys) + 1
+
+
+def takes(parts: AttentionParts, target: NvidiaTarget) -> bool:
+    """Whether an attention can be one kernel."""
     from stepwell.kernels.gpu import attention_mma, attention_simt
 
-    parts = AttentionParts.of(operations, target, tf32=tf32)
-    if parts is None:
-        return False
     form = attention_simt if parts.kind is None else attention_mma
     return form.choose(parts, target) is not None
 
@@ -108,6 +129,9 @@ def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget, *, tf32: b
     parts = AttentionParts.of(group.operations, target, tf32=tf32)
     if parts is None:
         raise LoweringError(f"{group.name}: this attention has no kernel for GPUs")
+    if DIAGONAL in group.function.attributes:
+        offset, period = ir.DenseI64ArrayAttr(group.function.attributes[DIAGONAL])
+        parts = dataclasses.replace(parts, diagonal=(offset, period))
     form = attention_simt if parts.kind is None else attention_mma
     form.emit(group, nest, parts, target)
 

@@ -174,7 +174,8 @@ class _Attention:
         with nest.grid(parts.batch * down, threads) as (block, thread), self.evaluator.scope():
             self.thread = thread
             self.which = nest.named("which", block.floordiv(down))
-            start = nest.named("start", block.mod(down)) * tile.queries
+            start = nest.named("start", parts.start_of(block, tile.queries))
+            self.seen = nest.named("seen", parts.tiles_of(start, tile.queries, tile.keys))
             self.dims = self.first.batch_dims(self.which), self.second.batch_dims(self.which)
             lane = nest.named("lane", thread.mod(WARP))
             warp = nest.named("warp", thread.floordiv(WARP)) * ROWS
@@ -235,7 +236,8 @@ class _Attention:
             self.key.end(following, self.here)
             return [*tops, *totals, *sums]
 
-        return nest.reduce_loop("tile", 0, self.tiles, 1, [low, low, zero, zero, *sums], step)
+        initial = [low, low, zero, zero, *sums]
+        return nest.reduce_until("tile", self.seen, self.tiles, initial, step)
 
     def _begin_following(self, number: Index) -> list[ir.Value]:
         """Begin the copies of a tile of keys that there may not be."""
@@ -244,7 +246,10 @@ class _Attention:
         if not self.key.is_async:
             with self.evaluator.scope():
                 return self._begin_keys(number)
-        with self.nest.where([(number, self.tiles)]), self.evaluator.scope():
+        bounds = [(number, self.tiles)]
+        if not self.seen.is_constant:
+            bounds.append((number - self.seen + self.tiles, self.tiles))
+        with self.nest.where(bounds), self.evaluator.scope():
             return self._begin_keys(number)
 
     def _multiply(self) -> list[ir.Value]:

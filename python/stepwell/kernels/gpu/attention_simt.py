@@ -128,7 +128,8 @@ class _Attention:
         ):
             self.thread = thread
             self.which = nest.named("which", block.floordiv(down))
-            self.start = nest.named("start", block.mod(down)) * tile.queries
+            self.start = nest.named("start", parts.start_of(block, tile.queries))
+            self.seen = nest.named("seen", parts.tiles_of(self.start, tile.queries, tile.keys))
             self.dims = self.first.batch_dims(self.which), self.second.batch_dims(self.which)
             self.across = nest.named("tx", thread.mod(ACROSS))
             self.down = nest.named("ty", thread.floordiv(ACROSS)) * tile.rows
@@ -203,7 +204,7 @@ class _Attention:
 
         tiles = -(-parts.keys // tile.keys)
         initial = [*[low] * rows, *[zero] * rows, *[nothing] * (rows * self.groups)]
-        return nest.reduce_loop("tile", 0, tiles, 1, initial, step)
+        return nest.reduce_until("tile", self.seen, tiles, initial, step)
 
     def _multiply(self) -> list[list[ir.Value]]:
         """The products of the thread's queries and keys, by row."""

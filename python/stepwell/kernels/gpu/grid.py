@@ -108,6 +108,25 @@ class GridBuilder(NestBuilder):
             affine.AffineYieldOp([body(variable, op.inner_iter_args[0])])
         return op.results[0]
 
+    def reduce_until(
+        self,
+        name: str,
+        stop: Index,
+        limit: int,
+        initial: Sequence[ir.Value],
+        body: Callable[[Variable, list[ir.Value]], Sequence[ir.Value]],
+    ) -> list[ir.Value]:
+        """`reduce_loop` from 0 to min(`stop`, `limit`) by steps of one, where `stop` differs by
+        block."""
+        if stop.low >= limit:
+            return self.reduce_loop(name, 0, limit, 1, initial, body)
+        high, operands = self._map([stop, Index((), limit)])
+        op = affine.AffineForOp(0, high, 1, upper_bound_operands=operands, iter_args=list(initial))
+        with ir.InsertionPoint(op.body):
+            variable = Variable(name, 0, limit - 1, op.induction_variable)
+            affine.AffineYieldOp(list(body(variable, list(op.inner_iter_args))))
+        return list(op.results)
+
     @contextmanager
     def inside(
         self, bounds: Sequence[tuple[Index, int]], *, otherwise: bool = False
