@@ -24,13 +24,14 @@ from stepwell.mlir import ir
 from stepwell.passes.base import State
 from stepwell.passes.linalg._diagonal import diagonal_of
 from stepwell.passes.linalg._fusion_graph import FusionGraph, Group, Node, Role
+from stepwell.passes.linalg._split_keys import can_split, split_keys
 from stepwell.targets.nvidia import NvidiaTarget
 
 LEAST_QUERIES = 4
-"""With fewer, the scores are few, and keys are read as for a matrix times a vector."""
+"""With fewer, on CPUs, the scores are few, and keys are read as for a matrix times a vector."""
 
 MOST_KEYS = 16384
-"""With more, the scores of a block of queries would not stay in the cache."""
+"""With more, on CPUs, the scores of a block of queries would not stay in the cache."""
 
 
 def fuse_attention(graph: FusionGraph, state: State) -> None:
@@ -48,12 +49,19 @@ def fuse_attention(graph: FusionGraph, state: State) -> None:
             continue
         nodes = [*scores.nodes, *rows.nodes, *values.nodes]
         if not isinstance(state.target, NvidiaTarget):
-            graph.merge([scores, rows, values], Role.ATTENTION)
+            shape = product.shape
+            if shape.m >= LEAST_QUERIES and shape.k <= MOST_KEYS:
+                graph.merge([scores, rows, values], Role.ATTENTION)
             continue
         parts = _parts_on_gpu(nodes, state, state.target)
         if parts is not None:
+            groups = [scores, rows, values]
             found = diagonal_of(parts, state.weights)
-            group = graph.merge([scores, rows, values], Role.ATTENTION)
+            count = attention.key_parts(parts, state.target)
+            if count > 1 and can_split(graph, groups, parts):
+                group = split_keys(graph, groups, parts, count)
+            else:
+                group = graph.merge(groups, Role.ATTENTION)
             if found is not None:
                 group.attributes[attention.DIAGONAL] = ir.DenseI64ArrayAttr.get(list(found))
 
@@ -125,8 +133,6 @@ def _belong(
     floats = all(isinstance(element_type(p.result), ir.FloatType) for p in (first, product))
     return (
         floats
-        and shape.m >= LEAST_QUERIES
-        and shape.n <= MOST_KEYS
         and (shape.m, shape.extent(shape.batch)) == (second.m, second.extent(second.batch))
         and second.k == shape.n
         and rows.rows == rows.domain // shape.n

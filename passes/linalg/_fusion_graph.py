@@ -310,6 +310,19 @@ class FusionGraph:
         self.groups = [g for g in self.groups if g not in groups] + [merged]
         return merged
 
+    def insert(self, value: ir.Value, after: Node, role: Role) -> Node:
+        """A node for what makes `value`, which stands behind `after`; there is one already where
+        `value` is known."""
+        known = self.by_value.get(value)
+        if known is not None:
+            return known
+        op = defining_op(value)
+        assert op is not None
+        node = Node(op, after.order, role, Structured.of(op))
+        self.nodes.insert(self.nodes.index(after) + 1, node)
+        self.by_value[value] = node
+        return node
+
     def absorb(self, group: Group, reader: Group) -> None:
         """Put the nodes of `group`, which only `reader` reads, into `reader`."""
         if reader.rows is None:

@@ -108,3 +108,34 @@ func.func @causal(%q: tensor<2x8x4xf32>, %k: tensor<2x4x16xf32>, %v: tensor<2x16
   %o = stablehlo.dot_general %w, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<2x8x16xf32>, tensor<2x16x4xf32>) -> tensor<2x8x4xf32>
   return %o : tensor<2x8x4xf32>
 }
+
+// -----
+
+// On GPUs the keys of few queries are split into parts; another kernel joins them and has the
+// epilogue.
+// GPU-LABEL: func.func @few_queries
+// GPU: %[[PARTS:.*]]:3 = call @kernel_0(%arg0, %arg1, %arg2, {{.*}}) : {{.*}} -> (tensor<4x2x4xf32>, tensor<4x2xf32>, tensor<4x2xf32>)
+// GPU: call @kernel_1(%[[PARTS]]#0, %[[PARTS]]#1, %[[PARTS]]#2, %{{.*}})
+// GPU-NOT: call
+// GPU: func.func private @kernel_0{{.*}}attributes {kernel.key_parts = 4 : i64, kernel.kind = "attention"}
+// GPU: func.func private @kernel_1{{.*}}attributes {kernel.kind = "elementwise"}
+// GPU-COUNT-3: arith.maximumf
+// GPU-COUNT-4: math.exp
+// GPU: arith.divf
+// GPU: math.tanh
+func.func @few_queries(%q: tensor<2x1x4xf16>, %k: tensor<2x4x1024xf16>, %v: tensor<2x1024x4xf16>) -> tensor<2x1x4xf32> {
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %s = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<2x1x4xf16>, tensor<2x4x1024xf16>) -> tensor<2x1x1024xf32>
+  %0 = stablehlo.reduce(%s init: %low) applies stablehlo.maximum across dimensions = [2] : (tensor<2x1x1024xf32>, tensor<f32>) -> tensor<2x1xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [0, 1] : (tensor<2x1xf32>) -> tensor<2x1x1024xf32>
+  %2 = stablehlo.subtract %s, %1 : tensor<2x1x1024xf32>
+  %3 = stablehlo.exponential %2 : tensor<2x1x1024xf32>
+  %4 = stablehlo.reduce(%3 init: %zero) applies stablehlo.add across dimensions = [2] : (tensor<2x1x1024xf32>, tensor<f32>) -> tensor<2x1xf32>
+  %5 = stablehlo.broadcast_in_dim %4, dims = [0, 1] : (tensor<2x1xf32>) -> tensor<2x1x1024xf32>
+  %w = stablehlo.divide %3, %5 : tensor<2x1x1024xf32>
+  %h = stablehlo.convert %w : (tensor<2x1x1024xf32>) -> tensor<2x1x1024xf16>
+  %o = stablehlo.dot_general %h, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<2x1x1024xf16>, tensor<2x1024x4xf16>) -> tensor<2x1x4xf32>
+  %y = stablehlo.tanh %o : tensor<2x1x4xf32>
+  return %y : tensor<2x1x4xf32>
+}

@@ -26,7 +26,7 @@ from stepwell.kernels.gpu import mma_tile
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.group import KernelGroup, accesses
-from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
+from stepwell.kernels.index import Index, Variable, apply_map, delinearize
 from stepwell.kernels.online_softmax import OnlineSoftmax, constant_of
 from stepwell.kernels.rows import loop_point
 from stepwell.kernels.structured import Structured, element_type, shape_of
@@ -35,6 +35,17 @@ from stepwell.targets.nvidia import STATIC_SHARED_BYTES, NvidiaTarget
 
 DIAGONAL = "kernel.diagonal"
 """Attribute of a kernel, [c, p]: of each p queries, query r sees no key beyond r + c."""
+
+PARTS = "kernel.key_parts"
+"""Attribute of a kernel whose blocks see only a part of the keys: how many parts there are. It
+writes the outputs, maxima and sums of each part, for another kernel to join."""
+
+_MOST_PARTS = 32
+_LEAST_KEYS_OF_PART = 256
+"""Fewer take less time than one more kernel."""
+
+_BLOCKS_OF_MULTIPROCESSOR = 2
+"""Blocks of an attention in parts: one copies while another one multiplies."""
 
 _OEQ, _UEQ = 1, 8
 _LOG2_E = 1.4426950408889634
@@ -53,6 +64,8 @@ class AttentionParts:
     kind: MatrixType | None
     diagonal: tuple[int, int] | None = None
     """(c, p) where of each p queries, query r sees no key beyond r + c (`DIAGONAL`)."""
+    key_parts: int = 1
+    """Into how many parts the keys are split (`PARTS`)."""
 
     @staticmethod
     def of(
@@ -97,21 +110,13 @@ class AttentionParts:
     def keys(self) -> int:
         return self.scores_shape.n
 
-    def start_of(self, block: Index, queries: int) -> Index:
-        """The first query of a block of `queries`. Those that see most keys come first: the GPU
-        begins blocks in order, and is to end with short ones."""
-        down = -(-self.queries // queries)
-        number = block.mod(down)
-        return (number if self.diagonal is None else number * -1 + (down - 1)) * queries
+    def blocks_of(self, queries: int) -> int:
+        """How many blocks of `queries` queries there are in a matrix."""
+        return -(-self.queries // queries)
 
-    def tiles_of(self, start: Index, queries: int, keys: int) -> Index:
-        """How many tiles of `keys` the `queries` from `start` on see, at least one; it may be more
-        than there are."""
-        if self.diagonal is None:
-            return constant(-(-self.keys // keys))
-        offset, period = self.diagonal
-        last = start.mod(period) + max(queries - 1 + offset, 0)
-        return last.floordiv(keys) + 1
+    def tiles_of_part(self, keys: int) -> int:
+        """How many tiles of `keys` are a part of the keys; the last part may have fewer."""
+        return -(-self.keys // (keys * self.key_parts))
 
 
 def takes(parts: AttentionParts, target: NvidiaTarget) -> bool:
@@ -132,6 +137,9 @@ def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget, *, tf32: b
     if DIAGONAL in group.function.attributes:
         offset, period = ir.DenseI64ArrayAttr(group.function.attributes[DIAGONAL])
         parts = dataclasses.replace(parts, diagonal=(offset, period))
+    if PARTS in group.function.attributes:
+        count = ir.IntegerAttr(group.function.attributes[PARTS]).value
+        parts = dataclasses.replace(parts, key_parts=count)
     form = attention_simt if parts.kind is None else attention_mma
     form.emit(group, nest, parts, target)
 
@@ -149,18 +157,43 @@ class BlockTile(Protocol):
         """Shared memory that it needs."""
         ...
 
+    @property
+    def keys(self) -> int:
+        """Keys of a tile."""
+        ...
+
 
 _Tile = TypeVar("_Tile", bound=BlockTile)
 
 
+def key_parts(parts: AttentionParts, target: NvidiaTarget) -> int:
+    """Into how many parts the keys are best split, so that there are blocks for all
+    multiprocessors; each part is of some tiles."""
+    from stepwell.kernels.gpu import attention_mma, attention_simt
+
+    form = attention_simt if parts.kind is None else attention_mma
+    tile = form.choose(parts, target)
+    if tile is None:
+        return 1
+    blocks = parts.batch * parts.blocks_of(tile.queries)
+    most = min(_MOST_PARTS, target.multiprocessors * _BLOCKS_OF_MULTIPROCESSOR // blocks)
+    if most < 2:
+        return 1
+    tiles = -(-parts.keys // tile.keys)
+    each = max(-(-tiles // most), -(-_LEAST_KEYS_OF_PART // tile.keys))
+    return -(-tiles // each)
+
+
 def first_filling(tiles: list[_Tile], parts: AttentionParts, target: NvidiaTarget) -> _Tile | None:
-    """Of `tiles`, those of more queries first, the first that shared memory takes and that leaves a
-    block for every multiprocessor; where none leaves one, the last that it takes, if any."""
+    """Of `tiles`, those of more queries first, and of as many those of more keys, the first that
+    shared memory takes and that leaves a block for every multiprocessor; where none leaves one, the
+    first of the fewest queries, if any."""
     fitting = [tile for tile in tiles if tile.shared_bytes <= STATIC_SHARED_BYTES]
     for tile in fitting:
-        if parts.batch * -(-parts.queries // tile.queries) >= target.multiprocessors:
+        if parts.batch * parts.blocks_of(tile.queries) >= target.multiprocessors:
             return tile
-    return fitting[-1] if fitting else None
+    least = min((tile.queries for tile in fitting), default=0)
+    return next((tile for tile in fitting if tile.queries == least), None)
 
 
 class Scores:

@@ -30,6 +30,7 @@ from stepwell.kernels.gpu.attention import (
     normalized,
     shift_of,
 )
+from stepwell.kernels.gpu.attention_walk import PartOutputs, Walk
 from stepwell.kernels.gpu.fragments import Fragments
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.mma_tile import MmaTile
@@ -37,7 +38,7 @@ from stepwell.kernels.gpu.operand_ring import OperandRing
 from stepwell.kernels.gpu.tensor_core import COLUMNS, ROWS, STEP_BYTES, MatrixType
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.group import KernelGroup
-from stepwell.kernels.index import Index, Variable, constant
+from stepwell.kernels.index import Index, constant
 from stepwell.mlir import ir
 from stepwell.targets.nvidia import WARP, NvidiaTarget
 
@@ -158,7 +159,7 @@ class _Attention:
         self.value = _ValueRing(self.second, kind, parts.values_shape.rhs, across, features)
         self.score = Scores(group, nest, parts)
         self.lanes = Lanes.of(2 if parts.keys % 2 == 0 else 1)
-        self.tiles = -(-parts.keys // keys)
+        self.parted = PartOutputs(group, nest, parts) if parts.key_parts > 1 else None
         self.steps = -(-shape.k * bytes_ // STEP_BYTES)
         """Instructions along the features of queries and keys."""
         self.key_steps = keys * bytes_ // STEP_BYTES
@@ -169,13 +170,12 @@ class _Attention:
         """Write the kernel."""
         nest, tile, parts = self.nest, self.tile, self.parts
         nest.states_alignment = True
-        down = -(-parts.queries // tile.queries)
+        blocks = parts.batch * parts.blocks_of(tile.queries) * parts.key_parts
         threads = tile.warps * WARP
-        with nest.grid(parts.batch * down, threads) as (block, thread), self.evaluator.scope():
+        with nest.grid(blocks, threads) as (block, thread), self.evaluator.scope():
             self.thread = thread
-            self.which = nest.named("which", block.floordiv(down))
-            start = nest.named("start", parts.start_of(block, tile.queries))
-            self.seen = nest.named("seen", parts.tiles_of(start, tile.queries, tile.keys))
+            self.walk = Walk.of(nest, parts, tile, block)
+            self.which, start = self.walk.which, self.walk.start
             self.dims = self.first.batch_dims(self.which), self.second.batch_dims(self.which)
             lane = nest.named("lane", thread.mod(WARP))
             warp = nest.named("warp", thread.floordiv(WARP)) * ROWS
@@ -184,7 +184,7 @@ class _Attention:
             self.here = arith.ConstantOp(ir.IndexType.get(), 0).result
             self.query.prepare(self.dims[0], start, thread)
             self.query.end(self.query.begin(Index(), self.here), self.here)
-            self.key.end(self._begin_keys(Index()), self.here)
+            self.key.end(self._begin_keys(self.walk.first), self.here)
             tensor_core.commit()
             self.value.prepare(self.dims[1], Index(), thread)
             self.left = Fragments(self.query, warp, lane, left=True)
@@ -209,8 +209,7 @@ class _Attention:
         )
         sums = [tensor_core.no_sums(self.kind)] * (2 * self.pairs)
 
-        def step(tile: Variable, carried: list[ir.Value]) -> list[ir.Value]:
-            number = Index.of(tile)
+        def step(number: Index, carried: list[ir.Value]) -> list[ir.Value]:
             tops, totals, sums = carried[:2], carried[2:4], carried[4:]
             tensor_core.wait(0)
             nest.barrier()
@@ -237,19 +236,16 @@ class _Attention:
             return [*tops, *totals, *sums]
 
         initial = [low, low, zero, zero, *sums]
-        return nest.reduce_until("tile", self.seen, self.tiles, initial, step)
+        return self.walk.over(nest, initial, step)
 
     def _begin_following(self, number: Index) -> list[ir.Value]:
         """Begin the copies of a tile of keys that there may not be."""
-        if number.low >= self.tiles:
+        if any(index.low >= size for index, size in self.walk.has(number)):
             return []
         if not self.key.is_async:
             with self.evaluator.scope():
                 return self._begin_keys(number)
-        bounds = [(number, self.tiles)]
-        if not self.seen.is_constant:
-            bounds.append((number - self.seen + self.tiles, self.tiles))
-        with self.nest.where(bounds), self.evaluator.scope():
+        with self.nest.where(self.walk.has(number)), self.evaluator.scope():
             return self._begin_keys(number)
 
     def _multiply(self) -> list[ir.Value]:
@@ -357,14 +353,21 @@ class _Attention:
         """Write the outputs: two columns of each instruction a row."""
         nest = self.nest
         totals, sums = carried[2:4], carried[4:]
+        guarded = self.parts.softmax.guarded or self.parted is not None
         for high, total in enumerate(totals):
+            row = self.row + high * COLUMNS
             for offset in (1, 2):
                 total = _add(total, nest.shuffle_xor(total, offset))
+            if self.parted is not None:
+                self.parted.write_softmax(self.walk, row, self.pair, [carried[high], total])
             pairs = [vector.ExtractOp(part, [], [high]).result for part in sums]
-            values = normalized(nest, pairs, total, guarded=self.parts.softmax.guarded)
+            values = normalized(nest, pairs, total, guarded=guarded)
             for at, value in enumerate(values):
                 column = constant(at * COLUMNS) + self.pair * 2
-                self.second.finish(self.dims[1], self.row + high * COLUMNS, column, value)
+                if self.parted is None:
+                    self.second.finish(self.dims[1], row, column, value)
+                else:
+                    self.parted.write(self.walk, row, column, value)
 
 
 def _add(a: ir.Value, b: ir.Value) -> ir.Value:

@@ -26,6 +26,7 @@ from stepwell.kernels.gpu.attention import (
     normalized,
     shift_of,
 )
+from stepwell.kernels.gpu.attention_walk import PartOutputs, Walk
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.group import KernelGroup
@@ -109,6 +110,7 @@ class _Attention:
         self.first = TileSpace(group, nest, parts.scores, parts.scores_shape)
         self.second = TileSpace(group, nest, parts.values, parts.values_shape)
         self.score = Scores(group, nest, parts)
+        self.parted = PartOutputs(group, nest, parts) if parts.key_parts > 1 else None
         self.features, self.values = parts.scores_shape.k, parts.values_shape.n
         f32 = ir.F32Type.get()
         self.query = nest.shared([tile.queries, tile.feature_line], f32, 4)
@@ -121,15 +123,11 @@ class _Attention:
     def emit(self) -> None:
         """Write the kernel."""
         nest, tile, parts = self.nest, self.tile, self.parts
-        down = -(-parts.queries // tile.queries)
-        with (
-            nest.grid(parts.batch * down, ACROSS * DOWN) as (block, thread),
-            self.evaluator.scope(),
-        ):
+        blocks = parts.batch * parts.blocks_of(tile.queries) * parts.key_parts
+        with nest.grid(blocks, ACROSS * DOWN) as (block, thread), self.evaluator.scope():
             self.thread = thread
-            self.which = nest.named("which", block.floordiv(down))
-            self.start = nest.named("start", parts.start_of(block, tile.queries))
-            self.seen = nest.named("seen", parts.tiles_of(self.start, tile.queries, tile.keys))
+            self.walk = Walk.of(nest, parts, tile, block)
+            self.which, self.start = self.walk.which, self.walk.start
             self.dims = self.first.batch_dims(self.which), self.second.batch_dims(self.which)
             self.across = nest.named("tx", thread.mod(ACROSS))
             self.down = nest.named("ty", thread.floordiv(ACROSS)) * tile.rows
@@ -181,8 +179,8 @@ class _Attention:
         )
         nothing = nest.zero(ir.F32Type.get(), GROUP)
 
-        def step(number: Variable, carried: list[ir.Value]) -> list[ir.Value]:
-            start = Index.of(number) * tile.keys
+        def step(number: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            start = number * tile.keys
             tops, totals, sums = carried[:rows], carried[rows : 2 * rows], carried[2 * rows :]
             nest.barrier()
             self._copy(self.shared, self.first, parts.scores_shape.rhs, start, tile.keys)
@@ -202,9 +200,8 @@ class _Attention:
             nest.barrier()
             return [*tops, *totals, *self._add_values(self._changed(sums, changes))]
 
-        tiles = -(-parts.keys // tile.keys)
         initial = [*[low] * rows, *[zero] * rows, *[nothing] * (rows * self.groups)]
-        return nest.reduce_until("tile", self.seen, tiles, initial, step)
+        return self.walk.over(nest, initial, step)
 
     def _multiply(self) -> list[list[ir.Value]]:
         """The products of the thread's queries and keys, by row."""
@@ -293,16 +290,21 @@ class _Attention:
         """Write the outputs."""
         nest, rows = self.nest, self.tile.rows
         totals, sums = carried[rows : 2 * rows], carried[2 * rows :]
+        guarded = self.parts.softmax.guarded or self.parted is not None
         for row, total in enumerate(totals):
+            query = self.start + self.down + row
             offset = ACROSS // 2
             while offset:
                 total = arith.AddFOp(total, nest.shuffle_xor(total, offset)).result
                 offset //= 2
+            if self.parted is not None:
+                self.parted.write_softmax(self.walk, query, self.across, [carried[row], total])
             parts = sums[row * self.groups :][: self.groups]
-            values = normalized(nest, parts, total, guarded=self.parts.softmax.guarded)
-            for group, value in enumerate(values):
-                at = self.start + self.down + row, self._column(group)
-                self.second.finish(self.dims[1], *at, value)
+            for group, value in enumerate(normalized(nest, parts, total, guarded=guarded)):
+                if self.parted is None:
+                    self.second.finish(self.dims[1], query, self._column(group), value)
+                else:
+                    self.parted.write(self.walk, query, self._column(group), value)
 
 
 def _sum(values: list[ir.Value]) -> ir.Value:

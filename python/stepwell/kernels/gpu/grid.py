@@ -111,16 +111,17 @@ class GridBuilder(NestBuilder):
     def reduce_until(
         self,
         name: str,
-        stop: Index,
+        ends: Sequence[Index],
         limit: int,
         initial: Sequence[ir.Value],
         body: Callable[[Variable, list[ir.Value]], Sequence[ir.Value]],
     ) -> list[ir.Value]:
-        """`reduce_loop` from 0 to min(`stop`, `limit`) by steps of one, where `stop` differs by
-        block."""
-        if stop.low >= limit:
+        """`reduce_loop` from 0 to the least of `ends`, which differ by block, and `limit`, by steps
+        of one."""
+        ends = [end for end in ends if end.low < limit]
+        if not ends:
             return self.reduce_loop(name, 0, limit, 1, initial, body)
-        high, operands = self._map([stop, Index((), limit)])
+        high, operands = self._map([*ends, Index((), limit)])
         op = affine.AffineForOp(0, high, 1, upper_bound_operands=operands, iter_args=list(initial))
         with ir.InsertionPoint(op.body):
             variable = Variable(name, 0, limit - 1, op.induction_variable)

@@ -1,0 +1,101 @@
+"""Which tiles of keys a block of an attention walks over: not those that its queries do not see,
+and only its own where the keys are split into parts, whose outputs another kernel joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stepwell.kernels.builder import Lanes, vector
+from stepwell.kernels.gpu.attention import AttentionParts, BlockTile, lane_count
+from stepwell.kernels.gpu.grid import GridBuilder
+from stepwell.kernels.group import KernelGroup
+from stepwell.kernels.index import Index, Variable, constant
+from stepwell.mlir import ir
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a block is given: queries of matrix `which` from `start` on, and of the tiles of keys,
+    which are `tiles`, those of `part` from `first` on: `count` of them, and those before `seen`."""
+
+    which: Index
+    start: Index
+    part: Index
+    first: Index
+    count: int
+    seen: Index
+    tiles: int
+
+    @staticmethod
+    def of(nest: GridBuilder, parts: AttentionParts, tile: BlockTile, block: Index) -> Walk:
+        """That of block number `block`. Queries that see most keys come first: the GPU begins
+        blocks in order, and is to end with short ones."""
+        tiles = -(-parts.keys // tile.keys)
+        count = parts.tiles_of_part(tile.keys)
+        down = parts.blocks_of(tile.queries)
+        part = nest.named("part", block.mod(parts.key_parts))
+        block = block.floordiv(parts.key_parts)
+        number = block.mod(down)
+        if parts.diagonal is not None:
+            number = number * -1 + (down - 1)
+        start = nest.named("start", number * tile.queries)
+        seen = constant(tiles)
+        if parts.diagonal is not None:
+            offset, period = parts.diagonal
+            last = start.mod(period) + max(tile.queries - 1 + offset, 0)
+            seen = nest.named("seen", last.floordiv(tile.keys) + 1)
+        which = nest.named("which", block.floordiv(down))
+        return Walk(which, start, part, part * count, count, seen, tiles)
+
+    def over(
+        self,
+        nest: GridBuilder,
+        initial: list[ir.Value],
+        body: Callable[[Index, list[ir.Value]], list[ir.Value]],
+    ) -> list[ir.Value]:
+        """A loop over the tiles that carries values: `body(tile, carried)` returns the next
+        ones."""
+
+        def step(number: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+            return body(self.first + Index.of(number), carried)
+
+        ends = [self.seen - self.first, constant(self.tiles) - self.first]
+        return nest.reduce_until("tile", ends, self.count, initial, step)
+
+    def has(self, number: Index) -> list[tuple[Index, int]]:
+        """The bounds, for `GridBuilder.where`, of a tile that the loop comes to, in front of which
+        it has come to another one."""
+        bounds = [(number, self.tiles), (number - self.first, self.count)]
+        if not self.seen.is_constant:
+            bounds.append((number - self.seen + self.tiles, self.tiles))
+        return bounds
+
+
+class PartOutputs:
+    """The outputs of a kernel that sees parts of the keys (`PARTS`)."""
+
+    def __init__(self, group: KernelGroup, nest: GridBuilder, parts: AttentionParts) -> None:
+        self.nest, self.parts = nest, parts
+        self.values, *self.softmax = (output.buffer for output in group.outputs)
+
+    def write(self, walk: Walk, row: Index, column: Index, value: ir.Value) -> None:
+        """Write neighbouring columns of a row's output."""
+        count, n = lane_count(value), self.parts.values_shape.n
+        lanes = Lanes.of(count if n % count == 0 else 1)
+        for start in range(0, count, lanes.count):
+            bounds = [(row, self.parts.queries), (column + start, n)]
+            with self.nest.where(bounds):
+                piece = value if lanes.count > 1 else vector.ExtractOp(value, [], [start]).result
+                at = [walk.part, self._row(walk, row), column + start + lanes.index]
+                self.nest.store(piece, self.values, at, lanes)
+
+    def write_softmax(self, walk: Walk, row: Index, column: Index, found: list[ir.Value]) -> None:
+        """Let the thread of column 0 write a row's maximum and the sum of its weights."""
+        with self.nest.where([(row, self.parts.queries), (column, 1)]):
+            for value, buffer in zip(found, self.softmax, strict=True):
+                self.nest.store(value, buffer, [walk.part, self._row(walk, row)], Lanes.of(1))
+
+    def _row(self, walk: Walk, row: Index) -> Index:
+        return walk.which * self.parts.queries + row
