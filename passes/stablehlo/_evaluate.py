@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from stepwell import dtypes
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
@@ -203,6 +204,8 @@ def _bitcast_convert(op: ir.Operation, arrays: Arrays) -> np.ndarray | None:
     target = hlo.dtype(op.results[0])
     if target.itemsize != arrays[0].dtype.itemsize or "b" in (target.kind, arrays[0].dtype.kind):
         return None
+    if dtypes.is_small(target):
+        return None  # what a product takes as codes stays codes
     return np.ascontiguousarray(arrays[0]).view(target).reshape(hlo.shape(op.results[0]))
 
 

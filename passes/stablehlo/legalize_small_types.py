@@ -16,12 +16,17 @@ becomes
 - In the arguments and results of functions a signed integer has the high bits of its byte zero,
   as numpy arrays of ml_dtypes have; inside it is sign-extended.
 
+A product of floats of 8 bits that tensor cores of the target multiply stays one: its operands are
+codes named as what they are (`bitcast_convert` to the float's type), its sums f32. Operands may
+also be widened to 16 bits first, which changes nothing, or to f32 where precision is "tf32".
+
 It runs first, so that no other pass meets these types. Ops whose bits have a layout of their own
 (custom calls, bitcasts between types of different widths) are refused.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
@@ -31,10 +36,13 @@ import numpy as np
 from stepwell import dtypes
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
-from stepwell.kernels.structured import source_name
-from stepwell.mlir import ir
+from stepwell.kernels.gpu.tensor_core import FLOAT8_TYPES
+from stepwell.kernels.structured import defining_op, source_name
+from stepwell.mlir import ir, nested_operations
+from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo import _small_floats as small_floats
+from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
 
 _MOVEMENT = frozenset(
@@ -60,6 +68,9 @@ _OPAQUE = frozenset(["custom_call", "composite", "rng_bit_generator", "infeed", 
 _ZERO_EXTENDED = frozenset(["count_leading_zeros", "popcnt", "shift_right_logical"])
 """Integer ops that see the bits above the sign."""
 
+_LEAST_FREE, _LEAST_SUMMED = 8, 32
+"""Rows or columns, and places of k, of an instruction for floats of 8 bits."""
+
 Small: TypeAlias = "np.dtype | None"
 
 
@@ -81,8 +92,13 @@ class LegalizeSmallTypes(Pass):
 
     def run(self, op: ir.Operation, state: State) -> None:
         """Rewrite every op that has to do with a small type; functions change their types."""
-        for planned in list(_plan(op)):
-            _legalize(planned, state.weights)
+        products = _float8_products(op, state)
+        # Operations are hashed by what they are, operands included: looked up before they change.
+        for planned, stays in [(planned, planned.op in products) for planned in _plan(op)]:
+            if stays:
+                _multiply_codes(planned)
+            else:
+                _legalize(planned, state.weights)
 
 
 def _plan(root: ir.Operation) -> Iterator[_Planned]:
@@ -275,6 +291,76 @@ def _compute_wide(planned: _Planned) -> None:
         _retype(result, np.dtype(np.float32))
         with ir.InsertionPoint.after(op), op.location:
             _redirect(uses, small_floats.encode(result, str(dtypes.to_mlir(kind))))
+
+
+# --- Products ------------------------------------------------------------------------------------
+
+
+def _float8_products(root: ir.Operation, state: State) -> set[ir.Operation]:
+    """The products of floats of 8 bits that tensor cores take; their operands are no longer
+    widened."""
+    if not isinstance(state.target, NvidiaTarget) or state.precision == "strict":
+        return set()
+    known = dict(state.target.matrix_instructions).get("mma.sync", ())
+    found = []
+    for op in nested_operations(root):
+        if op.name != "stablehlo.dot_general" or not _fills_instruction(op):
+            continue
+        sources = [_narrow(value, state) for value in op.operands]
+        left, right = (str(hlo.element_type(value)) for value in sources)
+        if left == right and FLOAT8_TYPES.get(left) in known:
+            for number, source in enumerate(sources):
+                op.operands[number] = source
+            found.append(op)
+    return set(found)
+
+
+def _narrow(value: ir.Value, state: State) -> ir.Value:
+    """What `value` is a wider form of that products are the same of."""
+    op = defining_op(value)
+    wide = ("f16", "bf16", "f32") if state.precision == "tf32" else ("f16", "bf16")
+    if op is None or op.name != "stablehlo.convert" or str(hlo.element_type(value)) not in wide:
+        return value
+    narrow = op.operands[0]
+    return narrow if str(hlo.element_type(narrow)) in FLOAT8_TYPES else value
+
+
+def _fills_instruction(op: ir.Operation) -> bool:
+    """Whether rows, columns and places of k are as many as one instruction takes."""
+    if not all(hlo.tensor_type(value).has_static_shape for value in op.operands):
+        return False
+    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    left, right = (hlo.shape(value) for value in op.operands)
+    summed = list(numbers.lhs_contracting_dimensions)
+    free = (
+        _last_free(left, [*numbers.lhs_batching_dimensions, *summed]),
+        _last_free(right, [*numbers.rhs_batching_dimensions, *numbers.rhs_contracting_dimensions]),
+    )
+    return min(free) >= _LEAST_FREE and math.prod(left[d] for d in summed) >= _LEAST_SUMMED
+
+
+def _last_free(shape: Sequence[int], others: list[int]) -> int:
+    return next((shape[d] for d in reversed(range(len(shape))) if d not in others), 0)
+
+
+def _multiply_codes(planned: _Planned) -> None:
+    """Name the codes that are multiplied, and round sums to what they were."""
+    op = planned.op
+    result = op.results[0]
+    wanted = hlo.dtype(result)
+    with ir.InsertionPoint(op), op.location:
+        for number, kind in enumerate(planned.operands):
+            assert kind is not None
+            op.operands[number] = hlo.bitcast_convert(op.operands[number], kind)
+    if wanted == np.float32:
+        return
+    uses = _uses(result)
+    _retype(result, np.dtype(np.float32))
+    with ir.InsertionPoint.after(op), op.location:
+        if planned.results[0] is None:
+            _redirect(uses, hlo.convert(result, wanted))
+        else:
+            _redirect(uses, small_floats.encode(result, str(dtypes.to_mlir(wanted))))
 
 
 # --- Constants and conversions -------------------------------------------------------------------

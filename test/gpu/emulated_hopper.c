@@ -173,14 +173,15 @@ void emulator_reset_bulk(void) {
   }
 }
 
-// 0 of f16, 1 of bf16, 2 of tf32, 3 of s8.
-static const int bytes_of_kind[] = {2, 2, 4, 1};
+// 0 of f16, 1 of bf16, 2 of tf32, 3 of s8, 4 of e4m3, 5 of e5m2.
+static const int bytes_of_kind[] = {2, 2, 4, 1, 1, 1};
 
 static float element(const char *at, int kind) {
   uint32_t bits = 0;
   float value;
   memcpy(&bits, at, (size_t)bytes_of_kind[kind]);
   if (kind == 3) return (float)(int8_t)bits;
+  if (kind > 3) return emulator_float8((uint8_t)bits, 7 - kind);
   if (kind == 0) {
     _Float16 half;
     memcpy(&half, &bits, 2);

@@ -13,7 +13,7 @@ _MATRICES = re.compile(r"llvm\.nvvm\.ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.t
 _MULTIPLY = re.compile(
     r"llvm\.nvvm\.mma\.m16n8k(?:8|16|32)\.row\.col\.(f32\.f32|bf16|tf32|satfinite\.s8)$"
 )
-_KINDS = ("f32.f32", "bf16", "tf32", "satfinite.s8")
+_KINDS = ("f32.f32", "bf16", "tf32", "satfinite.s8", "e4m3", "e5m2")
 
 SYMBOLS = {
     "emulator_copy_async": "void (ptr addrspace(3), ptr addrspace(1), i32)",
@@ -56,10 +56,15 @@ def define_wrappers(text: str) -> tuple[str, bool]:
     return "\n".join([text, *declared, *definitions]), waits
 
 
-_ASSEMBLY = re.compile(r"call ([^\n]*?) asm sideeffect \"([^\"]*)\", \"[^\"]*\"\(")
+_ASSEMBLY = re.compile(r"call ([^\n]*?) asm (?:sideeffect )?\"([^\"]*)\", \"[^\"]*\"\(")
 _GROUP = re.compile(
-    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k\d+\.[fs]32\.(f16|bf16|tf32|s8)\.\w+ \{[^}]*\}, "
-    r"\$\d+, \$\d+, 1(?:, 1, 1)?(?:, ([01]), ([01]))?;"
+    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k\d+\.[fs]32\.(f16|bf16|tf32|s8|e4m3|e5m2)\.\w+ "
+    r"\{[^}]*\}, \$\d+, \$\d+, 1(?:, 1, 1)?(?:, ([01]), ([01]))?;"
+)
+
+_GROUP_KINDS = ("f16", "bf16", "tf32", "s8", "e4m3", "e5m2")
+_FLOAT8 = re.compile(
+    r"mma\.sync\.aligned\.m16n8k32\.row\.col\.f32\.(?P<kind>e4m3|e5m2)\.(?P=kind)\.f32 "
 )
 
 
@@ -76,6 +81,9 @@ def _define_assembly(text: str) -> tuple[str, list[str]]:
                 "  %r = call i32 @emulator_barrier_try(ptr addrspace(3) %at, i32 %parity)\n"
                 "  ret i32 %r\n}"
             )
+        elif (product := _FLOAT8.match(assembly)) is not None:
+            name = f"assembly_product_{product['kind']}"
+            made[name] = _multiply(product).replace("NAME", name)
         else:
             found = _GROUP.search(assembly)
             assert found is not None, f"the emulator does not know {assembly}"
@@ -88,7 +96,7 @@ def _define_assembly(text: str) -> tuple[str, list[str]]:
 
 def _group_product(kind: str, match: re.Match[str]) -> tuple[str, str]:
     """The product of a warpgroup as a function of its sums and two descriptors."""
-    columns, number = int(match[1]), ("f16", "bf16", "tf32", "s8").index(match[2])
+    columns, number = int(match[1]), _GROUP_KINDS.index(match[2])
     transposed = int(match[3] or 0) | int(match[4] or 0) << 1
     name = f"assembly_product_{columns}_{number}_{transposed}"
     count, element = columns // 2, "i32" if number == 3 else "float"
@@ -133,6 +141,7 @@ def _matrices(match: re.Match[str]) -> str:
 
 
 def _multiply(match: re.Match[str]) -> str:
+    """The product of a warp; the first group of `match` is what is multiplied."""
     kind = _KINDS.index(match[1])
     operand = "<2 x half>" if kind == 0 else "i32"
     total = "i32" if kind == 3 else "float"

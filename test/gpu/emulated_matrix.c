@@ -2,6 +2,7 @@
 // "Matrix Fragments for mma.m16n8k16" and its neighbours for other types, "ldmatrix", "cp.async".
 #include "emulator.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,14 +109,26 @@ static float of_half(uint16_t bits) {
   return (float)value;
 }
 
-// The element of a register: 0 of f16, 1 of bf16, 2 of tf32 (the upper 19 bits of f32), 3 of s8.
+float emulator_float8(uint8_t code, int mantissa) {
+  const int exponent = (code & 0x7f) >> mantissa, part = code & ((1 << mantissa) - 1);
+  const int bias = mantissa == 3 ? 7 : 15, steps = 1 << mantissa;
+  const float sign = code & 0x80 ? -1.0f : 1.0f;
+  if (mantissa == 3 && (code & 0x7f) == 0x7f) return NAN;
+  if (mantissa == 2 && exponent == 31) return part ? NAN : sign * INFINITY;
+  const int least = exponent ? exponent : 1;
+  return sign * ldexpf((float)(part + (exponent ? steps : 0)), least - bias - mantissa);
+}
+
+// The element of a register: 0 of f16, 1 of bf16, 2 of tf32 (the upper 19 bits of f32), 3 of s8,
+// 4 of e4m3, 5 of e5m2.
 static double element(uint32_t bits, int index, int kind) {
   const uint16_t part = (uint16_t)(bits >> 16 * (index % 2));
   switch (kind) {
     case 0: return of_half(part);
     case 1: return number((uint32_t)part << 16);
     case 2: return number(bits & 0xffffe000u);
-    default: return (int8_t)(bits >> 8 * (index % 4));
+    case 3: return (int8_t)(bits >> 8 * (index % 4));
+    default: return emulator_float8((uint8_t)(bits >> 8 * (index % 4)), 7 - kind);
   }
 }
 
@@ -124,7 +137,7 @@ void emulator_multiply(uint32_t *result, const uint32_t *left, const uint32_t *r
                        const uint32_t *sums, int32_t kind) {
   const int thread = emulator_tid, lane = thread % WARP;
   const uint64_t(*warp)[6] = (const uint64_t(*)[6])shown + (thread - lane);
-  const int held = kind == 3 ? 4 : kind == 2 ? 1 : 2;  // elements of a register
+  const int held = kind >= 3 ? 4 : kind == 2 ? 1 : 2;  // elements of a register
   for (int i = 0; i < 4; i++) shown[thread][i] = left[i];
   for (int i = 0; i < 2; i++) shown[thread][4 + i] = right[i];
   emulator_meet_warp();

@@ -15,6 +15,7 @@ extern int32_t emulator_tid, emulator_ctaid, emulator_ntid, emulator_nctaid;
 extern int emulator_backwards;  // threads run backwards, and copies arrive as early as they may
 
 void emulator_fail(const char *sentence);
+float emulator_float8(uint8_t code, int mantissa);  // f8E4M3FN with 3 bits of mantissa, f8E5M2 with 2
 void emulator_meet_warp(void);
 void emulator_reset_copies(void);
 void emulator_meet(meeting *place, int size);

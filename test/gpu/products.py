@@ -17,7 +17,7 @@ def integers(*shape: int, seed: int, dtype: type) -> np.ndarray:
 
 def product(a: np.ndarray, b: np.ndarray, dims: tuple) -> object:
     """dot_general in the type that sums have."""
-    out = SUMS[a.dtype.type]
+    out = SUMS.get(a.dtype.type, np.float32)
     function = jax.jit(lambda a, b: lax.dot_general(a, b, dims, preferred_element_type=out))
     return jax.export.export(function)(a, b).mlir_module()
 

@@ -1,4 +1,5 @@
 // RUN: stepwell-opt %s --pass-pipeline='builtin.module(legalize-small-types)' --split-input-file --verify-diagnostics | filecheck %s
+// RUN: stepwell-opt %s --target=cuda:sm_89 --pass-pipeline='builtin.module(legalize-small-types)' --split-input-file --verify-diagnostics | filecheck %s --check-prefixes=CHECK,FP8
 
 // Codes are moved as bytes.
 // CHECK-LABEL: func.func @moved(%arg0: tensor<4xui8>) -> tensor<2x2xui8>
@@ -64,4 +65,23 @@ func.func @packed(%a: tensor<4x2xi4>) -> tensor<4xi8> {
   // expected-error@+1 {{stablehlo.bitcast_convert between types of different widths is not supported for int4}}
   %0 = stablehlo.bitcast_convert %a : (tensor<4x2xi4>) -> tensor<4xi8>
   return %0 : tensor<4xi8>
+}
+
+// -----
+
+// Tensor cores multiply codes, and those that were widened; few columns do not fill an instruction.
+// CHECK-LABEL: func.func @products
+// FP8: %[[A:.*]] = stablehlo.bitcast_convert %arg0 : (tensor<16x32xui8>) -> tensor<16x32xf8E4M3FN>
+// FP8: %[[B:.*]] = stablehlo.bitcast_convert %arg1 : (tensor<32x8xui8>) -> tensor<32x8xf8E4M3FN>
+// FP8: %[[S:.*]] = stablehlo.dot_general %[[A]], %[[B]], {{.*}} -> tensor<16x8xf32>
+// FP8: %[[C:.*]] = stablehlo.dot_general {{.*}}f8E4M3FN{{.*}} -> tensor<16x8xf32>
+// FP8: stablehlo.convert %[[C]] : (tensor<16x8xf32>) -> tensor<16x8xbf16>
+// FP8: stablehlo.dot_general {{.*}}f32{{.*}} -> tensor<16x4xf32>
+func.func @products(%a: tensor<16x32xf8E4M3FN>, %b: tensor<32x8xf8E4M3FN>, %c: tensor<32x4xf8E4M3FN>) -> (tensor<16x8xf32>, tensor<16x8xbf16>, tensor<16x4xf32>) {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<16x32xf8E4M3FN>, tensor<32x8xf8E4M3FN>) -> tensor<16x8xf32>
+  %1 = stablehlo.convert %a : (tensor<16x32xf8E4M3FN>) -> tensor<16x32xbf16>
+  %2 = stablehlo.convert %b : (tensor<32x8xf8E4M3FN>) -> tensor<32x8xbf16>
+  %3 = stablehlo.dot_general %1, %2, contracting_dims = [1] x [0] : (tensor<16x32xbf16>, tensor<32x8xbf16>) -> tensor<16x8xbf16>
+  %4 = stablehlo.dot_general %a, %c, contracting_dims = [1] x [0] : (tensor<16x32xf8E4M3FN>, tensor<32x4xf8E4M3FN>) -> tensor<16x4xf32>
+  return %0, %3, %4 : tensor<16x8xf32>, tensor<16x8xbf16>, tensor<16x4xf32>
 }

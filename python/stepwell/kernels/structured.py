@@ -112,15 +112,26 @@ class Structured:
         return sizes
 
     def copied_input(self) -> int | None:
-        """The input that the body merely copies to the output, if that is all it does."""
-        operations = list(self.body.operations)
-        if len(operations) != 1:
+        """The input that the body merely copies to the output, if that is all it does; as it is,
+        or a byte as the float of 8 bits whose code it is."""
+        operations = [child.operation for child in self.body.operations]
+        value = operations[-1].operands[0]
+        if len(operations) == 2 and _names_code(operations[0]):
+            value = operations[0].operands[0]
+        elif len(operations) != 1:
             return None
-        value = operations[0].operands[0]
         if not isinstance(value.owner, ir.Block) or value.owner != self.body:
             return None
         number = ir.BlockArgument(value).arg_number
         return number if number < len(self.inputs) else None
+
+
+def _names_code(op: ir.Operation) -> bool:
+    """Whether `op` takes a byte for the code of a float."""
+    if op.name != "arith.bitcast":
+        return False
+    source, result = op.operands[0].type, op.results[0].type
+    return str(source) == "i8" and isinstance(result, ir.FloatType) and result.width == 8
 
 
 def is_identity(affine_map: ir.AffineMap) -> bool:

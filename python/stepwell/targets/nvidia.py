@@ -59,12 +59,17 @@ TOOLKIT_OF_PTX = {
 newest that LLVM 22 writes."""
 
 
+FLOAT8_PTX, _FLOAT8 = 84, ("e4m3", "e5m2")
+"""The first PTX version whose `mma.sync` multiplies floats of 8 bits, and their names."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class NvidiaTarget(Target):
     """A GPU architecture. Sizes are bytes; `block_shared_bytes` is what one block may ask for at
     its launch, `sm_*` what a multiprocessor has; `async_copies` and `matrix_instructions` are PTX
     names, the latter with the operand types they take; `ptx` is the PTX version written;
-    `multiprocessors` are those of the largest GPU sold of the architecture."""
+    `multiprocessors` are those of the largest GPU sold of the architecture; `widened_types` are
+    operands that `mma.sync` multiplies after a conversion to f16, which takes registers."""
 
     ptx: int
     multiprocessors: int
@@ -75,6 +80,7 @@ class NvidiaTarget(Target):
     async_copies: tuple[str, ...]
     matrix_instructions: tuple[tuple[str, tuple[str, ...]], ...]
     sm_registers: int = 64 << 10
+    widened_types: tuple[str, ...] = ()
 
     @property
     def compute_capability(self) -> tuple[int, int]:
@@ -105,8 +111,19 @@ class NvidiaTarget(Target):
                 f"PTX {_dotted(version)} does not know {self.cpu}; {_dotted(first)} is the first "
                 "version that does"
             )
-        name = f"{PREFIX}{self.cpu}+ptx{version}"
-        return dataclasses.replace(self, name=name, ptx=version, features=(f"ptx{version}",))
+        matrix = tuple(
+            (name, tuple(t for t in types if name != "mma.sync" or t not in _FLOAT8))
+            if version < FLOAT8_PTX
+            else (name, types)
+            for name, types in self.matrix_instructions
+        )
+        return dataclasses.replace(
+            self,
+            name=f"{PREFIX}{self.cpu}+ptx{version}",
+            ptx=version,
+            features=(f"ptx{version}",),
+            matrix_instructions=matrix,
+        )
 
 
 def _dotted(version: int) -> str:
@@ -130,6 +147,7 @@ def _target(
     blocks: int,
     copies: tuple[str, ...],
     matrix: tuple[tuple[str, tuple[str, ...]], ...],
+    widened: tuple[str, ...] = (),
 ) -> NvidiaTarget:
     reserved = 1 << 10
     """Of a block's shared memory, 1 KB is the system's."""
@@ -148,6 +166,7 @@ def _target(
         sm_blocks=blocks,
         async_copies=copies,
         matrix_instructions=matrix,
+        widened_types=widened,
     )
 
 
@@ -156,12 +175,13 @@ TARGETS = (
             copies=("cp.async",), matrix=(("mma.sync", _MMA_80),)),
     _target("sm_86", 80, sms=84, sm_shared=100 << 10, threads=1536, blocks=16,
             copies=("cp.async",), matrix=(("mma.sync", _MMA_80),)),
-    _target("sm_89", 80, sms=142, sm_shared=100 << 10, threads=1536, blocks=24,
+    _target("sm_89", 84, sms=142, sm_shared=100 << 10, threads=1536, blocks=24,
             copies=("cp.async",), matrix=(("mma.sync", _MMA_89),)),
-    _target("sm_90a", 80, sms=132, sm_shared=228 << 10, threads=2048, blocks=32,
+    _target("sm_90a", 84, sms=132, sm_shared=228 << 10, threads=2048, blocks=32,
             copies=_BULK, matrix=(("mma.sync", _MMA_89), ("wgmma", _WGMMA))),
     _target("sm_100a", 86, sms=148, sm_shared=228 << 10, threads=2048, blocks=32,
-            copies=_BULK, matrix=(("mma.sync", _MMA_89), ("tcgen05.mma", _TCGEN05))),
+            copies=_BULK, matrix=(("mma.sync", _MMA_89), ("tcgen05.mma", _TCGEN05)),
+            widened=_FLOAT8),
     _target("sm_120", 87, sms=188, sm_shared=100 << 10, threads=1536, blocks=24,
             copies=_BULK, matrix=(("mma.sync", _MMA_89),)),
 )  # fmt: skip

@@ -90,7 +90,7 @@ class AttentionParts:
             mma_tile.matrix_type(op, shape, target, tf32=tf32)
             for op, shape in zip((scores, values), shapes, strict=True)
         ]
-        if kinds[0] is not kinds[1]:
+        if kinds[0] is not kinds[1] or (kinds[0] is not None and kinds[0].bytes == 1):
             return None
         operands = {str(element_type(v)) for v in (*scores.inputs, *values.inputs)}
         if kinds[0] is None and operands != {"f32"}:

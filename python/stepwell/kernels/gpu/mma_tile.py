@@ -20,6 +20,9 @@ the epilogue."""
 _PRODUCT_BYTES = 2048
 """Bytes of k that a multiprocessor multiplies, for as many pairs of a row and a column, a cycle."""
 
+_MOST_OF_WIDENED = 32 * 32
+"""Outputs of a warp whose operands are widened in registers."""
+
 _L2_BYTES = 64
 """Bytes that a multiprocessor gets from L2 a cycle."""
 
@@ -88,8 +91,15 @@ def is_large_enough(shape: ContractionShape, kind: MatrixType) -> bool:
 
 
 def choose(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> MmaTile:
-    """The tile with the least estimated time on `target`; of equal ones, the first."""
-    return min(TILES, key=lambda tile: cycles(tile, shape, kind, target))
+    """The tile with the least estimated time on `target`; of equal ones, the first. Operands that
+    are widened in registers need the room of a smaller one."""
+    tiles = [
+        tile
+        for tile in TILES
+        if kind.ptx not in target.widened_types
+        or tile.warp_rows * tile.warp_columns <= _MOST_OF_WIDENED
+    ]
+    return min(tiles, key=lambda tile: cycles(tile, shape, kind, target))
 
 
 def cycles(tile: MmaTile, shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> float:

@@ -68,9 +68,8 @@ class OperandRing:
         self.size = self.lines * line
         self.is_permuted = self.lines_along_k and operand == space.shape.rhs
         """Whether lines of columns are in the order that gives each thread 8 neighbours."""
-        self.buffer = self.nest.shared(
-            [tile.stages * self.size], element_type(self.value), kind.bytes
-        )
+        self.stored = kind.stored if kind.is_float8 else element_type(self.value)
+        self.buffer = self.nest.shared([tile.stages * self.size], self.stored, kind.bytes)
 
     # Layout
 
@@ -213,7 +212,7 @@ class OperandRing:
         """A chunk along k, from single elements; zeros outside of the operand."""
         count, limit = self.kind.chunk, self.space.shape.k
         start = step * self.depth + piece.k
-        element = element_type(self.value)
+        element = self.stored
         if limit % count == 0:
             return self._read(start, piece, Lanes.of(count), self.nest.zero(element, count))
         parts = [
@@ -228,10 +227,19 @@ class OperandRing:
         def read() -> ir.Value:
             with self.space.evaluator.scope():
                 at = self.space.indices(self.dims, start + lanes.index, piece.place, self.operand)
-                value = self.space.evaluator.at(self.value, at, lanes)
-                return self.nest.as_vector(value, lanes)
+                value = self.nest.as_vector(self.space.evaluator.at(self.value, at, lanes), lanes)
+                return self._as_stored(value)
 
         return self.nest.choose(inside, read, zero)
+
+    def _as_stored(self, value: ir.Value) -> ir.Value:
+        """Codes, where elements are floats of 8 bits."""
+        if not self.kind.is_float8:
+            return value
+        kind = value.type
+        if isinstance(kind, ir.VectorType):
+            return arith.BitcastOp(ir.VectorType.get(list(kind.shape), self.stored), value).result
+        return arith.BitcastOp(self.stored, value).result
 
     def end(self, values: list[ir.Value], stage: ir.Value) -> None:
         """Write what `begin` has read."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stepwell.kernels.builder import arith, vector
-from stepwell.mlir import ir
+from stepwell.mlir import dialect, ir
+
+llvm = dialect("llvm")
 
 ROWS, COLUMNS = 16, 8
 """The sums of one instruction."""
@@ -35,6 +37,16 @@ class MatrixType:
     sum: str
 
     @property
+    def is_float8(self) -> bool:
+        """Whether operands are floats of 8 bits: in memory they are codes."""
+        return self.element in FLOAT8_TYPES
+
+    @property
+    def stored(self) -> ir.Type:
+        """The type of operands in shared memory."""
+        return ir.Type.parse("i8" if self.is_float8 else self.element)
+
+    @property
     def chunk(self) -> int:
         """Elements of a chunk."""
         return CHUNK_BYTES // self.bytes
@@ -45,11 +57,15 @@ class MatrixType:
         return STEP_BYTES // self.bytes
 
 
+FLOAT8_TYPES = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
+"""MLIR's and PTX's names of the floats of 8 bits that are multiplied."""
+
 MATRIX_TYPES = (
     MatrixType("f16", "f16", 2, "f32"),
     MatrixType("bf16", "bf16", 2, "f32"),
     MatrixType("tf32", "f32", 4, "f32"),
     MatrixType("s8", "i8", 1, "i32"),
+    *(MatrixType(ptx, element, 1, "f32") for element, ptx in FLOAT8_TYPES.items()),
 )
 
 
@@ -124,6 +140,8 @@ def from_registers(values: list[ir.Value]) -> ir.Value:
 
 def multiply(left: ir.Value, right: ir.Value, sums: ir.Value, kind: MatrixType) -> ir.Value:
     """`sums` and the products of one step; all threads of the warp take part."""
+    if kind.is_float8:
+        return _multiply_float8(left, right, sums, kind)
     extents = ir.Attribute.parse(f"[{ROWS}, {COLUMNS}, {kind.step}]")
     attributes: dict[str, ir.Attribute] = {"mmaShape": extents}
     if kind.ptx == "tf32":
@@ -131,6 +149,31 @@ def multiply(left: ir.Value, right: ir.Value, sums: ir.Value, kind: MatrixType) 
     return ir.Operation.create(
         "nvgpu.mma.sync", results=[sums.type], operands=[left, right, sums], attributes=attributes
     ).results[0]
+
+
+def _multiply_float8(left: ir.Value, right: ir.Value, sums: ir.Value, kind: MatrixType) -> ir.Value:
+    """The instruction that the dialects lack, as assembly: operands are words of 4 codes."""
+    word = ir.VectorType.get([1], ir.IntegerType.get_signless(32))
+    f32 = ir.F32Type.get()
+    places = [(i, j) for i in range(2) for j in range(2)]
+    operands = [
+        vector.ExtractOp(
+            vector.BitCastOp(word, vector.ExtractOp(fragment, [], [i]).result).result, [], [0]
+        ).result
+        for fragment, count in ((left, 4), (right, 2))
+        for i in range(count)
+    ]
+    operands += [vector.ExtractOp(sums, [], list(place)).result for place in places]
+    found = llvm.inline_asm(
+        ir.Type.parse(f"!llvm.struct<({', '.join([kind.sum] * 4)})>"),
+        operands,
+        f"mma.sync.aligned.m{ROWS}n{COLUMNS}k{kind.step}.row.col.f32.{kind.ptx}.{kind.ptx}.f32 "
+        "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};",
+        ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4),
+        asm_dialect=0,
+    )
+    numbers = [llvm.extractvalue(f32, found, ir.DenseI64ArrayAttr.get([i])) for i in range(4)]
+    return vector.FromElementsOp(sums.type, numbers).result
 
 
 def no_sums(kind: MatrixType) -> ir.Value:

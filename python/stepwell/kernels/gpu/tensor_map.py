@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stepwell.kernels.gpu.hopper import LINE_BYTES
-from stepwell.kernels.gpu.tensor_core import CHUNK_BYTES, MatrixType
+from stepwell.kernels.gpu.tensor_core import CHUNK_BYTES, FLOAT8_TYPES, MatrixType
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.index import Index, Variable, apply_map, linearize
 from stepwell.kernels.structured import shape_of
 from stepwell.mlir import ir
 
 _MAX_BATCH_DIMS = 3
-_TYPES = {"f16": 6, "bf16": 9, "f32": 7, "i8": 0}
+_TYPES = {"f16": 6, "bf16": 9, "f32": 7, "i8": 0, **dict.fromkeys(FLOAT8_TYPES, 0)}
 """CUtensorMapDataType."""
 
 
