@@ -18,7 +18,7 @@ becomes
 
 A product of floats of 8 bits that tensor cores of the target multiply stays one: its operands are
 codes named as what they are (`bitcast_convert` to the float's type), its sums f32. Operands may
-also be widened to 16 bits first, which changes nothing, or to f32 where precision is "tf32".
+also be widened and scaled first (`_float8_products.py`).
 
 It runs first, so that no other pass meets these types. Ops whose bits have a layout of their own
 (custom calls, bitcasts between types of different widths) are refused.
@@ -26,7 +26,6 @@ It runs first, so that no other pass meets these types. Ops whose bits have a la
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
@@ -36,13 +35,11 @@ import numpy as np
 from stepwell import dtypes
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
-from stepwell.kernels.gpu.tensor_core import FLOAT8_TYPES
-from stepwell.kernels.structured import defining_op, source_name
-from stepwell.mlir import ir, nested_operations
-from stepwell.mlir import stablehlo as bindings
+from stepwell.kernels.structured import source_name
+from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo import _small_floats as small_floats
-from stepwell.targets.nvidia import NvidiaTarget
+from stepwell.passes.stablehlo._float8_products import narrow_products
 from stepwell.weights import WeightTable
 
 _MOVEMENT = frozenset(
@@ -68,9 +65,6 @@ _OPAQUE = frozenset(["custom_call", "composite", "rng_bit_generator", "infeed", 
 _ZERO_EXTENDED = frozenset(["count_leading_zeros", "popcnt", "shift_right_logical"])
 """Integer ops that see the bits above the sign."""
 
-_LEAST_FREE, _LEAST_SUMMED = 8, 32
-"""Rows or columns, and places of k, of an instruction for floats of 8 bits."""
-
 Small: TypeAlias = "np.dtype | None"
 
 
@@ -92,7 +86,7 @@ class LegalizeSmallTypes(Pass):
 
     def run(self, op: ir.Operation, state: State) -> None:
         """Rewrite every op that has to do with a small type; functions change their types."""
-        products = _float8_products(op, state)
+        products = narrow_products(op, state)
         # Operations are hashed by what they are, operands included: looked up before they change.
         for planned, stays in [(planned, planned.op in products) for planned in _plan(op)]:
             if stays:
@@ -294,53 +288,6 @@ def _compute_wide(planned: _Planned) -> None:
 
 
 # --- Products ------------------------------------------------------------------------------------
-
-
-def _float8_products(root: ir.Operation, state: State) -> set[ir.Operation]:
-    """The products of floats of 8 bits that tensor cores take; their operands are no longer
-    widened."""
-    if not isinstance(state.target, NvidiaTarget) or state.precision == "strict":
-        return set()
-    known = dict(state.target.matrix_instructions).get("mma.sync", ())
-    found = []
-    for op in nested_operations(root):
-        if op.name != "stablehlo.dot_general" or not _fills_instruction(op):
-            continue
-        sources = [_narrow(value, state) for value in op.operands]
-        left, right = (str(hlo.element_type(value)) for value in sources)
-        if left == right and FLOAT8_TYPES.get(left) in known:
-            for number, source in enumerate(sources):
-                op.operands[number] = source
-            found.append(op)
-    return set(found)
-
-
-def _narrow(value: ir.Value, state: State) -> ir.Value:
-    """What `value` is a wider form of that products are the same of."""
-    op = defining_op(value)
-    wide = ("f16", "bf16", "f32") if state.precision == "tf32" else ("f16", "bf16")
-    if op is None or op.name != "stablehlo.convert" or str(hlo.element_type(value)) not in wide:
-        return value
-    narrow = op.operands[0]
-    return narrow if str(hlo.element_type(narrow)) in FLOAT8_TYPES else value
-
-
-def _fills_instruction(op: ir.Operation) -> bool:
-    """Whether rows, columns and places of k are as many as one instruction takes."""
-    if not all(hlo.tensor_type(value).has_static_shape for value in op.operands):
-        return False
-    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    left, right = (hlo.shape(value) for value in op.operands)
-    summed = list(numbers.lhs_contracting_dimensions)
-    free = (
-        _last_free(left, [*numbers.lhs_batching_dimensions, *summed]),
-        _last_free(right, [*numbers.rhs_batching_dimensions, *numbers.rhs_contracting_dimensions]),
-    )
-    return min(free) >= _LEAST_FREE and math.prod(left[d] for d in summed) >= _LEAST_SUMMED
-
-
-def _last_free(shape: Sequence[int], others: list[int]) -> int:
-    return next((shape[d] for d in reversed(range(len(shape))) if d not in others), 0)
 
 
 def _multiply_codes(planned: _Planned) -> None:

@@ -76,9 +76,9 @@ def test_every_code(kind: str, emulator: Emulator) -> None:
 
 
 def layer(x: jax.Array, w: jax.Array, scale: jax.Array) -> jax.Array:
-    """Operands widened to the type of the result."""
-    product = lax.dot(x.astype(scale.dtype), w.astype(scale.dtype))
-    return jax.nn.relu(product * scale)
+    """Operands widened to the type of the result, and scaled."""
+    left = x.astype(scale.dtype) * scale
+    return jax.nn.relu(lax.dot(left, 0.5 * w.astype(scale.dtype)))
 
 
 WIDENED = {
@@ -87,19 +87,21 @@ WIDENED = {
     "f32 as tf32": (np.float32, "cuda:sm_89", {"precision": "tf32"}, True),
     "strict": (BF16, "cuda:sm_89", {"precision": "strict"}, False),
     "older": (BF16, "cuda:sm_80", {}, False),
+    "older PTX": (BF16, "cuda:sm_89+ptx83", {}, False),
 }
 
 
 @pytest.mark.parametrize("case", WIDENED)
 def test_widened(case: str, emulator: Emulator) -> None:
-    """Operands that are widened first are multiplied as they were, where that is as exact."""
+    """Operands that are widened and scaled first are multiplied as they were, where that is as
+    exact."""
     dtype, target, options, narrow = WIDENED[case]
     inputs = [integers(40, 64, seed=1, dtype=E4M3), integers(64, 48, seed=2, dtype=E4M3)]
     inputs.append(np.full((), 0.25, dtype))
     model = str(jax.export.export(jax.jit(layer))(*inputs).mlir_module())
     wide = [x.astype(np.float64) for x in inputs]
-    product = (wide[0] @ wide[1]).astype(dtype).astype(np.float64)
-    expected = np.maximum(product * 0.25, 0).astype(dtype).astype(np.float64)
+    product = wide[0] @ wide[1] * 0.125
+    expected = np.maximum(product, 0).astype(dtype).astype(np.float64)
     found = any(
         re.search(WARPS.format("e4m3"), text)
         for text in compile_for_gpu(model, target, **options).kernels.values()

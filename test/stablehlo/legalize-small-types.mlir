@@ -85,3 +85,19 @@ func.func @products(%a: tensor<16x32xf8E4M3FN>, %b: tensor<32x8xf8E4M3FN>, %c: t
   %4 = stablehlo.dot_general %a, %c, contracting_dims = [1] x [0] : (tensor<16x32xf8E4M3FN>, tensor<32x4xf8E4M3FN>) -> tensor<16x4xf32>
   return %0, %3, %4 : tensor<16x8xf32>, tensor<16x8xbf16>, tensor<16x4xf32>
 }
+
+// -----
+
+// A factor of all elements waits for the sums.
+// CHECK-LABEL: func.func @scaled
+// FP8: %[[S:.*]] = stablehlo.dot_general {{.*}}f8E4M3FN{{.*}} -> tensor<16x8xf32>
+// FP8: %[[M:.*]] = stablehlo.multiply %[[S]], %{{.*}} : tensor<16x8xf32>
+// FP8: stablehlo.convert %[[M]] : (tensor<16x8xf32>) -> tensor<16x8xbf16>
+func.func @scaled(%a: tensor<16x32xf8E4M3FN>, %b: tensor<32x8xf8E4M3FN>, %s: tensor<1xbf16>) -> tensor<16x8xbf16> {
+  %0 = stablehlo.convert %a : (tensor<16x32xf8E4M3FN>) -> tensor<16x32xbf16>
+  %1 = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<1xbf16>) -> tensor<16x32xbf16>
+  %2 = stablehlo.multiply %1, %0 : tensor<16x32xbf16>
+  %3 = stablehlo.convert %b : (tensor<32x8xf8E4M3FN>) -> tensor<32x8xbf16>
+  %4 = stablehlo.dot_general %2, %3, contracting_dims = [1] x [0] : (tensor<16x32xbf16>, tensor<32x8xbf16>) -> tensor<16x8xbf16>
+  return %4 : tensor<16x8xbf16>
+}
