@@ -23,10 +23,12 @@ REWRITES_PER_OP = 50
 
 
 class Rules:
-    """A table of rules by op name. `@rules.on("add", "subtract")` enters a rule."""
+    """A table of rules by op name, those of `base` first. `@rules.on("add", "subtract")` enters a
+    rule."""
 
-    def __init__(self) -> None:
-        self._table: dict[str, list[Rule]] = {}
+    def __init__(self, base: Rules | None = None) -> None:
+        known = {} if base is None else base._table
+        self._table: dict[str, list[Rule]] = {name: list(rules) for name, rules in known.items()}
 
     def on(self, *names: str) -> Callable[[Rule], Rule]:
         """Decorator: the rule matches `stablehlo.<name>` for each of `names`."""

@@ -45,6 +45,7 @@ from stepwell.passes.stablehlo._values import (
     rebuild,
     splat,
 )
+from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
 
 RULES = Rules()
@@ -287,7 +288,12 @@ def through_reshape(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 @RULES.on("dot_general")
 def matrix_times_vector(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """A product with one row or one column, where the rows of the matrix lie along the sum: a sum
-    of each row. The scores of one query need no transpose of the keys."""
+    of each row."""
+    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    return None if len(numbers.lhs_batching_dimensions) else _sums_of_rows(op)
+
+
+def _sums_of_rows(op: ir.Operation) -> ir.Value | None:
     numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     leading = list(range(len(numbers.lhs_batching_dimensions)))
     batches = (list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions))
@@ -365,6 +371,16 @@ def _with_moved_rows(
     return hlo.reshape(moved, shape)
 
 
+RULES_OF_CPUS = Rules(RULES)
+
+
+@RULES_OF_CPUS.on("dot_general")
+def matrices_times_vectors(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """The same of a batch: the scores of one query need no transpose of the keys. On GPUs they stay
+    products, of which attention is made."""
+    return _sums_of_rows(op)
+
+
 @dataclass(frozen=True)
 class PropagateTransposes(Pass):
     """Push transposes down through the network until they cancel."""
@@ -373,4 +389,5 @@ class PropagateTransposes(Pass):
 
     def run(self, op: ir.Operation, state: State) -> None:
         """Apply the rules until none matches."""
-        RULES.apply(op, state.weights)
+        rules = RULES if isinstance(state.target, NvidiaTarget) else RULES_OF_CPUS
+        rules.apply(op, state.weights)

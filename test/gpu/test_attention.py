@@ -198,11 +198,8 @@ FEW = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("case", "kind"),
-    # In f32 the product of one query with the keys is a sum of rows.
-    [(c, kind) for c in FEW for kind in TYPES if c != "one query" or kind in ("f16", "bf16")],
-)
+@pytest.mark.parametrize("case", FEW)
+@pytest.mark.parametrize("kind", TYPES)
 def test_keys_in_parts(case: str, kind: str, emulator: Emulator) -> None:
     """Few queries: the keys are split among blocks, and a second kernel joins what they found."""
     function, arrays = FEW[case]
