@@ -22,6 +22,7 @@ from typing import ClassVar
 
 from stepwell.errors import LoweringError
 from stepwell.frontends.open_sizes import PREFIXES, read_extents
+from stepwell.kernels.cpu.used_keys import OPEN
 from stepwell.kernels.cpu.used_keys import PREFIXES as KERNEL_PREFIXES
 from stepwell.kernels.group import extracted
 from stepwell.kernels.index import Index, Variable, apply_map
@@ -29,16 +30,16 @@ from stepwell.kernels.structured import RESHAPES, Structured, shape_of
 from stepwell.mlir import ir
 from stepwell.open_dimensions import (
     Dimension,
-    Factor,
     Layout,
     capacity,
     closed,
     is_open,
+    layout_text,
+    parse_layout,
     prefix,
     regrouped,
 )
 from stepwell.passes.base import Pass, State
-from stepwell.sizes import Extent
 
 KERNEL_EXTENTS = "kernel.extents"
 
@@ -85,13 +86,16 @@ def _mark(host: ir.Operation, functions: dict[str, ir.Operation]) -> None:
         if unfilled.kernels[name] != layouts:
             _state(functions[name], UNFILLED_EXTENTS, unfilled.kernels[name])
         if flow.prefixes[name]:
-            numbers = sorted(flow.prefixes[name])
-            functions[name].attributes[KERNEL_PREFIXES] = ir.DenseI64ArrayAttr.get(numbers)
+            pairs = [
+                ir.ArrayAttr.get([_i64(number), host.attributes[PREFIXES][which][0]])
+                for number, which in sorted(flow.prefixes[name])
+            ]
+            functions[name].attributes[KERNEL_PREFIXES] = ir.ArrayAttr.get(pairs)
 
 
 def _state(function: ir.Operation, name: str, layouts: list[Layout]) -> None:
     if any(is_open(dimension) for layout in layouts for dimension in layout):
-        texts = [ir.StringAttr.get(_text(layout)) for layout in layouts]
+        texts = [ir.StringAttr.get(layout_text(layout)) for layout in layouts]
         function.attributes[name] = ir.ArrayAttr.get(texts)
 
 
@@ -105,7 +109,7 @@ class _Flow:
         self.filled: dict[ir.Value, set[int]] = {}
         self.kernels: dict[str, list[Layout]] = {}
         self.vectors: list[ir.Value] = []
-        self.prefixes: dict[str, set[int]] = {}
+        self.prefixes: dict[str, set[tuple[int, int]]] = {}
 
     def layout(self, value: ir.Value) -> Layout:
         known = self.layouts.get(value)
@@ -135,7 +139,11 @@ class _Flow:
         if not len(kernel.regions[0].blocks):
             return
         block = kernel.regions[0].blocks[0]
-        vectors = {number for number, value in enumerate(op.operands) if value in self.vectors}
+        vectors = {
+            (number, self.vectors.index(value))
+            for number, value in enumerate(op.operands)
+            if value in self.vectors
+        }
         self.prefixes[name] = vectors & self.prefixes.get(name, vectors)
         for argument, value in zip(block.arguments, op.operands, strict=True):
             self.layouts[argument] = self.layout(value)
@@ -204,9 +212,17 @@ class _Flow:
                 layout.append(next(iter(loops[loop])) if is_known else closed(size))
             self.layouts[result] = tuple(layout)
             self.filled[result] = places
+            if "reduction" in op.iterators and any(map(is_open, layout)):
+                op.op.attributes[OPEN] = ir.StringAttr.get(layout_text(tuple(layout)))
+            elif OPEN in op.op.attributes:  # of another call
+                del op.op.attributes[OPEN]
 
 
 _SAME_DIMENSIONS = ("tensor.extract_slice", "tensor.pad", "tensor.concat")
+
+
+def _i64(value: int) -> ir.Attribute:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
 def _moving(shape: Sequence[int]) -> list[int]:
@@ -219,33 +235,8 @@ def _common(first: Layout, second: Layout) -> Layout:
     return tuple(a if a == b else closed(capacity(a)) for a, b in pairs)
 
 
-def _text(layout: Layout) -> str:
-    return ", ".join(
-        " ".join(f"{factor.capacity}/{factor.extent}" for factor in dimension or ())
-        for dimension in layout
-    )
-
-
 def kernel_extents(function: ir.Operation, name: str = KERNEL_EXTENTS) -> list[Layout]:
     """The inverse of what this pass writes as `name`; nothing where it wrote nothing."""
     if name not in function.attributes:
         return []
-    found = []
-    for text in function.attributes[name]:
-        layout = []
-        for dimension in ir.StringAttr(text).value.split(", "):
-            parts = [part.partition("/") for part in _factors(dimension)]
-            layout.append(tuple(Factor(int(n), Extent.parse(extent)) for n, _, extent in parts))
-        found.append(tuple(layout))
-    return found
-
-
-def _factors(text: str) -> list[str]:
-    """`8/s0 512/s1 + 1` as its factors."""
-    words: list[str] = []
-    for word in text.split():
-        if "/" in word:
-            words.append(word)
-        else:
-            words[-1] += f" {word}"
-    return words
+    return [parse_layout(ir.StringAttr(text).value) for text in function.attributes[name]]

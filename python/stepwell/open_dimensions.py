@@ -118,3 +118,26 @@ def _joined(factors: Sequence[Factor]) -> Dimension:
 def capacity(dimension: Dimension) -> int:
     """The size of a dimension with factors."""
     return math.prod(factor.capacity for factor in dimension or ())
+
+
+def layout_text(layout: Layout) -> str:
+    """A layout as text: `8/s0 512/s1, 768/768` has a dimension of two factors, and one of one."""
+    return ", ".join(
+        " ".join(f"{factor.capacity}/{factor.extent}" for factor in dimension or ())
+        for dimension in layout
+    )
+
+
+def parse_layout(text: str) -> Layout:
+    """The inverse of `layout_text`."""
+    found: list[Dimension] = []
+    for dimension in text.split(", "):
+        words: list[str] = []
+        for word in dimension.split():
+            if "/" in word:
+                words.append(word)
+            else:  # of a sum
+                words[-1] += f" {word}"
+        parts = [word.partition("/") for word in words]
+        found.append(tuple(Factor(int(n), Extent.parse(extent)) for n, _, extent in parts))
+    return tuple(found)

@@ -115,11 +115,19 @@ class NestBuilder:
 
     @contextmanager
     def loop_between(
-        self, name: str, start: Index, stop: Index, limit: int, step: int = 1
+        self,
+        name: str,
+        start: Index,
+        stop: Index,
+        limit: int,
+        step: int = 1,
+        other: Index | None = None,
     ) -> Iterator[Variable]:
-        """A loop from `start` to min(`stop`, `limit`); its variable ranges over [0, limit)."""
+        """A loop from `start` to min(`stop`, `limit`), and at most to `other`; its variable ranges
+        over [0, limit)."""
         low_map, low_operands = self._map([start])
-        high_map, high_operands = self._map([stop, Index((), limit)])
+        stops = [stop, Index((), limit), *([other] if other is not None else [])]
+        high_map, high_operands = self._map(stops)
         op = affine.AffineForOp(
             low_map,
             high_map,

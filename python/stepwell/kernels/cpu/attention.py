@@ -150,12 +150,15 @@ class _Attention:
         )
         self.values = Contraction(group, values, strategy.values, second, lanes)
         whole = self.keys % self.scores.panel == 0
-        used = used_keys(group, self.score, self.keys) if whole else None
-        self.scores.used_columns = self.values.used_terms = used
-        self.used = None
-        if used is not None:
+        keys = used_keys(group, self.score, self.keys) if whole else None
+        self.used_columns: Index | None = None
+        self.used_queries: Index | None = None
+        if keys is not None:
             panel = self.scores.panel
-            self.used = (used + (panel - 1)).floordiv(panel) * panel
+            self.used_columns = (keys.count + (panel - 1)).floordiv(panel) * panel
+            self.used_queries = keys.count if keys.are_as_many(scores.op, -2) else None
+            self.scores.used_columns = self.values.used_terms = keys.count
+            self.scores.used_rows = self.values.used_rows = self.used_queries
             self._state_exact_reads(values, second)
 
     def _state_exact_reads(self, values: Structured, operands: tuple[int, int]) -> None:
@@ -174,7 +177,7 @@ class _Attention:
             with self.evaluator.scope():
                 self.evaluator.keep(self.score, self.kept, self.start)
                 with self.nest.loop_between(
-                    "query", query, query + self.taken, self.queries
+                    "query", query, query + self.taken, self.queries, other=self.used_queries
                 ) as variable:
                     self._softmax(which * self.queries + Index.of(variable))
             with self.evaluator.scope():
@@ -185,7 +188,7 @@ class _Attention:
         """Turn the scores of a query into weights, in their place where the type is the same."""
         with self.evaluator.scope():
             rows = self.batch * self.queries
-            row = Row(self.group, self.lanes, number, rows, self.keys, self.used)
+            row = Row(self.group, self.lanes, number, rows, self.keys, self.used_columns)
             row.reduce(self.rows)
             row.walk(lambda flat, lanes: self._store(self.weight, self.weighing, flat, lanes))
 

@@ -49,9 +49,12 @@ class Contraction:
     """The loops of the contraction `op`, one of a group's operations.
 
     Its results go to the group's outputs, or where `write` puts them: then `written` is the value,
-    of those computed from the contraction's, that it stores. `used_columns` and `used_terms`, where
-    they are set, say how many columns, in whole panels, and terms of the sum are worked out.
+    of those computed from the contraction's, that it stores. Where they are set, `used_rows` (of
+    `emit_block`), `used_columns` and `used_terms` say how many of each are worked out, the first
+    two in whole tiles and panels.
     """
+
+    used_rows: Index | None = None
 
     used_columns: Index | None = None
     used_terms: Index | None = None
@@ -240,8 +243,11 @@ class Contraction:
         if taken == 1 and not rest:
             body(block)
             return
-        start = block * taken
-        with self.nest.loop_between("tile", start, start + taken, full) as variable:
+        start, used = block * taken, self.used_rows
+        if used is not None:
+            width = self.strategy.box[1]
+            used = (used + (width - 1)).floordiv(width)
+        with self.nest.loop_between("tile", start, start + taken, full, other=used) as variable:
             with self.evaluator.scope():
                 body(Index.of(variable))
 

@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.structured import RESHAPES, Structured, defining_op, shape_of
 from stepwell.mlir import dialect, ir
+from stepwell.open_dimensions import as_prefix, parse_layout
+from stepwell.sizes import Extent
 
 arith = dialect("arith")
 
 PREFIXES = "kernel.prefixes"
-"""Of a kernel: the numbers of arguments that are vectors of booleans, true ones first."""
+"""Of a kernel: pairs of the number of an argument, a vector of booleans of which the first are
+true, and how many of them: `[[3, "s0"]]`."""
+
+OPEN = "kernel.open"
+"""Of a contraction in a kernel: the extents of its result's dimensions, as `kernel.extents`."""
 
 
-def used_keys(group: KernelGroup, score: ir.Value, keys: int) -> Index | None:
+@dataclass(frozen=True)
+class UsedKeys:
+    """How many keys are in use, at run time, and as an extent."""
+
+    count: Index
+    extent: Extent
+
+    def are_as_many(self, contraction: ir.Operation, dimension: int) -> bool:
+        """Whether as much of a `dimension` of the result of `contraction` is in use."""
+        if OPEN not in contraction.attributes:
+            return False
+        layout = parse_layout(ir.StringAttr(contraction.attributes[OPEN]).value)
+        factor = as_prefix(layout[dimension])
+        return factor is not None and factor.extent == self.extent
+
+
+def used_keys(group: KernelGroup, score: ir.Value, keys: int) -> UsedKeys | None:
     """The number of keys in use, where `score` masks the others: a selection by a vector of
     booleans, true for the keys in use. None where it does not."""
     if PREFIXES not in group.function.attributes:
         return None
-    numbers = list(ir.DenseI64ArrayAttr(group.function.attributes[PREFIXES]))
-    prefixes = {group.inputs[number] for number in numbers}
-    mask = _mask(score, keys, prefixes)
+    prefixes = {
+        group.inputs[ir.IntegerAttr(number).value]: Extent.parse(ir.StringAttr(extent).value)
+        for number, extent in group.function.attributes[PREFIXES]
+    }
+    mask = _mask(score, keys, set(prefixes))
     if mask is None:
         return None
     nest = group.nest
@@ -32,7 +58,7 @@ def used_keys(group: KernelGroup, score: ir.Value, keys: int) -> Index | None:
             return [arith.AddIOp(carried[0], arith.IndexCastUIOp(zero.type, flag).result).result]
 
         (total,) = nest.reduce_loop("i", 0, keys, 1, [zero], count)
-    return Index.of(Variable("used", 0, keys, total))
+    return UsedKeys(Index.of(Variable("used", 0, keys, total)), prefixes[mask])
 
 
 def _mask(score: ir.Value, keys: int, prefixes: set[ir.Value]) -> ir.Value | None:
