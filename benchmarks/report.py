@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from benchmarks.any_size_table import any_size_table
 from benchmarks.folders import RESULTS, ROOT
 from benchmarks.kernels_table import kernels_table
 from benchmarks.layers_table import layers_table
@@ -31,7 +32,8 @@ def main(results: Path, root: Path) -> None:
     data = [(path, Results(json.loads(path.read_text()))) for path in models]
     kernels = [kernels_table(_read(path)) for path in newest(results, _is_kernels)]
     layers = [layers_table(_read(path)) for path in newest(results, _is_layers)]
-    single = [table.markdown() for table in (*kernels, *layers)]
+    sizes = [any_size_table(_read(path)) for path in newest(results, _is_any_size)]
+    single = [table.markdown() for table in (*kernels, *layers, *sizes)]
     texts = {
         root / "README.md": "\n\n".join(summary(measured) for _, measured in data),
         root / "docs" / "benchmarks.md": "\n\n".join(
@@ -64,8 +66,12 @@ def _is_layers(path: Path) -> bool:
     return path.name.endswith("-layers.json")
 
 
+def _is_any_size(path: Path) -> bool:
+    return path.name.endswith("-any-size.json")
+
+
 def _is_models(path: Path) -> bool:
-    return not _is_kernels(path) and not _is_layers(path)
+    return not (_is_kernels(path) or _is_layers(path) or _is_any_size(path))
 
 
 def summary(results: Results) -> str:

@@ -34,6 +34,7 @@ class OpenProgram:
     def __init__(self, main: ir.Operation, scalars: Sequence[Extent]) -> None:
         self.main = main
         self.entry = main.regions[0].blocks[0]
+        self.done: set[ir.Value] = set()
         self.arguments = list(self.entry.arguments)
         self.layouts: dict[ir.Value, Layout] = {}
         self.extents: dict[ir.Value, Sequence[Extent]] = {}
@@ -155,8 +156,8 @@ class OpenProgram:
         return self.fills.get(value, {}).get(dimension)
 
     def masked(self, value: ir.Value, dimensions: Sequence[int], fill: Number) -> ir.Value:
-        """`value` with `fill` beyond the part of `dimensions` in use. All that reads `value` reads
-        that, too."""
+        """`value` with `fill` beyond the part of `dimensions` in use. All operations that are not
+        done yet read that, too."""
         shape = hlo.shape(value)
         layout = self.layout(value)
         for number in dimensions:
@@ -169,7 +170,11 @@ class OpenProgram:
             with self._behind(value):
                 where = hlo.broadcast_in_dim(used, shape, [number])
                 result = hlo.select(where, value, hlo.full_like(value, fill))
-            value.replace_all_uses_except(result, result.owner.operation)
+            self.done.add(result)
+            for use in list(value.uses):
+                user = use.owner.operation
+                if not user.results or user.results[0] not in self.done:
+                    user.operands[use.operand_number] = result
             self.layouts[result] = layout
             # What was known of other dimensions no longer holds where this one is filled.
             self.fills[result] = {number: fill}

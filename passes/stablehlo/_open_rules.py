@@ -38,6 +38,14 @@ Rule = Callable[[OpenProgram, ir.Operation, Extents], list[Layout] | None]
 
 RULES: dict[str, Rule] = {}
 
+BOUNDED = {
+    "stablehlo.slice": ("start_indices", "limit_indices", "strides"),
+    "stablehlo.pad": ("edge_padding_low", "edge_padding_high", "interior_padding"),
+    "stablehlo.dynamic_slice": ("slice_sizes",),
+    "stablehlo.gather": ("slice_sizes",),
+}
+"""The array attributes that may depend on sizes, of which the operation's rule decides."""
+
 _MORE_ELEMENTWISE = ("complex", "real", "imag", "map", "bitcast_convert")
 
 
@@ -72,6 +80,8 @@ def elementwise(program: OpenProgram, op: ir.Operation, extents: Extents) -> lis
     rank = hlo.tensor_type(op.results[0]).rank
     layout: Layout = (None,) * rank
     for operand in op.operands:
+        if hlo.tensor_type(operand).rank not in (0, rank):
+            raise LoweringError("its operands have other dimensions")
         if hlo.tensor_type(operand).rank == rank:
             layout = tuple(
                 unified(a, b) for a, b in zip(layout, program.layout(operand), strict=True)
@@ -443,6 +453,7 @@ def gather(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Lay
     operand, indices = op.operands
     sizes, shape = integers(op, "slice_sizes"), hlo.shape(operand)
     layout = program.layout(operand)
+    _refuse_open_parts(op, shape, sizes)
     if any(is_open(layout[d]) for d in numbers.start_index_map):
         raise LoweringError("indices go into an open dimension")
     dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
@@ -471,6 +482,7 @@ def dynamic_slice(program: OpenProgram, op: ir.Operation, extents: Extents) -> l
     operand, sizes = op.operands[0], hlo.shape(op.results[0])
     layout = program.layout(operand)
     parts = [d for d, n in enumerate(sizes) if is_open(layout[d]) and n != hlo.shape(operand)[d]]
+    _refuse_open_parts(op, hlo.shape(operand), sizes)
     _keep_within(program, op, parts, 1, extents[0])
     return [
         tuple(
@@ -478,6 +490,13 @@ def dynamic_slice(program: OpenProgram, op: ir.Operation, extents: Extents) -> l
             for dimension, n, m in zip(layout, sizes, hlo.shape(operand), strict=True)
         )
     ]
+
+
+def _refuse_open_parts(op: ir.Operation, shape: Sequence[int], sizes: Sequence[int]) -> None:
+    """Parts of open size end where the dimension does at the latest: that depends on the size."""
+    for extent, size, part in zip(bounds(op, "slice_sizes"), shape, sizes, strict=True):
+        if size != part and not extent.is_constant:
+            raise LoweringError("a part of open size is taken at a place that is computed")
 
 
 def _keep_within(

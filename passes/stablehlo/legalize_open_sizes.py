@@ -39,7 +39,7 @@ from stepwell.mlir import ir, nested_operations
 from stepwell.open_dimensions import Layout, as_prefix, is_open, prefix, unified
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._open_program import OpenProgram
-from stepwell.passes.stablehlo._open_rules import RULES
+from stepwell.passes.stablehlo._open_rules import BOUNDED, RULES
 from stepwell.sizes import Extent
 
 INPUTS = "stepwell.inputs"
@@ -101,6 +101,7 @@ class _Legalizer:
     def _block(self, block: ir.Block) -> None:
         for child in list(block.operations):
             op = child.operation
+            self.program.done.update(op.results)
             try:
                 with ir.InsertionPoint(op), op.location:
                     self._operation(op)
@@ -123,8 +124,12 @@ class _Legalizer:
             self._control(op)
             return
         rule = RULES.get(op.name)
-        if rule is None and op.name.startswith("chlo.") and op.name not in ("chlo.top_k",):
+        if rule is None and op.name.startswith("chlo.") and _is_elementwise(op):
             rule = RULES["stablehlo.add"]
+        for name in op.attributes:
+            bounded = name.removeprefix(BOUNDS)
+            if name != bounded and bounded not in BOUNDED.get(op.name, ()):
+                raise LoweringError(f"its {bounded} depends on the sizes")
         if rule is None:
             self._closed(op)
             return
@@ -192,6 +197,10 @@ class _Legalizer:
 
 def _is_annotation(name: str) -> bool:
     return name in (EXTENTS, SCALARS) or name.startswith(BOUNDS)
+
+
+def _is_elementwise(op: ir.Operation) -> bool:
+    return len({_shape(value) for value in (*op.operands, *op.results)}) == 1
 
 
 def _shape(value: ir.Value) -> tuple[int, ...]:

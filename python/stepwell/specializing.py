@@ -16,7 +16,6 @@ from stepwell.open_shapes import generalized
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array
 from stepwell.runtime.open_sizes import OpenSizeExecutable
-from stepwell.sizes import OpenShapes
 from stepwell.specialization import (
     OFFERED_ELEMENTS,
     TENSOR,
@@ -257,25 +256,27 @@ class SpecializingExecutable:
         for code in self._open:
             if code.takes(wanted):
                 return code
+        if not self._any_size:
+            return None
         self._history.append(shapes)
-        if not self._any_size or len(self._history) < 2:
+        if len(self._history) < 2:
             return None
         for exact in (False, True):
             sizes = generalized(self.inputs, self._history, exact=exact)
-            code = self._built_for(sizes) if sizes is not None else None
-            if code is not None:
-                self._open.append(code)
-                return code
+            if sizes is None:
+                break
+            try:
+                built = self._build(None, Specialization(sizes=sizes))
+            except ModelError as error:  # perhaps because the capacity is more than it takes
+                _log.info("there is no code for any size up to %s: %s", sizes.capacities, error)
+            except Error as error:
+                _log.info("there is no code for any size: %s", error)
+                break
+            else:
+                self._open.append(OpenSizeExecutable(built, self._threads))
+                return self._open[-1]
         self._any_size = False
         return None
-
-    def _built_for(self, sizes: OpenShapes) -> OpenSizeExecutable | None:
-        try:
-            built = self._build(None, Specialization(sizes=sizes))
-        except Error as error:
-            _log.info("there is no code for any size: %s", error)
-            return None
-        return OpenSizeExecutable(built, self._threads)
 
 
 class OverridableExecutable(Executable):

@@ -149,7 +149,7 @@ class OpenSizeExecutable:
         found = []
         for output, extents in zip(outputs, self._sizes.outputs, strict=True):
             part = output[tuple(slice(0, extent.at(sizes)) for extent in extents)]
-            keeps = part.flags.c_contiguous and 2 * part.nbytes >= output.nbytes
+            keeps = part.flags.c_contiguous and 4 * part.nbytes >= output.nbytes
             found.append(part if keeps else part.copy())
         return tuple(found)
 

@@ -62,6 +62,9 @@ GRAPHS = {
     "least": "y = ReduceMin <keepdims = 0> (x)",
     "mean": "y = ReduceMean <keepdims = 0> (x)",
     "root of squares": "y = ReduceL2 <keepdims = 1> (x)",
+    "sum of several": "l = ReduceMin <keepdims = 0> (x) "
+    "s = ReduceSum <keepdims = 0> (x) h = ReduceMax <keepdims = 0> (x) a = Add(l, s) "
+    "y = Sub(a, h)",
     "position of the largest": "y = ArgMax <axis = 1> (x)",
     "transpose": "y = Transpose(x)",
     "products of all rows": "t = Transpose(x) y = MatMul(t, x)",
@@ -86,7 +89,14 @@ GRAPHS = {
     "indices": "i = Constant <value_ints = [1, 0, 0]> () t = Constant <value = float[2, 3] "
     "{1, 2, 3, 4, 5, 6}> () s = Shape(x) u = Cast <to = 1> (s) y = Add(u, u)",
 }
-OLD_OPSET = ("mean", "normalized", "root of squares", "product", "least")
+OLD_OPSET = (
+    "sum of several",
+    "mean",
+    "normalized",
+    "root of squares",
+    "product",
+    "least",
+)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
