@@ -11,25 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.frontends.open_sizes import BOUNDS
 from stepwell.mlir import ir
-from stepwell.mlir import stablehlo as bindings
 from stepwell.open_dimensions import (
     Dimension,
     Layout,
     as_prefix,
-    closed,
     is_open,
     prefix,
     regrouped,
     unified,
 )
 from stepwell.passes.stablehlo._open_program import Number, OpenProgram
-from stepwell.passes.stablehlo._values import ELEMENTWISE, integers, padding, splat
+from stepwell.passes.stablehlo._values import ELEMENTWISE, integers, splat
 from stepwell.sizes import Extent
 
 Extents = Sequence[Sequence[Extent]]
@@ -49,14 +45,20 @@ BOUNDED = {
 _MORE_ELEMENTWISE = ("complex", "real", "imag", "map", "bitcast_convert")
 
 
-def on(*names: str) -> Callable[[Rule], Rule]:
-    """Decorator: the rule is for `stablehlo.<name>`."""
+def entering(table: dict[str, Rule]) -> Callable[..., Callable[[Rule], Rule]]:
+    """The decorator `on(name, ...)`: the rule is for `stablehlo.<name>`, and enters `table`."""
 
-    def enter(rule: Rule) -> Rule:
-        RULES.update({f"stablehlo.{name}": rule for name in names})
-        return rule
+    def on(*names: str) -> Callable[[Rule], Rule]:
+        def enter(rule: Rule) -> Rule:
+            table.update({f"stablehlo.{name}": rule for name in names})
+            return rule
 
-    return enter
+        return enter
+
+    return on
+
+
+on = entering(RULES)
 
 
 def bounds(op: ir.Operation, attribute: str) -> list[Extent]:
@@ -67,7 +69,7 @@ def bounds(op: ir.Operation, attribute: str) -> list[Extent]:
     return [Extent.parse(ir.StringAttr(text).value) for text in op.attributes[name]]
 
 
-def _varies(op: ir.Operation, *attributes: str) -> bool:
+def varies(op: ir.Operation, *attributes: str) -> bool:
     return any(BOUNDS + attribute in op.attributes for attribute in attributes)
 
 
@@ -224,7 +226,7 @@ def slice_(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Lay
             raise LoweringError("a slice takes a part of a dimension that is a product")
         else:
             layout.append(prefix(sizes[number], extents[0][number]))
-    if not _varies(op, "start_indices", "strides"):
+    if not varies(op, "start_indices", "strides"):
         return [tuple(layout)]
     moves = [start for start in starts if not start.is_constant]
     grows = all(factor > 0 for start in moves for monomial, factor in start.terms if monomial)
@@ -244,7 +246,7 @@ def _replaced(program: OpenProgram, op: ir.Operation, value: ir.Value, layout: L
 @on("pad")
 def pad(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
     """What is beyond the part in use is filled with the padding's value first."""
-    if _varies(op, "edge_padding_low", "interior_padding"):
+    if varies(op, "edge_padding_low", "interior_padding"):
         raise LoweringError("how much is padded in front depends on the sizes")
     operand = op.operands[0]
     low, high, inner = (
@@ -306,256 +308,3 @@ def concatenate(program: OpenProgram, op: ir.Operation, extents: Extents) -> lis
         places = [program.scalar(start) if d == along else origin for d in range(len(shape))]
         whole = hlo.dynamic_update_slice(whole, operand, places)
     return _replaced(program, op, whole, tuple(layout))
-
-
-# --- Sums ----------------------------------------------------------------------------------------
-
-
-@on("reduce")
-def reduce(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
-    """What is beyond the part in use must not count."""
-    count = len(op.results)
-    reduced = integers(op, "dimensions")
-    layouts = []
-    combiner = _combiner(op)
-    for number in range(count):
-        operand, init = op.operands[number], op.operands[count + number]
-        layout = program.settled(operand, reduced)
-        mixed = [d for d in reduced if is_open(layout[d])]
-        if mixed:
-            fill = _identity(combiner, hlo.dtype(operand)) if count == 1 else splat(init)
-            if fill is None:
-                raise LoweringError("a reduction over an open dimension has an unknown identity")
-            op.operands[number] = program.masked(operand, mixed, fill)
-        layouts.append(tuple(dim for d, dim in enumerate(layout) if d not in reduced))
-    return layouts
-
-
-def _combiner(op: ir.Operation) -> str:
-    """The name of the one operation in the body, or ""."""
-    body = [child.operation for child in op.regions[0].blocks[0].operations]
-    return body[0].name.removeprefix("stablehlo.") if len(body) == 2 else ""
-
-
-def _identity(combiner: str, kind: np.dtype) -> Number | None:
-    """What changes nothing when it is combined with others."""
-    if combiner in ("maximum", "minimum"):
-        sign = -1 if combiner == "maximum" else 1
-        if kind.kind in "fV":
-            return sign * math.inf
-        if kind.kind == "b":
-            return sign > 0
-        limits = np.iinfo(kind)
-        return int(limits.max if sign > 0 else limits.min)
-    simple = {"add": 0, "or": 0, "xor": 0, "multiply": 1}
-    if combiner == "and":
-        return True if kind.kind == "b" else -1
-    return simple.get(combiner)
-
-
-@on("dot_general")
-def dot_general(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
-    """Both operands are zero beyond the part of a contracted dimension in use."""
-    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    sides = [
-        (numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions),
-        (numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions),
-    ]
-    layouts = [program.layout(operand) for operand in op.operands]
-    for left, right in zip(sides[0][1], sides[1][1], strict=True):
-        joint = unified(layouts[0][left], layouts[1][right])
-        if joint is None:
-            joint = program.settled(op.operands[0], [left])[left]
-        layouts[0] = _with(layouts[0], left, joint)
-        layouts[1] = _with(layouts[1], right, joint)
-    for number, (_, contracted) in enumerate(sides):
-        program.layouts[op.operands[number]] = layouts[number]
-        op.operands[number] = program.masked(
-            op.operands[number], [d for d in contracted if is_open(layouts[number][d])], 0
-        )
-    batch = [
-        unified(layouts[0][a], layouts[1][b]) for a, b in zip(sides[0][0], sides[1][0], strict=True)
-    ]
-    free = [
-        dimension
-        for layout, (batching, contracted) in zip(layouts, sides, strict=True)
-        for d, dimension in enumerate(layout)
-        if d not in (*batching, *contracted)
-    ]
-    return [(*batch, *free)]
-
-
-def _with(layout: Layout, number: int, dimension: Dimension) -> Layout:
-    return (*layout[:number], dimension, *layout[number + 1 :])
-
-
-@on("convolution")
-def convolution(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
-    """Beyond the part in use stands what the padding is: zeros."""
-    numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    image, kernel = op.operands
-    layout = program.settled(image)
-    if any(map(is_open, program.layout(kernel))) or is_open(
-        layout[numbers.input_feature_dimension]
-    ):
-        raise LoweringError("a convolution's weights or channels are open")
-    groups = ir.IntegerAttr(op.attributes["batch_group_count"]).value
-    batch = layout[numbers.input_batch_dimension]
-    if groups != 1 and is_open(batch):
-        raise LoweringError("the groups of a convolution are open")
-    spatial = [d for d in numbers.input_spatial_dimensions if is_open(layout[d])]
-    if any(as_prefix(layout[d]) is None for d in spatial):
-        raise LoweringError("a convolution goes along a dimension that is a product")
-    if spatial:
-        op.operands[0] = program.masked(image, spatial, 0)
-    shape = hlo.shape(op.results[0])
-    result = [prefix(size, extent) for size, extent in zip(shape, extents[0], strict=True)]
-    result[numbers.output_batch_dimension] = batch
-    result[numbers.output_feature_dimension] = closed(shape[numbers.output_feature_dimension])
-    return [tuple(result)]
-
-
-@on("reduce_window")
-def reduce_window(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
-    """Windows that reach beyond the part in use find there what changes nothing."""
-    if len(op.results) != 1 or _varies(op, "window_dimensions", "window_strides"):
-        raise LoweringError("the windows of a reduction depend on the sizes")
-    operand, shape = op.operands[0], hlo.shape(op.results[0])
-    layout = program.settled(operand)
-    window = integers(op, "window_dimensions")
-    moved = [
-        d for d, size in enumerate(window) if size != 1 or padding(op, len(window))[d] != (0, 0)
-    ]
-    moved += [d for d, size in enumerate(shape) if size != hlo.shape(operand)[d] and d not in moved]
-    mixed = [d for d in moved if is_open(layout[d])]
-    if any(as_prefix(layout[d]) is None for d in mixed):
-        raise LoweringError("windows go along a dimension that is a product")
-    if mixed:
-        fill = _identity(_combiner(op), hlo.dtype(operand))
-        if fill is None:
-            raise LoweringError("a reduction over an open dimension has an unknown identity")
-        op.operands[0] = program.masked(operand, mixed, fill)
-    return [
-        tuple(
-            prefix(shape[d], extents[0][d]) if d in moved else dimension
-            for d, dimension in enumerate(layout)
-        )
-    ]
-
-
-# --- Places --------------------------------------------------------------------------------------
-
-
-@on("gather")
-def gather(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
-    """Slices at indices; those into an open dimension are kept within the part in use."""
-    numbers = bindings.GatherDimensionNumbers(op.attributes["dimension_numbers"])
-    operand, indices = op.operands
-    sizes, shape = integers(op, "slice_sizes"), hlo.shape(operand)
-    layout = program.layout(operand)
-    _refuse_open_parts(op, shape, sizes)
-    if any(is_open(layout[d]) for d in numbers.start_index_map):
-        raise LoweringError("indices go into an open dimension")
-    dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
-    window = [d for d in range(len(shape)) if d not in dropped]
-    if any(is_open(layout[d]) and sizes[d] != shape[d] for d in window):
-        raise LoweringError("a part of an open dimension is gathered")
-    vector = numbers.index_vector_dim
-    where = [dim for d, dim in enumerate(program.layout(indices)) if d != vector]
-    batching = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
-    for source, place in batching:
-        position = place - (place > vector)
-        where[position] = unified(where[position], layout[source])
-    result: list[Dimension] = []
-    for number, size in enumerate(hlo.shape(op.results[0])):
-        if number in numbers.offset_dims:
-            source = window[list(numbers.offset_dims).index(number)]
-            result.append(layout[source] if sizes[source] == shape[source] else closed(size))
-        else:
-            result.append(where.pop(0))
-    return [tuple(result)]
-
-
-@on("dynamic_slice")
-def dynamic_slice(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
-    """Whole open dimensions, and parts of closed size, which end with the part in use at most."""
-    operand, sizes = op.operands[0], hlo.shape(op.results[0])
-    layout = program.layout(operand)
-    parts = [d for d, n in enumerate(sizes) if is_open(layout[d]) and n != hlo.shape(operand)[d]]
-    _refuse_open_parts(op, hlo.shape(operand), sizes)
-    _keep_within(program, op, parts, 1, extents[0])
-    return [
-        tuple(
-            dimension if n == m else closed(n)
-            for dimension, n, m in zip(layout, sizes, hlo.shape(operand), strict=True)
-        )
-    ]
-
-
-def _refuse_open_parts(op: ir.Operation, shape: Sequence[int], sizes: Sequence[int]) -> None:
-    """Parts of open size end where the dimension does at the latest: that depends on the size."""
-    for extent, size, part in zip(bounds(op, "slice_sizes"), shape, sizes, strict=True):
-        if size != part and not extent.is_constant:
-            raise LoweringError("a part of open size is taken at a place that is computed")
-
-
-def _keep_within(
-    program: OpenProgram,
-    op: ir.Operation,
-    parts: Sequence[int],
-    first: int,
-    sizes: Sequence[Extent],
-) -> None:
-    """Let starts, operands from `first` on, of `sizes` elements be as the part in use allows."""
-    for number in parts:
-        factor = as_prefix(program.layout(op.operands[0])[number])
-        if factor is None or not sizes[number].is_constant:
-            raise LoweringError("a part of an open dimension is taken at a place that is computed")
-        start = op.operands[first + number]
-        last = program.scalar(factor.extent.plus(sizes[number], -1))
-        last = hlo.convert(last, hlo.dtype(start))
-        op.operands[first + number] = hlo.minimum(start, last)
-
-
-@on("dynamic_update_slice")
-def dynamic_update_slice(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
-    """Whole open dimensions, and parts of closed size, which end with the part in use at most."""
-    operand, update = op.operands[0], op.operands[1]
-    sizes = hlo.shape(update)
-    parts = [d for d, n in enumerate(hlo.shape(operand)) if n != sizes[d]]
-    settled = program.settled(operand, parts)
-    layout = list(settled)
-    for number, dimension in enumerate(program.layout(update)):
-        if number not in parts:
-            layout[number] = unified(layout[number], dimension)
-        elif is_open(dimension):
-            raise LoweringError("a part of open size is written")
-    opened = [d for d in parts if is_open(layout[d])]
-    _keep_within(program, op, opened, 2, [Extent.of(n) for n in sizes])
-    return [tuple(layout)]
-
-
-@on("sort")
-def sort(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
-    """Rows in any number; the sorted dimension is closed."""
-    along = ir.IntegerAttr(op.attributes["dimension"]).value
-    return _along_closed(program, op, along, "sorted")
-
-
-@on("reverse")
-def reverse(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
-    """Dimensions that are reversed are closed."""
-    layouts: list[Layout] = []
-    for along in integers(op, "dimensions"):
-        layouts = _along_closed(program, op, along, "reversed")
-    return layouts or [program.layout(op.operands[0])]
-
-
-def _along_closed(program: OpenProgram, op: ir.Operation, along: int, verb: str) -> list[Layout]:
-    layouts = [program.layout(operand) for operand in op.operands]
-    if any(is_open(layout[along]) for layout in layouts):
-        raise LoweringError(f"an open dimension is {verb}")
-    joint = layouts[0]
-    for layout in layouts[1:]:
-        joint = tuple(unified(a, b) for a, b in zip(joint, layout, strict=True))
-    return [joint] * len(op.results)

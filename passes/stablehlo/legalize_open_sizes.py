@@ -38,12 +38,16 @@ from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir, nested_operations
 from stepwell.open_dimensions import Layout, as_prefix, is_open, prefix, unified
 from stepwell.passes.base import Pass, State
+from stepwell.passes.stablehlo import _open_places, _open_rules, _open_sums
 from stepwell.passes.stablehlo._open_program import OpenProgram
-from stepwell.passes.stablehlo._open_rules import BOUNDED, RULES
+from stepwell.passes.stablehlo._open_rules import BOUNDED
 from stepwell.sizes import Extent
 
 INPUTS = "stepwell.inputs"
 """Of the function: what its arguments are, as users see them."""
+
+RULES = {**_open_rules.RULES, **_open_sums.RULES, **_open_places.RULES}
+"""What to do with each operation."""
 
 _TERMINATORS = ("func.return", "stablehlo.return")
 _CONTROL = ("stablehlo.while", "stablehlo.if", "stablehlo.case")

@@ -267,13 +267,13 @@ class SpecializingExecutable:
                 break
             try:
                 built = self._build(None, Specialization(sizes=sizes))
+                self._open.append(OpenSizeExecutable(built, self._threads))
             except ModelError as error:  # perhaps because the capacity is more than it takes
                 _log.info("there is no code for any size up to %s: %s", sizes.capacities, error)
-            except Error as error:
+            except (Error, MemoryError, OSError) as error:
                 _log.info("there is no code for any size: %s", error)
                 break
             else:
-                self._open.append(OpenSizeExecutable(built, self._threads))
                 return self._open[-1]
         self._any_size = False
         return None

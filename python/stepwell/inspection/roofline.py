@@ -94,37 +94,15 @@ def _compiled(text: str, target: Target) -> Callable[[int, int], None]:
 def _peak_text(lanes: int, chains: int) -> str:
     """A loop of `chains` fused multiply-adds that do not depend on one another."""
     kind = f"<{lanes} x float>"
-    carried = "\n".join(
-        f"  %a{i} = phi {kind} [ %x, %entry ], [ %b{i}, %loop ]" for i in range(chains)
-    )
-    steps = "\n".join(
+    loads = f"""  %x = load {kind}, ptr %data, align 4
+  %after = getelementptr float, ptr %data, i64 {lanes}
+  %y = load {kind}, ptr %after, align 4"""
+    steps = [
         f"  %b{i} = call {kind} @llvm.fma.v{lanes}f32({kind} %a{i}, {kind} %x, {kind} %y)"
         for i in range(chains)
-    )
-    sums = "\n".join(
-        f"  %s{i} = fadd {kind} {f'%s{i - 1}' if i > 1 else '%b0'}, %b{i}" for i in range(1, chains)
-    )
-    return f"""
-declare {kind} @llvm.fma.v{lanes}f32({kind}, {kind}, {kind})
-define void @{_SYMBOL}(i64 %n, ptr %data) {{
-entry:
-  %x = load {kind}, ptr %data, align 4
-  %next = getelementptr float, ptr %data, i64 {lanes}
-  %y = load {kind}, ptr %next, align 4
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %j, %loop ]
-{carried}
-{steps}
-  %j = add i64 %i, 1
-  %more = icmp ult i64 %j, %n
-  br i1 %more, label %loop, label %done
-done:
-{sums}
-  store {kind} %s{chains - 1}, ptr %data, align 4
-  ret void
-}}
-"""
+    ]
+    declared = f"declare {kind} @llvm.fma.v{lanes}f32({kind}, {kind}, {kind})"
+    return f"{declared}\n{_loop_text(kind, '%x', steps, 'fadd', entry=loads)}"
 
 
 def _read_bandwidth(target: Target, threads: int) -> float:
@@ -144,35 +122,45 @@ def _read_bandwidth(target: Target, threads: int) -> float:
 def _read_text(lanes: int) -> str:
     """A loop that reads `_STREAMS` vectors a step."""
     kind = f"<{lanes} x i32>"
-    carried = "\n".join(
-        f"  %a{i} = phi {kind} [ zeroinitializer, %entry ], [ %b{i}, %loop ]"
-        for i in range(_STREAMS)
-    )
-    steps = "\n".join(
+    steps = [
         f"""  %p{i} = getelementptr {kind}, ptr %at, i64 {i}
   %x{i} = load {kind}, ptr %p{i}, align 4
   %b{i} = or {kind} %a{i}, %x{i}"""
         for i in range(_STREAMS)
+    ]
+    return _loop_text(kind, "zeroinitializer", steps, "or")
+
+
+def _loop_text(kind: str, first: str, steps: list[str], join: str, entry: str = "") -> str:
+    """A function of a count and a pointer: so many rounds of `steps`, of which number i makes %b<i>
+    of %a<i>, what it was before, at first `first`. `join` makes one of all, which is stored; `%at`
+    walks from the pointer on by as many vectors as there are steps."""
+    count = len(steps)
+    carried = "\n".join(
+        f"  %a{i} = phi {kind} [ {first}, %entry ], [ %b{i}, %loop ]" for i in range(count)
     )
     joined = "\n".join(
-        f"  %s{i} = or {kind} {f'%s{i - 1}' if i > 1 else '%b0'}, %b{i}" for i in range(1, _STREAMS)
+        f"  %s{i} = {join} {kind} {f'%s{i - 1}' if i > 1 else '%b0'}, %b{i}"
+        for i in range(1, count)
     )
+    body = "\n".join(steps)
     return f"""
 define void @{_SYMBOL}(i64 %n, ptr %data) {{
 entry:
+{entry}
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %j, %loop ]
   %at = phi ptr [ %data, %entry ], [ %next, %loop ]
 {carried}
-{steps}
-  %next = getelementptr {kind}, ptr %at, i64 {_STREAMS}
+{body}
+  %next = getelementptr {kind}, ptr %at, i64 {count}
   %j = add i64 %i, 1
   %more = icmp ult i64 %j, %n
   br i1 %more, label %loop, label %done
 done:
 {joined}
-  store {kind} %s{_STREAMS - 1}, ptr %data, align 4
+  store {kind} %s{count - 1}, ptr %data, align 4
   ret void
 }}
 """

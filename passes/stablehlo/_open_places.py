@@ -1,0 +1,135 @@
+"""Rules for operations that take or put elements at places: gathers, slices at computed places, and
+those that move elements along a dimension. See `_open_rules`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepwell.dialects import stablehlo as hlo
+from stepwell.errors import LoweringError
+from stepwell.mlir import ir
+from stepwell.mlir import stablehlo as bindings
+from stepwell.open_dimensions import Dimension, Layout, as_prefix, closed, is_open, unified
+from stepwell.passes.stablehlo._open_program import OpenProgram
+from stepwell.passes.stablehlo._open_rules import Extents, Rule, bounds, entering
+from stepwell.passes.stablehlo._values import integers
+from stepwell.sizes import Extent
+
+RULES: dict[str, Rule] = {}
+
+on = entering(RULES)
+
+
+@on("gather")
+def gather(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
+    """Slices at indices; those into an open dimension are kept within the part in use."""
+    numbers = bindings.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    operand, indices = op.operands
+    sizes, shape = integers(op, "slice_sizes"), hlo.shape(operand)
+    layout = program.layout(operand)
+    _refuse_open_parts(op, shape, sizes)
+    if any(is_open(layout[d]) for d in numbers.start_index_map):
+        raise LoweringError("indices go into an open dimension")
+    dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    window = [d for d in range(len(shape)) if d not in dropped]
+    if any(is_open(layout[d]) and sizes[d] != shape[d] for d in window):
+        raise LoweringError("a part of an open dimension is gathered")
+    vector = numbers.index_vector_dim
+    where = [dim for d, dim in enumerate(program.layout(indices)) if d != vector]
+    batching = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
+    for source, place in batching:
+        position = place - (place > vector)
+        where[position] = unified(where[position], layout[source])
+    result: list[Dimension] = []
+    for number, size in enumerate(hlo.shape(op.results[0])):
+        if number in numbers.offset_dims:
+            source = window[list(numbers.offset_dims).index(number)]
+            result.append(layout[source] if sizes[source] == shape[source] else closed(size))
+        else:
+            result.append(where.pop(0))
+    return [tuple(result)]
+
+
+@on("dynamic_slice")
+def dynamic_slice(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
+    """Whole open dimensions, and parts of closed size, which end with the part in use at most."""
+    operand, sizes = op.operands[0], hlo.shape(op.results[0])
+    layout = program.layout(operand)
+    parts = [d for d, n in enumerate(sizes) if is_open(layout[d]) and n != hlo.shape(operand)[d]]
+    _refuse_open_parts(op, hlo.shape(operand), sizes)
+    _keep_within(program, op, parts, 1, extents[0])
+    return [
+        tuple(
+            dimension if n == m else closed(n)
+            for dimension, n, m in zip(layout, sizes, hlo.shape(operand), strict=True)
+        )
+    ]
+
+
+def _refuse_open_parts(op: ir.Operation, shape: Sequence[int], sizes: Sequence[int]) -> None:
+    """Parts of open size end where the dimension does at the latest: that depends on the size."""
+    for extent, size, part in zip(bounds(op, "slice_sizes"), shape, sizes, strict=True):
+        if size != part and not extent.is_constant:
+            raise LoweringError("a part of open size is taken at a place that is computed")
+
+
+def _keep_within(
+    program: OpenProgram,
+    op: ir.Operation,
+    parts: Sequence[int],
+    first: int,
+    sizes: Sequence[Extent],
+) -> None:
+    """Let starts, operands from `first` on, of `sizes` elements be as the part in use allows."""
+    for number in parts:
+        factor = as_prefix(program.layout(op.operands[0])[number])
+        if factor is None or not sizes[number].is_constant:
+            raise LoweringError("a part of an open dimension is taken at a place that is computed")
+        start = op.operands[first + number]
+        last = program.scalar(factor.extent.plus(sizes[number], -1))
+        last = hlo.convert(last, hlo.dtype(start))
+        op.operands[first + number] = hlo.minimum(start, last)
+
+
+@on("dynamic_update_slice")
+def dynamic_update_slice(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
+    """Whole open dimensions, and parts of closed size, which end with the part in use at most."""
+    operand, update = op.operands[0], op.operands[1]
+    sizes = hlo.shape(update)
+    parts = [d for d, n in enumerate(hlo.shape(operand)) if n != sizes[d]]
+    settled = program.settled(operand, parts)
+    layout = list(settled)
+    for number, dimension in enumerate(program.layout(update)):
+        if number not in parts:
+            layout[number] = unified(layout[number], dimension)
+        elif is_open(dimension):
+            raise LoweringError("a part of open size is written")
+    opened = [d for d in parts if is_open(layout[d])]
+    _keep_within(program, op, opened, 2, [Extent.of(n) for n in sizes])
+    return [tuple(layout)]
+
+
+@on("sort")
+def sort(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
+    """Rows in any number; the sorted dimension is closed."""
+    along = ir.IntegerAttr(op.attributes["dimension"]).value
+    return _along_closed(program, op, along, "sorted")
+
+
+@on("reverse")
+def reverse(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
+    """Dimensions that are reversed are closed."""
+    layouts: list[Layout] = []
+    for along in integers(op, "dimensions"):
+        layouts = _along_closed(program, op, along, "reversed")
+    return layouts or [program.layout(op.operands[0])]
+
+
+def _along_closed(program: OpenProgram, op: ir.Operation, along: int, verb: str) -> list[Layout]:
+    layouts = [program.layout(operand) for operand in op.operands]
+    if any(is_open(layout[along]) for layout in layouts):
+        raise LoweringError(f"an open dimension is {verb}")
+    joint = layouts[0]
+    for layout in layouts[1:]:
+        joint = tuple(unified(a, b) for a, b in zip(joint, layout, strict=True))
+    return [joint] * len(op.results)

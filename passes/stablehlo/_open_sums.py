@@ -1,0 +1,155 @@
+"""Rules for operations that add up elements along open dimensions: reductions, windows, products.
+
+What stands beyond the part in use is replaced by what changes nothing. See `_open_rules`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stepwell.dialects import stablehlo as hlo
+from stepwell.errors import LoweringError
+from stepwell.mlir import ir
+from stepwell.mlir import stablehlo as bindings
+from stepwell.open_dimensions import Dimension, Layout, as_prefix, closed, is_open, prefix, unified
+from stepwell.passes.stablehlo._open_program import Number, OpenProgram
+from stepwell.passes.stablehlo._open_rules import Extents, Rule, entering, varies
+from stepwell.passes.stablehlo._values import integers, padding, splat
+
+RULES: dict[str, Rule] = {}
+
+on = entering(RULES)
+
+
+@on("reduce")
+def reduce(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
+    """What is beyond the part in use must not count."""
+    count = len(op.results)
+    reduced = integers(op, "dimensions")
+    layouts = []
+    combiner = _combiner(op)
+    for number in range(count):
+        operand, init = op.operands[number], op.operands[count + number]
+        layout = program.settled(operand, reduced)
+        mixed = [d for d in reduced if is_open(layout[d])]
+        if mixed:
+            fill = _identity(combiner, hlo.dtype(operand)) if count == 1 else splat(init)
+            if fill is None:
+                raise LoweringError("a reduction over an open dimension has an unknown identity")
+            op.operands[number] = program.masked(operand, mixed, fill)
+        layouts.append(tuple(dim for d, dim in enumerate(layout) if d not in reduced))
+    return layouts
+
+
+def _combiner(op: ir.Operation) -> str:
+    """The name of the one operation in the body, or ""."""
+    body = [child.operation for child in op.regions[0].blocks[0].operations]
+    return body[0].name.removeprefix("stablehlo.") if len(body) == 2 else ""
+
+
+def _identity(combiner: str, kind: np.dtype) -> Number | None:
+    """What changes nothing when it is combined with others."""
+    if combiner in ("maximum", "minimum"):
+        sign = -1 if combiner == "maximum" else 1
+        if kind.kind in "fV":
+            return sign * math.inf
+        if kind.kind == "b":
+            return sign > 0
+        limits = np.iinfo(kind)
+        return int(limits.max if sign > 0 else limits.min)
+    simple = {"add": 0, "or": 0, "xor": 0, "multiply": 1}
+    if combiner == "and":
+        return True if kind.kind == "b" else -1
+    return simple.get(combiner)
+
+
+@on("dot_general")
+def dot_general(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
+    """Both operands are zero beyond the part of a contracted dimension in use."""
+    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    sides = [
+        (numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions),
+        (numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions),
+    ]
+    layouts = [program.layout(operand) for operand in op.operands]
+    for left, right in zip(sides[0][1], sides[1][1], strict=True):
+        joint = unified(layouts[0][left], layouts[1][right])
+        if joint is None:
+            joint = program.settled(op.operands[0], [left])[left]
+        layouts[0] = _with(layouts[0], left, joint)
+        layouts[1] = _with(layouts[1], right, joint)
+    for number, (_, contracted) in enumerate(sides):
+        program.layouts[op.operands[number]] = layouts[number]
+        op.operands[number] = program.masked(
+            op.operands[number], [d for d in contracted if is_open(layouts[number][d])], 0
+        )
+    batch = [
+        unified(layouts[0][a], layouts[1][b]) for a, b in zip(sides[0][0], sides[1][0], strict=True)
+    ]
+    free = [
+        dimension
+        for layout, (batching, contracted) in zip(layouts, sides, strict=True)
+        for d, dimension in enumerate(layout)
+        if d not in (*batching, *contracted)
+    ]
+    return [(*batch, *free)]
+
+
+def _with(layout: Layout, number: int, dimension: Dimension) -> Layout:
+    return (*layout[:number], dimension, *layout[number + 1 :])
+
+
+@on("convolution")
+def convolution(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
+    """Beyond the part in use stands what the padding is: zeros."""
+    numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    image, kernel = op.operands
+    layout = program.settled(image)
+    if any(map(is_open, program.layout(kernel))) or is_open(
+        layout[numbers.input_feature_dimension]
+    ):
+        raise LoweringError("a convolution's weights or channels are open")
+    groups = ir.IntegerAttr(op.attributes["batch_group_count"]).value
+    batch = layout[numbers.input_batch_dimension]
+    if groups != 1 and is_open(batch):
+        raise LoweringError("the groups of a convolution are open")
+    spatial = [d for d in numbers.input_spatial_dimensions if is_open(layout[d])]
+    if any(as_prefix(layout[d]) is None for d in spatial):
+        raise LoweringError("a convolution goes along a dimension that is a product")
+    if spatial:
+        op.operands[0] = program.masked(image, spatial, 0)
+    shape = hlo.shape(op.results[0])
+    result = [prefix(size, extent) for size, extent in zip(shape, extents[0], strict=True)]
+    result[numbers.output_batch_dimension] = batch
+    result[numbers.output_feature_dimension] = closed(shape[numbers.output_feature_dimension])
+    return [tuple(result)]
+
+
+@on("reduce_window")
+def reduce_window(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
+    """Windows that reach beyond the part in use find there what changes nothing."""
+    if len(op.results) != 1 or varies(op, "window_dimensions", "window_strides"):
+        raise LoweringError("the windows of a reduction depend on the sizes")
+    operand, shape = op.operands[0], hlo.shape(op.results[0])
+    layout = program.settled(operand)
+    window = integers(op, "window_dimensions")
+    moved = [
+        d for d, size in enumerate(window) if size != 1 or padding(op, len(window))[d] != (0, 0)
+    ]
+    moved += [d for d, size in enumerate(shape) if size != hlo.shape(operand)[d] and d not in moved]
+    mixed = [d for d in moved if is_open(layout[d])]
+    if any(as_prefix(layout[d]) is None for d in mixed):
+        raise LoweringError("windows go along a dimension that is a product")
+    if mixed:
+        fill = _identity(_combiner(op), hlo.dtype(operand))
+        if fill is None:
+            raise LoweringError("a reduction over an open dimension has an unknown identity")
+        op.operands[0] = program.masked(operand, mixed, fill)
+    return [
+        tuple(
+            prefix(shape[d], extents[0][d]) if d in moved else dimension
+            for d, dimension in enumerate(layout)
+        )
+    ]
