@@ -26,10 +26,10 @@ def gather(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Lay
     numbers = bindings.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     operand, indices = op.operands
     sizes, shape = integers(op, "slice_sizes"), hlo.shape(operand)
-    layout = program.layout(operand)
+    layout = program.settled(operand, numbers.start_index_map)
     _refuse_open_parts(op, shape, sizes)
     if any(is_open(layout[d]) for d in numbers.start_index_map):
-        raise LoweringError("indices go into an open dimension")
+        op.operands[1] = _within(program, op, layout, sizes)
     dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     window = [d for d in range(len(shape)) if d not in dropped]
     if any(is_open(layout[d]) and sizes[d] != shape[d] for d in window):
@@ -64,6 +64,29 @@ def dynamic_slice(program: OpenProgram, op: ir.Operation, extents: Extents) -> l
             for dimension, n, m in zip(layout, sizes, hlo.shape(operand), strict=True)
         )
     ]
+
+
+def _within(
+    program: OpenProgram, op: ir.Operation, layout: Layout, sizes: Sequence[int]
+) -> ir.Value:
+    """The indices of a gather, at most such that slices end with the part in use."""
+    numbers = bindings.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    indices = op.operands[1]
+    limits = []
+    for number in numbers.start_index_map:
+        factor = as_prefix(layout[number])
+        if factor is None:
+            raise LoweringError("indices go into a dimension that is a product")
+        last = program.scalar(factor.extent.plus(Extent.of(sizes[number]), -1))
+        limits.append(hlo.reshape(hlo.convert(last, hlo.dtype(indices)), [1]))
+    shape, vector = hlo.shape(indices), numbers.index_vector_dim
+    if vector == len(shape):
+        limit = hlo.broadcast_in_dim(hlo.reshape(limits[0], []), shape, [])
+    else:
+        limit = hlo.broadcast_in_dim(hlo.concatenate(limits, 0), shape, [vector])
+    kept = hlo.minimum(indices, limit)
+    program.layouts[kept] = program.layout(indices)
+    return kept
 
 
 def _refuse_open_parts(op: ir.Operation, shape: Sequence[int], sizes: Sequence[int]) -> None:

@@ -144,14 +144,25 @@ def constant(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[L
 @on("iota")
 def iota(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
     """Along the one dimension, numbers; along the others, the same."""
+    return [_iota_layout(op, extents)]
+
+
+def _iota_layout(op: ir.Operation, extents: Extents) -> Layout:
     along = ir.IntegerAttr(op.attributes["iota_dimension"]).value
     shape = hlo.shape(op.results[0])
-    return [
-        tuple(
-            prefix(size, extent) if number == along else None
-            for number, (size, extent) in enumerate(zip(shape, extents[0], strict=True))
-        )
-    ]
+    return tuple(
+        prefix(size, extent) if number == along else None
+        for number, (size, extent) in enumerate(zip(shape, extents[0], strict=True))
+    )
+
+
+@on("dynamic_iota")
+def dynamic_iota(program: OpenProgram, op: ir.Operation, extents: Extents) -> None:
+    """Of a shape that is known by now: that of the capacities, not the one it is told."""
+    result = op.results[0]
+    along = ir.IntegerAttr(op.attributes["iota_dimension"]).value
+    value = hlo.iota(hlo.shape(result), along, hlo.dtype(result))
+    replaced(program, op, value, _iota_layout(op, extents))
 
 
 # --- Shapes --------------------------------------------------------------------------------------
@@ -233,10 +244,10 @@ def slice_(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Lay
     if not grows or any(stride != 1 for stride in strides):
         raise LoweringError("a slice begins at a number that falls as sizes grow")
     places = [program.scalar(start) for start in starts]
-    return _replaced(program, op, hlo.dynamic_slice(operand, places, sizes), tuple(layout))
+    return replaced(program, op, hlo.dynamic_slice(operand, places, sizes), tuple(layout))
 
 
-def _replaced(program: OpenProgram, op: ir.Operation, value: ir.Value, layout: Layout) -> None:
+def replaced(program: OpenProgram, op: ir.Operation, value: ir.Value, layout: Layout) -> None:
     """Put `value` in the place of the result of `op`."""
     program.layouts[value] = layout
     op.results[0].replace_all_uses_with(value)
@@ -307,4 +318,4 @@ def concatenate(program: OpenProgram, op: ir.Operation, extents: Extents) -> lis
     for operand, start in zip(operands[1:], ends[1:], strict=False):
         places = [program.scalar(start) if d == along else origin for d in range(len(shape))]
         whole = hlo.dynamic_update_slice(whole, operand, places)
-    return _replaced(program, op, whole, tuple(layout))
+    return replaced(program, op, whole, tuple(layout))

@@ -106,7 +106,8 @@ def build(
     sizes = _checked_shapes(shapes)
     machine = targets.get(target)
     with cache.work_folder() as folder:
-        source = as_source(model, folder, sizes)
+        open_sizes = specialization.sizes if specialization else None
+        source = as_source(model, folder, sizes, open_sizes)
         special = specialization.to_json() if specialization else ""
         key = cache.digest(
             cache.compiler_digest(),

@@ -63,13 +63,15 @@ def exported(model: object, example_inputs: object = None) -> object:
     return exports.export(model, example_inputs)  # pyright: ignore[reportArgumentType]
 
 
-def write(model: object, path: Path, shapes: Shapes | None) -> None:
-    """Write the program file of `model` at `shapes`. Raises what `exports.program_of` does."""
+def write(model: object, path: Path, *shapes: Shapes | None) -> None:
+    """Write the program file of `model` at each of `shapes`. Raises what `exports.program_of`
+    does."""
     from stepwell.frontends.torch import exported as exports
     from stepwell.frontends.torch import program_file
 
-    program = exports.program_of(exported(model), shapes)  # pyright: ignore[reportArgumentType]
-    program_file.write(path, program)
+    program = exported(model)
+    programs = [exports.program_of(program, known) for known in shapes]  # pyright: ignore[reportArgumentType]
+    program_file.write(path, *programs)
 
 
 def load(model: object, shapes: Shapes | None) -> Imported:
@@ -77,7 +79,7 @@ def load(model: object, shapes: Shapes | None) -> Imported:
     from stepwell.frontends.torch import importer
 
     if isinstance(model, Path) and model.suffix == SUFFIX:
-        return importer.from_file(model)
+        return importer.from_file(model, shapes)
     from stepwell.frontends.torch import exported as exports
 
     program = exports.program_of(exported(model), shapes)  # pyright: ignore[reportArgumentType]

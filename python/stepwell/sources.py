@@ -12,6 +12,7 @@ from typing import Protocol
 
 from stepwell import cache, pytorch
 from stepwell.errors import ModelError, UsageError
+from stepwell.sizes import OpenShapes
 
 Model = object
 """A path; an onnx.ModelProto; a jax.export.Exported or jax.stages.Lowered; StableHLO text, bytecode
@@ -48,15 +49,19 @@ class _Bytecode(Protocol):
     def write_bytecode(self, file: object) -> None: ...
 
 
-def as_source(model: Model, folder: Path, shapes: Shapes | None = None) -> Source:
+def as_source(
+    model: Model, folder: Path, shapes: Shapes | None = None, sizes: OpenShapes | None = None
+) -> Source:
     """The file of `model`, written into `folder` unless it is one already. A program of PyTorch is
-    written for its inputs' `shapes`; it raises OpenModelError when they leave dimensions open.
+    written for its inputs' `shapes`, or for all samples of `sizes`; it raises OpenModelError when
+    these leave dimensions open.
 
     Raises ModelError when the file cannot be read and UsageError for a type that is no model.
     """
     if pytorch.is_model(model):
         path = folder / f"model{pytorch.SUFFIX}"
-        pytorch.write(model, path, shapes)
+        samples = [shapes] if sizes is None else map(sizes.shapes_at, sizes.samples())
+        pytorch.write(model, path, *samples)
         return _file_source(path)
     if isinstance(model, os.PathLike) or (isinstance(model, str) and not _is_text(model)):
         return _file_source(Path(model).absolute())

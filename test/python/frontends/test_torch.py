@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import stepwell  # noqa: E402
 from stepwell.frontends.torch import exported, program_file  # noqa: E402
+from stepwell.runtime.open_sizes import OpenSizeExecutable  # noqa: E402
 
 nn = torch.nn
 
@@ -68,12 +69,27 @@ def test_open_dimensions_are_compiled_when_called():
     program = torch.export.export(module, (torch.randn(4, 16),), dynamic_shapes=({0: batch},))
     executable = stepwell.compile(program)
     assert executable.inputs[0].is_open
-    for size in (1, 3):
+    for size in (2, 3, 9, 1):
         _check(executable, module, torch.randn(size, 16))
+    assert isinstance(executable.specialized(torch.randn(5, 16)), OpenSizeExecutable)
     fixed = stepwell.compile(program, shapes={"input": (7, 16)})
     assert fixed.inputs[0].shape == (7, 16)
     with pytest.raises(stepwell.ModelError, match="16"):
         stepwell.compile(program, shapes={"input": (7, 15)})
+
+
+def test_positions_of_open_dimensions():
+    class Positions(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            row = torch.arange(x.shape[0])
+            return x * row[:, None].float() + x[row.flip(0) * 0]
+
+    module = Positions()
+    sizes = ({0: torch.export.Dim("n")},)
+    program = torch.export.export(module, (torch.randn(4, 3),), dynamic_shapes=sizes)
+    executable = stepwell.compile(program)
+    for size in (2, 5, 9):
+        _check(executable, module, torch.randn(size, 3))
 
 
 def test_saved_program(tmp_path):

@@ -86,6 +86,9 @@ GRAPHS = {
     "normalized": "m = ReduceMean <axes = [0]> (x) c = Sub(x, m) q = Mul(c, c) "
     "v = ReduceMean <axes = [0]> (q) d = Sqrt(v) o = Constant <value_float = 0.1> () "
     "e = Add(d, o) y = Div(c, e)",
+    "rows at computed places": "s = Constant <value_ints = [0, -1, 1, 99]> () "
+    "h = Shape(x) z = Constant <value_ints = [0]> () r = Gather(h, z) o = Constant "
+    "<value_ints = [1]> () l = Sub(r, o) i = Min(s, l) y = Gather <axis = 0> (x, i)",
     "indices": "i = Constant <value_ints = [1, 0, 0]> () t = Constant <value = float[2, 3] "
     "{1, 2, 3, 4, 5, 6}> () s = Shape(x) u = Cast <to = 1> (s) y = Add(u, u)",
 }

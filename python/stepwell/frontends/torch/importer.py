@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stepwell.errors import ModelError, Unsupported, UnsupportedError
@@ -26,12 +27,12 @@ _PIPELINES = (
 )
 
 
-def from_file(path: Path) -> Imported:
-    """Import the program in a file of `program_file`.
+def from_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> Imported:
+    """Import the program in a file of `program_file`, the one for `shapes` where it has several.
 
     Raises UnsupportedError with all operators that have no lowering, and ModelError.
     """
-    return from_program(program_file.read(path), str(path))
+    return from_program(program_file.read(path, shapes), str(path))
 
 
 def from_program(program: Program, source: str) -> Imported:

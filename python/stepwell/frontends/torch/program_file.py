@@ -1,14 +1,15 @@
 """A PyTorch program in one file, between the process that has PyTorch and the one that compiles.
 
 It is a safetensors file. Its tensors are the weights, and its metadata holds `module`, the program
-in the torch dialect as text, and `signature`, which says what each argument of `@main` is.
+in the torch dialect as text, and `signature`, which says what each argument of `@main` is. A file
+may hold the program for several shapes: `module_1`, `signature_1` and so on are for the others.
 """
 
 from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,18 +60,28 @@ class Program:
     weights: Mapping[str, np.ndarray]
 
 
-def write(path: Path, program: Program) -> None:
-    """Write `program`; weights go from their own memory into the file.
+def write(path: Path, *programs: Program) -> None:
+    """Write a program, for one or several shapes; weights go from their own memory into the file,
+    those that programs share once.
 
     Raises ModelError for a weight of a dtype that has no place in the format."""
-    arguments = [a if isinstance(a, str) else [a.name, a.dtype, a.shape] for a in program.arguments]
-    outputs = [[value.name, value.dtype, value.shape] for value in program.outputs]
-    signature = json.dumps({"arguments": arguments, "outputs": outputs})
-    header: dict[str, object] = {"__metadata__": {"module": program.module, "signature": signature}}
+    metadata: dict[str, str] = {}
+    weights: dict[str, np.ndarray] = {}
+    for number, program in enumerate(programs):
+        names = {name: _entered(weights, name, array) for name, array in program.weights.items()}
+        arguments = [
+            names.get(a, a) if isinstance(a, str) else [a.name, a.dtype, a.shape]
+            for a in program.arguments
+        ]
+        outputs = [[value.name, value.dtype, value.shape] for value in program.outputs]
+        metadata[_key("module", number)] = program.module
+        signature = {"arguments": arguments, "outputs": outputs}
+        metadata[_key("signature", number)] = json.dumps(signature)
+    header: dict[str, object] = {"__metadata__": metadata}
     # Wide elements first, so that each weight lies at a multiple of its element's size.
-    weights = sorted(program.weights.items(), key=lambda item: -item[1].dtype.itemsize)
+    ordered = sorted(weights.items(), key=lambda item: -item[1].dtype.itemsize)
     end = 0
-    for name, array in weights:
+    for name, array in ordered:
         dtype = _SAFETENSORS.get(array.dtype.name)
         if dtype is None:
             raise ModelError(f"the weight {name} is of dtype {array.dtype}, which is not supported")
@@ -81,30 +92,62 @@ def write(path: Path, program: Program) -> None:
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little"))
         file.write(text)
-        for _, array in weights:
+        for _, array in ordered:
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
-def read(path: Path) -> Program:
-    """The program in a file that `write` wrote; its weights are views of the mapped file.
+def _key(name: str, number: int) -> str:
+    return f"{name}_{number}" if number else name
 
-    Raises ModelError when the file is damaged."""
+
+def _entered(weights: dict[str, np.ndarray], name: str, array: np.ndarray) -> str:
+    """The name under which `array` stands in `weights`, entered now unless it is there."""
+    fresh, count = name, 0
+    while fresh in weights:
+        known = weights[fresh]
+        if known is array or (
+            (known.shape, known.dtype) == (array.shape, array.dtype)
+            and known.tobytes() == array.tobytes()
+        ):
+            return fresh
+        count += 1
+        fresh = f"{name}.{count}"
+    weights[fresh] = array
+    return fresh
+
+
+def read(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> Program:
+    """The program for `shapes` (the first, where none are given) in a file that `write` wrote; its
+    weights are views of the mapped file.
+
+    Raises ModelError when the file is damaged, or has no program for these shapes."""
     try:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         start = 8 + int.from_bytes(data[:8], "little")
         header = json.loads(data[8:start])
         metadata = header.pop("__metadata__")
-        signature = json.loads(metadata["signature"])
         weights = {
             name: _view(data, start + entry["data_offsets"][0], entry)
             for name, entry in header.items()
         }
-        arguments = (a if isinstance(a, str) else _value(a) for a in signature["arguments"])
-        outputs = tuple(map(_value, signature["outputs"]))
-        return Program(metadata["module"], tuple(arguments), outputs, weights)
+        for number in range(len(metadata) // 2):
+            signature = json.loads(metadata[_key("signature", number)])
+            listed = (a if isinstance(a, str) else _value(a) for a in signature["arguments"])
+            arguments, outputs = tuple(listed), tuple(map(_value, signature["outputs"]))
+            if shapes is None or _has_shapes(arguments, shapes):
+                module = metadata[_key("module", number)]
+                return Program(module, arguments, outputs, weights)
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{path} is no PyTorch program: {error}") from error
+    raise ModelError(f"{path} has no program for inputs of the shapes {dict(shapes or {})}")
+
+
+def _has_shapes(arguments: Sequence[str | Value], shapes: Mapping[str, Sequence[int]]) -> bool:
+    return all(
+        isinstance(a, str) or a.name not in shapes or a.shape == tuple(shapes[a.name])
+        for a in arguments
+    )
 
 
 def _value(fields: list) -> Value:
