@@ -135,8 +135,9 @@ def _pass_sizes(host: ir.Operation, kernel: ir.Operation, sizes: ir.Value) -> No
 class _Store:
     """A write of a kernel's result, and what has to hold for one of its elements to be needed."""
 
-    op: ir.Operation
     needed: list[_Condition]
+    lane: Variable
+    """Of the elements that it writes, the place of one."""
 
 
 @dataclass
@@ -234,7 +235,11 @@ class _Kernel:
             if op.name in _LOOPS
         }
         least = [
-            {(e, i) for e, index in store.needed if (i := _least(index, inner)) is not None}
+            {
+                (extent, lowest)
+                for extent, index in store.needed
+                if (lowest := _least(index, {*inner, store.lane})) is not None
+            }
             for store in stores
         ]
         found: dict[tuple[Extent, tuple], _Condition] = {}
@@ -257,19 +262,23 @@ class _Kernel:
             if op.name in _STORES:
                 buffer = _buffer(op.operands[1])
                 if buffer in outputs:
-                    found.append(_Store(op, self._needed(op, outputs[buffer])))
+                    found.append(self._store(op, outputs[buffer]))
                 elif not (_is_rewritten(buffer) or _stays_inside(buffer, operations)):
                     return []
             elif op.name not in _READS and _may_write(op):
                 return []
         return found
 
-    def _needed(self, store: ir.Operation, layout: Layout) -> list[_Condition]:
-        """Conditions that each have to hold for the first element of `store` to be needed."""
-        affine_map = ir.AffineMapAttr(store.attributes["map"]).value
-        indices = self._indices(affine_map, list(store.operands)[2:])
-        if indices is None:
-            return []
+    def _store(self, op: ir.Operation, layout: Layout) -> _Store:
+        """A write, with conditions that each have to hold for an element of it to be needed."""
+        stored = op.operands[0].type
+        lanes = ir.VectorType(stored).shape[-1] if isinstance(stored, ir.VectorType) else 1
+        lane = Variable("lane", 0, lanes - 1)
+        affine_map = ir.AffineMapAttr(op.attributes["map"]).value
+        indices = self._indices(affine_map, list(op.operands)[2:])
+        if not indices:
+            return _Store([], lane)
+        indices[-1] = indices[-1] + Index.of(lane)
         sizes = list(map(capacity, layout))
         if len(indices) != len(sizes):
             indices = delinearize(indices[0], sizes) if len(indices) == 1 else []
@@ -279,7 +288,7 @@ class _Kernel:
             for part, factor in zip(parts, dimension or (), strict=True):
                 if factor.is_open and factor.extent in self.extents:
                     conditions.append((factor.extent, part))
-        return conditions
+        return _Store(conditions, lane)
 
 
 def _loops(function: ir.Operation) -> Iterator[ir.Operation]:

@@ -74,3 +74,25 @@ func.func private @kernel_0(%x: memref<12x8xf32>, %y: memref<12x8xf32>)
   affine.store %1, %y[0, 0] : memref<12x8xf32>
   return
 }
+
+// -----
+
+// Rejected: a vector that ends in the next row, whose first elements are in use.
+
+// CHECK-LABEL: func.func private @kernel_0(
+// CHECK-NOT: scf.if
+func.func @main(%x: memref<4x20xf32>, %sizes: memref<1xi64>, %y: memref<4x20xf32>)
+    attributes {stepwell.extents = ["4, s0"], stepwell.scalars = ["s0"], stepwell.prefixes = []} {
+  call @kernel_0(%x, %y) : (memref<4x20xf32>, memref<4x20xf32>) -> ()
+  return
+}
+func.func private @kernel_0(%x: memref<4x20xf32>, %y: memref<4x20xf32>)
+    attributes {kernel.kind = "elementwise", kernel.results = 1 : i64, kernel.extents = ["4/4, 20/s0"]} {
+  %flat = memref.collapse_shape %x [[0, 1]] : memref<4x20xf32> into memref<80xf32>
+  %out = memref.collapse_shape %y [[0, 1]] : memref<4x20xf32> into memref<80xf32>
+  affine.parallel (%task) = (0) to (10) {
+    %0 = affine.vector_load %flat[%task * 8] : memref<80xf32>, vector<8xf32>
+    affine.vector_store %0, %out[%task * 8] : memref<80xf32>, vector<8xf32>
+  }
+  return
+}

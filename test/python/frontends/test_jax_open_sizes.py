@@ -27,6 +27,12 @@ def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
     return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(causal), v)
 
 
+def grouped_attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """Four heads of queries share the keys of one."""
+    weights = jax.nn.softmax(jnp.einsum("ghqd,gkd->ghqk", q, k) / 4)
+    return jnp.einsum("ghqk,gkd->ghqd", weights, v)
+
+
 def recurrent(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     def step(h: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
         h = jnp.tanh(h @ W[:, :8] + row)
@@ -53,13 +59,23 @@ def until(x: jax.Array) -> jax.Array:
     [
         (lambda x: jax.nn.softmax(x @ W).sum(0), ["b, 8"]),
         (attention, ["2, b, 8"] * 3),
+        (grouped_attention, ["2, 4, b, 16", "2, b, 16", "2, b, 16"]),
         (recurrent, ["b, 8"]),
         (parts, ["b, 8"]),
         (jax.grad(loss), ["8, 16", "b, 8"]),
         (until, ["b"]),
         (lambda x, y: jnp.where(x[:, None] > y, x[:, None], y).sum(1), ["b", "c"]),
     ],
-    ids=["softmax", "attention", "scan", "parts", "gradient", "while", "two sizes"],
+    ids=[
+        "softmax",
+        "attention",
+        "grouped attention",
+        "scan",
+        "parts",
+        "gradient",
+        "while",
+        "two sizes",
+    ],
 )
 def test_any_size(function: Callable, shapes: list[str]) -> None:
     scope = jax.export.SymbolicScope()

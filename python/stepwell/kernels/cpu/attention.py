@@ -149,14 +149,15 @@ class _Attention:
             group, scores, strategy.scores, first, lanes, self._store_score, self.score
         )
         self.values = Contraction(group, values, strategy.values, second, lanes)
-        whole = self.keys % self.scores.panel == 0
+        whole = self.keys % self.scores.panel == 0 and len(self.values.shape.reduced) == 1
         keys = used_keys(group, self.score, self.keys) if whole else None
         self.used_columns: Index | None = None
         self.used_queries: Index | None = None
         if keys is not None:
             panel = self.scores.panel
             self.used_columns = (keys.count + (panel - 1)).floordiv(panel) * panel
-            self.used_queries = keys.count if keys.are_as_many(scores.op, -2) else None
+            if keys.are_as_many(scores.op, -2, self.queries):
+                self.used_queries = keys.count
             self.scores.used_columns = self.values.used_terms = keys.count
             self.scores.used_rows = self.values.used_rows = self.used_queries
             self._state_exact_reads(values, second)

@@ -8,7 +8,7 @@ from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.structured import RESHAPES, Structured, defining_op, shape_of
 from stepwell.mlir import dialect, ir
-from stepwell.open_dimensions import as_prefix, parse_layout
+from stepwell.open_dimensions import Factor, as_prefix, parse_layout
 from stepwell.sizes import Extent
 
 arith = dialect("arith")
@@ -28,13 +28,13 @@ class UsedKeys:
     count: Index
     extent: Extent
 
-    def are_as_many(self, contraction: ir.Operation, dimension: int) -> bool:
-        """Whether as much of a `dimension` of the result of `contraction` is in use."""
+    def are_as_many(self, contraction: ir.Operation, dimension: int, size: int) -> bool:
+        """Whether `dimension` of the result of `contraction` is all `size` rows, and as many of it
+        are in use."""
         if OPEN not in contraction.attributes:
             return False
         layout = parse_layout(ir.StringAttr(contraction.attributes[OPEN]).value)
-        factor = as_prefix(layout[dimension])
-        return factor is not None and factor.extent == self.extent
+        return as_prefix(layout[dimension]) == Factor(size, self.extent)
 
 
 def used_keys(group: KernelGroup, score: ir.Value, keys: int) -> UsedKeys | None:
