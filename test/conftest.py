@@ -7,7 +7,7 @@ crashes for it. So arrays made for them have a zone on either side that each cal
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ class _Guards:
     def __init__(self) -> None:
         self._local = threading.local()
 
-    def allocate_result(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         size = int(np.prod(shape)) * dtype.itemsize
         inside = allocate_guarded(size)
         self._results().append((f"the result of shape {shape}", inside))
@@ -65,16 +65,20 @@ def _is_untouched(inside: np.ndarray) -> bool:
 def guarded_memory() -> Iterator[None]:
     """Guards around all results and arenas of the session."""
     guards = _Guards()
-    unguarded = executable.Executable.__call__
+    unguarded = executable.Executable._run
 
-    def call(self: executable.Executable, *arrays: object) -> tuple[np.ndarray, ...]:
-        outputs = unguarded(self, *arrays)
+    def run(
+        self: executable.Executable,
+        arrays: Sequence[np.ndarray],
+        results: Sequence[tuple[np.dtype, tuple[int, ...]]],
+    ) -> list[np.ndarray]:
+        outputs = unguarded(self, arrays, results)
         guards.check(self._arena)
         return outputs
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(executable, "allocate_result", guards.allocate_result)
+    patch.setattr(executable, "ResultBuffers", lambda results: guards)
     patch.setattr(executable, "allocate_arena", allocate_guarded)
-    patch.setattr(executable.Executable, "__call__", call)
+    patch.setattr(executable.Executable, "_run", run)
     yield
     patch.undo()

@@ -21,9 +21,10 @@ from typing import ClassVar
 
 from stepwell.frontends.open_sizes import EXTENTS, SCALARS, read_extents
 from stepwell.kernels.builder import REWRITTEN
-from stepwell.kernels.index import Index, Variable, apply_map, delinearize
+from stepwell.kernels.index import Index, Variable, delinearize
 from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.open_dimensions import Layout, capacity
+from stepwell.passes.affine._loop_indices import LOOPS, LoopIndices
 from stepwell.passes.affine.lower_groups_to_affine import EXACT_READS
 from stepwell.passes.base import Pass, State
 from stepwell.passes.buffers.plan_arena import VIEWS
@@ -35,7 +36,6 @@ arith = dialect("arith")
 memref = dialect("memref")
 scf = dialect("scf")
 
-_LOOPS = ("affine.for", "affine.parallel")
 _BRANCHES = ("affine.if", "scf.if")
 _STORES = ("affine.store", "affine.vector_store")
 _READS = ("affine.load", "affine.vector_load", "memref.load", "vector.load", "affine.prefetch")
@@ -146,7 +146,7 @@ class _Kernel:
     layouts: Sequence[Layout]
     extents: list[Extent]
     sizes_type: ir.Type
-    variables: dict[ir.Value, Variable] = field(default_factory=dict)
+    loops: LoopIndices = field(init=False)
 
     def run(self) -> bool:
         """Put conditions around what loops do; whether there are any."""
@@ -154,7 +154,7 @@ class _Kernel:
         arguments = list(entry.arguments)
         results = ir.IntegerAttr(self.function.attributes["kernel.results"]).value
         outputs = dict(zip(arguments[len(arguments) - results :], self.layouts, strict=True))
-        self._name_variables(self.function)
+        self.loops = LoopIndices(self.function)
         plans = self._plans(entry, outputs, [])
         if not plans:
             return False
@@ -178,7 +178,7 @@ class _Kernel:
         plans = []
         for child in block.operations:
             op = child.operation
-            if op.results or op.name not in (*_LOOPS, *_BRANCHES):
+            if op.results or op.name not in (*LOOPS, *_BRANCHES):
                 continue
             for region in op.regions:
                 for inner in region.blocks:
@@ -188,51 +188,21 @@ class _Kernel:
                     plans += self._plans(inner, outputs, conditions or around)
         return plans
 
-    def _name_variables(self, function: ir.Operation) -> None:
-        """A variable with its range for each loop, outer ones first."""
-        for loop in _loops(function):
-            value = loop.regions[0].blocks[0].arguments[0]
-            low, high = self._range(loop)
-            self.variables[value] = Variable("i", low, high, value)
-
-    def _range(self, loop: ir.Operation) -> tuple[int, int]:
-        if loop.name == "affine.parallel":
-            upper = ir.AffineMapAttr(loop.attributes["upperBoundsMap"]).value
-            return 0, ir.AffineConstantExpr(upper.results[0]).value - 1
-        lower, upper = (
-            ir.AffineMapAttr(loop.attributes[name]).value
-            for name in ("lowerBoundMap", "upperBoundMap")
-        )
-        first = lower.n_inputs
-        operands = list(loop.operands)
-        low = self._indices(lower, operands[:first]) or [Index()]
-        high = self._indices(upper, operands[first : first + upper.n_inputs])
-        most = min((index.high for index in high or ()), default=1 << 40)
-        return max(index.low for index in low), max(most - 1, 0)
-
-    def _indices(
-        self, affine_map: ir.AffineMap, operands: Sequence[ir.Value]
-    ) -> list[Index] | None:
-        """The results of a map at loop variables; None where an operand is something else."""
-        if affine_map.n_symbols or any(value not in self.variables for value in operands):
-            return None
-        return apply_map(affine_map, [Index.of(self.variables[value]) for value in operands])
-
     def _conditions(
         self, owner: ir.Operation, block: ir.Block, outputs: dict[ir.Value, Layout]
     ) -> list[_Condition]:
         """When `block` of `owner` has to run: one of these holds. None of them: always."""
         children = [child.operation for child in block.operations]
         inside = [op for child in children for op in nested_operations(child)]
-        if owner.name != "affine.parallel" and all(op.name not in _LOOPS for op in inside):
+        if owner.name != "affine.parallel" and all(op.name not in LOOPS for op in inside):
             return []
         stores = self._stores(inside, outputs)
         if not stores:
             return []
         inner = {
-            self.variables[op.regions[0].blocks[0].arguments[0]]
+            self.loops.variables[op.regions[0].blocks[0].arguments[0]]
             for op in inside
-            if op.name in _LOOPS
+            if op.name in LOOPS
         }
         least = [
             {
@@ -274,8 +244,7 @@ class _Kernel:
         stored = op.operands[0].type
         lanes = ir.VectorType(stored).shape[-1] if isinstance(stored, ir.VectorType) else 1
         lane = Variable("lane", 0, lanes - 1)
-        affine_map = ir.AffineMapAttr(op.attributes["map"]).value
-        indices = self._indices(affine_map, list(op.operands)[2:])
+        indices = self.loops.accessed(op)
         if not indices:
             return _Store([], lane)
         indices[-1] = indices[-1] + Index.of(lane)
@@ -289,21 +258,6 @@ class _Kernel:
                 if factor.is_open and factor.extent in self.extents:
                     conditions.append((factor.extent, part))
         return _Store(conditions, lane)
-
-
-def _loops(function: ir.Operation) -> Iterator[ir.Operation]:
-    """All loops, outer ones first."""
-
-    def walk(block: ir.Block) -> Iterator[ir.Operation]:
-        for child in block.operations:
-            op = child.operation
-            if op.name in _LOOPS:
-                yield op
-            for region in op.regions:
-                for inner in region.blocks:
-                    yield from walk(inner)
-
-    return walk(function.regions[0].blocks[0])
 
 
 def _buffer(value: ir.Value) -> ir.Value:

@@ -3,13 +3,21 @@
 An operation joins one of the groups it reads (`FusionGraph.place`); the others are merged into that
 one here. In `a * b - c * d` the subtraction has joined the second product, and the first follows. A
 concatenation takes the elementwise operations that make its parts, each computed where it is
-written.
+written; a reduction over outer dimensions those that make what it reads once.
 """
 
 from __future__ import annotations
 
+import math
+
+from stepwell.kernels.rows import is_costly
 from stepwell.kernels.structured import elements
+from stepwell.mlir import ir
 from stepwell.passes.linalg._fusion_graph import ANCHORED, RESULT, FusionGraph, Group, Node, Role
+
+LEAST_RESULTS = 1024
+"""A reduction over outer dimensions to fewer results keeps few threads busy: what is costly to
+compute stays in a kernel of its own."""
 
 
 def absorb_producers(graph: FusionGraph) -> None:
@@ -33,7 +41,11 @@ def _absorbable(graph: FusionGraph, reader: Group) -> Group | None:
 
 
 def _can_absorb(graph: FusionGraph, group: Group, reader: Group) -> bool:
-    if not _fits(group, reader) or not _is_only_reader(graph, group, reader):
+    if not _is_only_reader(graph, group, reader):
+        return False
+    if reader.kind is Role.OUTER_REDUCTION and _is_read_once(graph, group, reader):
+        return True
+    if not _fits(group, reader):
         return False
     rows = reader.rows if reader.rows is not None else group.rows
     readers = [n for n in reader.nodes if any(p.group is group for p in graph.producers(n))]
@@ -52,6 +64,28 @@ def _fits(group: Group, reader: Group) -> bool:
         return group.domain in (reader.domain, reader.rows)
     same_rows = reader.rows is None or reader.rows == group.rows
     return group.domain == reader.domain and same_rows and not reader.padded
+
+
+def _is_read_once(graph: FusionGraph, group: Group, reader: Group) -> bool:
+    """Whether the reduction of `reader`, and nothing else of it, reads each element of `group`
+    once, as its main operand."""
+    if group.kind is not Role.ELEMENTWISE or group.padded or group.rows is not None:
+        return False
+    anchor, *others = (n for n in reader.nodes if any(p.group is group for p in graph.producers(n)))
+    if others or anchor.role is not Role.OUTER_REDUCTION or anchor.structured is None:
+        return False
+    if math.prod(anchor.structured.loop_sizes()) != group.domain:
+        return False
+    read = [v for v in anchor.structured.inputs if elements(v) == group.domain]
+    reads_group = [v for v in graph.operands(anchor) if _leads_to(graph, v, group)]
+    if len(read) != 1 or reads_group != read or graph.gathered(anchor) & set(group.nodes):
+        return False
+    return elements(anchor.op.results[0]) >= LEAST_RESULTS or not is_costly(read[0])
+
+
+def _leads_to(graph: FusionGraph, value: ir.Value, group: Group) -> bool:
+    bases = (graph.by_value.get(base) for base in graph.bases(value))
+    return any(node is not None and node.group is group for node in bases)
 
 
 def _is_only_reader(graph: FusionGraph, group: Group, reader: Group) -> bool:

@@ -22,8 +22,8 @@ from typing import ClassVar
 
 from stepwell.errors import LoweringError
 from stepwell.frontends.open_sizes import PREFIXES, read_extents
-from stepwell.kernels.cpu.used_keys import OPEN
-from stepwell.kernels.cpu.used_keys import PREFIXES as KERNEL_PREFIXES
+from stepwell.kernels.cpu.used_elements import OPEN
+from stepwell.kernels.cpu.used_elements import PREFIXES as KERNEL_PREFIXES
 from stepwell.kernels.group import extracted
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.structured import RESHAPES, Structured, shape_of

@@ -105,7 +105,12 @@ STEPS = (
     Step("mark-open-extents", "linalg", ("mark-open-extents",), machine="cpu"),
     Step("lower-groups-to-affine", "affine", ("lower-groups-to-affine",)),
     Step("bufferize-host", "affine", ("bufferize-host",)),
-    Step("skip-unused-elements", "affine", ("skip-unused-elements",), machine="cpu"),
+    Step(
+        "skip-unused-elements",
+        "affine",
+        ("skip-unused-elements", "mark-exact-arguments"),
+        machine="cpu",
+    ),
     Step("plan-arena", "affine", ("plan-arena",)),
     Step(
         "lower-kernels-to-llvm",

@@ -214,7 +214,8 @@ class OpenSizes:
     `inputs` and `outputs` have the extents of each dimension. Behind its inputs, such a program
     takes the values of `scalars` (one int64 vector, left out when there are none) and for each of
     `prefixes`, an extent and a capacity, a vector of that many booleans, of which as many as the
-    extent says are true.
+    extent says are true. Of the inputs and outputs whose numbers `exact_inputs` and `exact_outputs`
+    have, it accesses no more than is in use, which lies together: arrays of just that size do.
     """
 
     names: tuple[str, ...]
@@ -223,6 +224,8 @@ class OpenSizes:
     outputs: tuple[tuple[Extent, ...], ...]
     scalars: tuple[Extent, ...] = ()
     prefixes: tuple[tuple[Extent, int], ...] = ()
+    exact_inputs: tuple[int, ...] = ()
+    exact_outputs: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """As JSON has it."""
@@ -233,6 +236,8 @@ class OpenSizes:
             "outputs": [list(map(str, shape)) for shape in self.outputs],
             "scalars": list(map(str, self.scalars)),
             "prefixes": [[str(extent), capacity] for extent, capacity in self.prefixes],
+            "exact_inputs": list(self.exact_inputs),
+            "exact_outputs": list(self.exact_outputs),
         }
 
     @staticmethod
@@ -249,6 +254,8 @@ class OpenSizes:
             tuple(map(extents, data["outputs"])),
             extents(data["scalars"]),
             tuple((Extent.parse(extent), capacity) for extent, capacity in data["prefixes"]),
+            tuple(data["exact_inputs"]),
+            tuple(data["exact_outputs"]),
         )
 
     def open_dimensions(self) -> Iterator[tuple[int, int, int]]:

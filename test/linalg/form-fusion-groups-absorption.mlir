@@ -158,3 +158,45 @@ func.func @table(%x: tensor<8x32xf32>, %at: tensor<8x4xi32>) -> tensor<8x4xf32> 
   %1 = "stablehlo.gather"(%0, %at) {dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [1], operand_batching_dims = [0], start_indices_batching_dims = [0], start_index_map = [1], index_vector_dim = 2>, slice_sizes = array<i64: 1, 1>} : (tensor<8x32xf32>, tensor<8x4xi32>) -> tensor<8x4xf32>
   return %1 : tensor<8x4xf32>
 }
+
+// -----
+
+// A sum over rows computes what it reads, once for each element.
+// CHECK-LABEL: func.func @outer_sum
+// CHECK-COUNT-1: call @kernel_0(%arg0, %arg1, %{{.*}})
+// CHECK-NOT: call
+// CHECK: kernel.kind = "outer-reduction"
+func.func @outer_sum(%x: tensor<16x32xf32>, %y: tensor<16x32xf32>) -> tensor<32xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.multiply %x, %y : tensor<16x32xf32>
+  %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<16x32xf32>, tensor<f32>) -> tensor<32xf32>
+  return %1 : tensor<32xf32>
+}
+
+// -----
+
+// What is costly is not computed by a sum to few elements, which few threads share.
+// CHECK-LABEL: func.func @costly_sum
+// CHECK-COUNT-2: call @kernel_
+func.func @costly_sum(%x: tensor<1024x32xf32>) -> tensor<32xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.exponential %x : tensor<1024x32xf32>
+  %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<1024x32xf32>, tensor<f32>) -> tensor<32xf32>
+  return %1 : tensor<32xf32>
+}
+
+// -----
+
+// Nor what windows that overlap would compute several times.
+// CHECK-LABEL: func.func @windows
+// CHECK-COUNT-2: call @kernel_
+func.func @windows(%x: tensor<16x32xf32>, %y: tensor<16x32xf32>) -> tensor<14x32xf32> {
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %0 = stablehlo.multiply %x, %y : tensor<16x32xf32>
+  %1 = "stablehlo.reduce_window"(%0, %low) <{window_dimensions = array<i64: 3, 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %2 = stablehlo.maximum %a, %b : tensor<f32>
+    stablehlo.return %2 : tensor<f32>
+  }) : (tensor<16x32xf32>, tensor<f32>) -> tensor<14x32xf32>
+  return %1 : tensor<14x32xf32>
+}

@@ -45,6 +45,13 @@ PREFIXES = "stepwell.prefixes"
 """Of the function, once legalized: the extents and capacities of the vectors of booleans it takes
 last. `stepwell.scalars` has the elements of the vector of sizes in front of them."""
 
+EXACT_INPUTS = "stepwell.exact_inputs"
+"""Of the function, once it is one of buffers: the inputs, by number, of which no more is read than
+is in use (`mark-exact-arguments`)."""
+
+EXACT_RESULTS = "stepwell.exact_results"
+"""The results, by number, of which no more is written."""
+
 _MOST_FORMULAS = 64
 _ARRAYS = (ir.DenseI64ArrayAttr,)
 
@@ -236,7 +243,8 @@ def read(main: ir.Operation, imported: Imported) -> OpenSizes | None:
     )
     inputs, outputs = (tuple(read_extents(main, n) or ()) for n in (EXTENTS, RESULT_EXTENTS))
     names, capacities = tuple(shapes.names), tuple(shapes.capacities.values())
-    return OpenSizes(names, capacities, inputs, outputs, scalars, prefixes)
+    exact = (tuple(ir.DenseI64ArrayAttr(main.attributes[n])) for n in (EXACT_INPUTS, EXACT_RESULTS))
+    return OpenSizes(names, capacities, inputs, outputs, scalars, prefixes, *exact)
 
 
 def read_extents(op: ir.Operation, name: str = EXTENTS) -> list[tuple[Extent, ...]] | None:

@@ -125,16 +125,8 @@ class NestBuilder:
     ) -> Iterator[Variable]:
         """A loop from `start` to min(`stop`, `limit`), and at most to `other`; its variable ranges
         over [0, limit)."""
-        low_map, low_operands = self._map([start])
         stops = [stop, Index((), limit), *([other] if other is not None else [])]
-        high_map, high_operands = self._map(stops)
-        op = affine.AffineForOp(
-            low_map,
-            high_map,
-            step,
-            lower_bound_operands=low_operands,
-            upper_bound_operands=high_operands,
-        )
+        op = self._for_between(start, stops, step)
         with ir.InsertionPoint(op.body):
             yield Variable(name, start.low, limit - 1, op.induction_variable)
             affine.AffineYieldOp([])
@@ -150,20 +142,26 @@ class NestBuilder:
         body: Callable[[Variable, list[ir.Value]], Sequence[ir.Value]],
     ) -> list[ir.Value]:
         """`reduce_loop` from `start` to min(`stop`, `limit`), known at run time."""
-        low_map, low_operands = self._map([start])
-        high_map, high_operands = self._map([stop, Index((), limit)])
-        op = affine.AffineForOp(
-            low_map,
-            high_map,
-            step,
-            iter_args=list(initial),
-            lower_bound_operands=low_operands,
-            upper_bound_operands=high_operands,
-        )
+        op = self._for_between(start, [stop, Index((), limit)], step, initial)
         with ir.InsertionPoint(op.body):
             variable = Variable(name, start.low, max(limit - step, 0), op.induction_variable)
             affine.AffineYieldOp(list(body(variable, list(op.inner_iter_args))))
         return list(op.results)
+
+    def _for_between(
+        self, start: Index, stops: list[Index], step: int, carried: Sequence[ir.Value] = ()
+    ) -> ir.OpView:
+        """`affine.for` from `start` to the least of `stops`."""
+        low_map, low_operands = self._map([start])
+        high_map, high_operands = self._map(stops)
+        return affine.AffineForOp(
+            low_map,
+            high_map,
+            step,
+            iter_args=list(carried),
+            lower_bound_operands=low_operands,
+            upper_bound_operands=high_operands,
+        )
 
     def reduce_loop(
         self,

@@ -57,6 +57,8 @@ class KernelGroup:
         self.inputs = list(block.arguments)[:count]
         self.exact_reads: list[int] = []
         """Inputs of which the kernel reads what is in use alone."""
+        self.counted: dict[ir.Value, Index] = {}
+        """For vectors of booleans: how many are true, where that was counted at the top."""
         self.evaluator = Evaluator(nest, dict(zip(block.arguments, buffers, strict=True)))
         self.outputs = [
             _output(value, buffer) for value, buffer in zip(returned, buffers[count:], strict=True)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import mmap
+import sys
 
 import numpy as np
 
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
 _CHUNK = 8 << 20
+_LEAST_KEPT, _MOST_KEPT = 64 << 10, 64 << 20
+"""Results of fewer bytes come from the heap anyway; of more, two calls' would be much to keep."""
 
 MOST_COPIED = 1 << 30
 """Weights up to this many bytes are copied to huge pages; larger ones are read where they lie."""
@@ -47,9 +51,41 @@ def allocate_arena(size: int) -> np.ndarray:
     return raw[skip : skip + length]
 
 
-def allocate_result(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array for a result, not initialized: the kernels write all of it."""
-    return np.empty(shape, dtype)
+def _references(bases: list[np.ndarray], number: int) -> int:
+    return sys.getrefcount(bases[number])
+
+
+_UNHELD = _references([np.empty(1)], 0)
+
+
+class ResultBuffers:
+    """Memory for results, which is used again once nobody holds an array on it: fresh memory costs
+    a page fault for every 4 KiB, more than a light kernel takes to fill them.
+
+    `results` is how many results a call has; not for several threads at once.
+    """
+
+    def __init__(self, results: int) -> None:
+        self._bases: list[np.ndarray] = []
+        self._most = 2 * results  # a caller may still hold those of the last call
+
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """An array for a result, not initialized: the kernels write all of it."""
+        size = math.prod(shape) * dtype.itemsize
+        if not _LEAST_KEPT <= size <= _MOST_KEPT:
+            return np.empty(shape, dtype)
+        for number in range(len(self._bases)):
+            room = self._bases[number].size - _ALIGNMENT
+            if size <= room <= 4 * size and _references(self._bases, number) == _UNHELD:
+                return _aligned(self._bases[number], shape, dtype)
+        if len(self._bases) == self._most:
+            del self._bases[0]
+        self._bases.append(np.empty(size + _ALIGNMENT, np.uint8))
+        return _aligned(self._bases[-1], shape, dtype)
+
+
+def _aligned(base: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    return np.ndarray(shape, dtype, base, -address(base) % _ALIGNMENT)
 
 
 def on_huge_pages(section: np.ndarray, mapping: mmap.mmap | None) -> np.ndarray:

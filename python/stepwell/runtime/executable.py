@@ -6,14 +6,15 @@ import ctypes
 import itertools
 import threading
 import weakref
-from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
 from stepwell.artifact import Artifact, KernelInfo
 from stepwell.errors import UsageError
 from stepwell.runtime import library, library_functions
-from stepwell.runtime.buffers import address, allocate_arena, allocate_result, on_huge_pages
+from stepwell.runtime.buffers import ResultBuffers, address, allocate_arena, on_huge_pages
 from stepwell.runtime.derived import DerivedWeights
 from stepwell.runtime.inputs import as_input, wrong_count
 from stepwell.runtime.loaded import LoadedModel
@@ -49,6 +50,7 @@ class Executable(LoadedModel):
         )
         weakref.finalize(self, library.library().stepwell_context_destroy, self._context)
 
+        self._buffers = ResultBuffers(len(self._results))
         self._input_count = len(self.inputs)
         functions = [library_functions.address(n, source.path) for n in manifest.functions]
         self._input_pointers = (ctypes.c_void_p * max(1, len(self.inputs) + len(functions)))()
@@ -89,7 +91,6 @@ class Executable(LoadedModel):
         if len(arrays) != self._input_count:
             raise wrong_count(self.inputs, len(arrays))
         with self._lock:
-            pointers = self._input_pointers
             taken = []
             for index, (dtype, shape) in enumerate(self._expected):
                 array = arrays[index]
@@ -101,29 +102,50 @@ class Executable(LoadedModel):
                 ):
                     array = as_input(array, self.inputs[index], dtype)
                 taken.append(array)
-                pointers[index] = address(array)
             if self._derived is not None:
                 self._derived.refresh(arrays, taken)
-            outputs = []
-            pointers = self._output_pointers
-            for index, (dtype, shape) in enumerate(self._results):
-                output = allocate_result(shape, dtype)
-                pointers[index] = address(output)
-                outputs.append(output)
-            self._call(*self._arguments)
+            outputs = self._run(taken, self._results)
         return self._arranged(outputs)
+
+    def run_as_is(
+        self, arrays: Sequence[np.ndarray], results: Sequence[tuple[np.dtype, tuple[int, ...]]]
+    ) -> list[np.ndarray]:
+        """Run on arrays that are what the code takes, into arrays of these types and shapes."""
+        with self._lock:
+            return self._run(arrays, results)
+
+    def _run(
+        self, arrays: Sequence[np.ndarray], results: Sequence[tuple[np.dtype, tuple[int, ...]]]
+    ) -> list[np.ndarray]:
+        pointers = self._input_pointers
+        for index, array in enumerate(arrays):
+            pointers[index] = address(array)
+        outputs = []
+        pointers = self._output_pointers
+        for index, (dtype, shape) in enumerate(results):
+            output = self._buffers.allocate(shape, dtype)
+            pointers[index] = address(output)
+            outputs.append(output)
+        self._call(*self._arguments)
+        return outputs
 
     def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
         """Run once and return the nanoseconds spent in each kernel, in the order of the first
         call of each; a kernel that runs several times counts once, with its times added."""
+        with self.traced() as spent:
+            self(*arrays)
+        return [(self.kernels[kernel], time) for kernel, time in spent.items()]
+
+    @contextmanager
+    def traced(self) -> Iterator[dict[int, int]]:
+        """Gives a dictionary: at the end, the nanoseconds spent inside in each kernel."""
         lib = library.library()
+        spent: dict[int, int] = {}
         lib.stepwell_trace_start(self._context)
         try:
-            self(*arrays)
+            yield spent
         finally:
             events = library.read_events(self._context)
-        spent: dict[int, int] = defaultdict(int)
         for (kernel, begin), (_, end) in itertools.pairwise(events):
             if kernel >= 0:
-                spent[kernel] += end - begin
-        return [(self.kernels[kernel], time) for kernel, time in spent.items()]
+                spent[kernel] = spent.get(kernel, 0) + end - begin

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,12 +16,26 @@ from stepwell.runtime.inputs import input_array, named_inputs, numpy_dtype, wron
 from stepwell.sizes import Extent, OpenSizes
 from stepwell.specialization import OpenSpec
 
+_MOST_PLANS = 4096
+"""Shapes of inputs that are remembered."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A call with these open sizes: the shapes of its results, and the types and shapes of the
+    arrays that the code writes them into."""
+
+    sizes: tuple[int, ...]
+    shapes: list[tuple[int, ...]]
+    results: list[tuple[np.dtype, tuple[int, ...]]]
+
 
 class OpenSizeExecutable:
     """A compiled model with open sizes in memory; used as an `Executable` is.
 
     Its code works on buffers of the capacities, of which a call uses as much as its inputs have.
-    Inputs are copied there, results are cut. Calls from several threads take turns.
+    Inputs are copied there and results cut, but for those that the code is known to access no
+    further than they are in use. Calls from several threads take turns.
     """
 
     def __init__(self, source: Artifact, threads: int | None = None) -> None:
@@ -43,9 +58,13 @@ class OpenSizeExecutable:
         )
         self.result_names = [spec.name for spec in self.outputs]
         self._buffers = [
-            np.zeros(spec.shape, numpy_dtype(spec.dtype))
-            for spec in manifest.inputs[: len(self.inputs)]
+            None
+            if number in self._sizes.exact_inputs
+            else np.zeros(spec.shape, numpy_dtype(spec.dtype))
+            for number, spec in enumerate(manifest.inputs[: len(self.inputs)])
         ]
+        self._plans: dict[tuple[tuple[int, ...], ...], _Plan | None] = {}
+        self._told: tuple[int, ...] = ()
         self._scalars = np.zeros(len(self._sizes.scalars), np.int64)
         self._prefixes = [np.zeros(capacity, np.bool_) for _, capacity in self._sizes.prefixes]
         self._open_lock = threading.Lock()
@@ -71,7 +90,7 @@ class OpenSizeExecutable:
 
     def takes(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Whether inputs of these shapes can be given to a call."""
-        return self._solved(shapes) is not None
+        return self._plan(tuple(shapes)) is not None
 
     def __call__(self, *arrays: object) -> tuple[np.ndarray, ...]:
         """Run on `arrays`, one for each of `inputs`. Returns one array for each of `outputs`.
@@ -80,8 +99,7 @@ class OpenSizeExecutable:
         other or are above the capacities.
         """
         with self._open_lock:
-            staged, sizes = self._staged(arrays)
-            return self._cut(self._code(*staged), sizes)
+            return self._called(*self._staged(arrays))
 
     def run(self, feed: Mapping[str, object]) -> dict[str, np.ndarray]:
         """Run on arrays by input name; returns arrays by output name. Raises InputError."""
@@ -91,33 +109,66 @@ class OpenSizeExecutable:
     def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
         """Run once; the nanoseconds spent in each kernel, as `Executable.profile` has them."""
         with self._open_lock:
-            return self._code.profile(*self._staged(arrays)[0])
+            staged, plan = self._staged(arrays)
+            with self._code.traced() as spent:
+                self._called(staged, plan)
+        return [(self.kernels[kernel], time) for kernel, time in spent.items()]
 
-    def _staged(self, arrays: Sequence[object]) -> tuple[list[np.ndarray], tuple[int, ...]]:
-        """The inputs of the compiled code for `arrays`, and the open sizes."""
+    def _staged(self, arrays: Sequence[object]) -> tuple[list[np.ndarray], _Plan]:
+        """The inputs of the compiled code for `arrays`, and what to do for their shapes."""
         if len(arrays) != len(self.inputs):
             raise wrong_count(self.inputs, len(arrays))
         taken = [
             input_array(spec.name, array, spec.dtype)
             for spec, array in zip(self.inputs, arrays, strict=True)
         ]
-        sizes = self._solved([array.shape for array in taken])
-        if sizes is None:
+        plan = self._plan(tuple(array.shape for array in taken))
+        if plan is None:
             raise self._misfit(taken)
         staged = []
         for array, buffer in zip(taken, self._buffers, strict=True):
-            if array.shape == buffer.shape and array.flags.carray:
+            if array.flags.carray and (buffer is None or array.shape == buffer.shape):
                 staged.append(array)
+            elif buffer is None:
+                staged.append(np.require(array, requirements=["C", "A"]))
             else:
                 buffer[tuple(slice(0, n) for n in array.shape)] = array
                 staged.append(buffer)
+        if plan.sizes != self._told:
+            self._tell(plan.sizes)
+        return [*staged, self._scalars, *self._prefixes], plan
+
+    def _tell(self, sizes: tuple[int, ...]) -> None:
+        """Fill in what the code reads of the sizes."""
         for number, extent in enumerate(self._sizes.scalars):
             self._scalars[number] = extent.at(sizes)
         for vector, (extent, _) in zip(self._prefixes, self._sizes.prefixes, strict=True):
             used = extent.at(sizes)
             vector[:used] = True
             vector[used:] = False
-        return [*staged, self._scalars, *self._prefixes], sizes
+        self._told = sizes
+
+    def _plan(self, shapes: tuple[tuple[int, ...], ...]) -> _Plan | None:
+        """What to do for inputs of `shapes`; None where they cannot be given to a call."""
+        if shapes not in self._plans:
+            if len(self._plans) == _MOST_PLANS:
+                self._plans.clear()
+            sizes = self._solved(shapes)
+            self._plans[shapes] = None if sizes is None else self._plan_for(sizes)
+        return self._plans[shapes]
+
+    def _plan_for(self, sizes: tuple[int, ...]) -> _Plan:
+        specs = self.artifact.manifest.outputs
+        shapes = [tuple(extent.at(sizes) for extent in shape) for shape in self._sizes.outputs]
+        exact = self._sizes.exact_outputs
+        return _Plan(
+            sizes,
+            shapes,
+            [
+                (numpy_dtype(spec.dtype), shape if number in exact else spec.shape)
+                for number, (spec, shape) in enumerate(zip(specs, shapes, strict=True))
+            ],
+        )
 
     def _solved(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
         """The open sizes that inputs of `shapes` have; None where there are none."""
@@ -144,13 +195,16 @@ class OpenSizeExecutable:
         most = ", ".join(f"{name} <= {n}" for name, n in self.capacities.items())
         return InputError(f"inputs have the shapes {shapes}; the model takes {wanted} with {most}")
 
-    def _cut(self, outputs: Sequence[np.ndarray], sizes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    def _called(self, staged: list[np.ndarray], plan: _Plan) -> tuple[np.ndarray, ...]:
         """The part of each output that is in use, an array of its own."""
         found = []
-        for output, extents in zip(outputs, self._sizes.outputs, strict=True):
-            part = output[tuple(slice(0, extent.at(sizes)) for extent in extents)]
-            keeps = part.flags.c_contiguous and 4 * part.nbytes >= output.nbytes
-            found.append(part if keeps else part.copy())
+        outputs = self._code.run_as_is(staged, plan.results)
+        for output, shape in zip(outputs, plan.shapes, strict=True):
+            if output.shape != shape:
+                part = output[tuple(slice(0, n) for n in shape)]
+                keeps = part.flags.c_contiguous and 4 * part.nbytes >= output.nbytes
+                output = part if keeps else part.copy()
+            found.append(output)
         return tuple(found)
 
 

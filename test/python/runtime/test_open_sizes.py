@@ -6,6 +6,8 @@ Sums of few floats: results agree within 1e-5 of their largest value.
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +174,43 @@ def test_what_stands_beyond_the_sizes_does_not_count() -> None:
     y, m = exe(x, z)
     np.testing.assert_allclose(y, x.T @ z, 1e-5, 1e-5)
     np.testing.assert_array_equal(m, x.max(0))
+
+
+def at_the_end_of_a_page(array: np.ndarray) -> np.ndarray:
+    """A copy behind which nothing may be read: that would end the process."""
+    pages = -(-array.nbytes // mmap.PAGESIZE)
+    memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
+    whole = np.frombuffer(memory, np.uint8)
+    end = pages * mmap.PAGESIZE
+    protected = ctypes.CDLL(None).mprotect(
+        ctypes.c_void_p(whole.ctypes.data + end), ctypes.c_size_t(mmap.PAGESIZE), 0
+    )
+    assert protected == 0
+    copy = whole[end - array.nbytes : end].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def test_inputs_that_are_not_copied() -> None:
+    """Where each row is read by itself, inputs and results are arrays of just the size in use; a
+    sum over rows reads no more than these either, that over columns is given copies."""
+    exe, _ = compiled(
+        """g (float[n, 64] x, float[8, n] z) => (float[n, 64] y, float[1, 64] s, float[8, 1] c) {
+            a = Constant <value_ints = [0]> () b = Constant <value_ints = [1]> ()
+            y = Softmax <axis = 1> (x) e = Mul(x, x) s = ReduceSum (e, a) c = ReduceSum (z, b) }"""
+    )
+    for rows in (2, 5, 16, 11):
+        x, z = at_the_end_of_a_page(floats(rows, 64)), at_the_end_of_a_page(floats(8, rows))
+        y, s, c = exe(x, z)
+        weights = np.exp(x - x.max(1, keepdims=True))
+        np.testing.assert_allclose(y, weights / weights.sum(1, keepdims=True), 1e-5, 1e-6)
+        np.testing.assert_allclose(s[0], (x * x).sum(0), 1e-5, 1e-5)
+        np.testing.assert_allclose(c[:, 0], z.sum(1), 1e-5, 1e-5)
+    code = exe.specialized(x, z)
+    assert isinstance(code, OpenSizeExecutable)
+    sizes = code.artifact.manifest.open_sizes
+    assert sizes is not None
+    assert (sizes.exact_inputs, sizes.exact_outputs) == ((0,), (0,))
 
 
 def test_sizes_that_contradict_each_other() -> None:

@@ -26,7 +26,7 @@ from stepwell.kernels.cpu.contraction_strategy import (
     tile_cost,
 )
 from stepwell.kernels.cpu.row import Row
-from stepwell.kernels.cpu.used_keys import used_keys
+from stepwell.kernels.cpu.used_elements import used_keys
 from stepwell.kernels.evaluate import to_storage
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, delinearize, linearize

@@ -3,6 +3,7 @@
 Vectors run over the innermost output dimension (channels). A register tile is `points` neighbouring
 outputs of the dimension before it times `vectors` vectors, so that enough independent accumulators
 hide the latency of the combiner; small windows are unrolled, and neighbouring points share loads.
+Of an open dimension (docs/levels.md) no more is read than is in use.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.builder import Lanes
+from stepwell.kernels.cpu.used_elements import used_terms
 from stepwell.kernels.group import KernelGroup, widths
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.reduction import Combiner
@@ -70,7 +72,8 @@ class _OuterReduction:
         window = math.prod(self.sizes[i] for i in self.reduced)
         self.points = self.sizes[self.along] if self.along is not None else 1
         self.tile = choose_tile(self.points, self.sizes[self.inner], window, lanes)
-        self.unrolled = window * self.tile.points <= UNROLLED_STEPS
+        self.used = used_terms(group, self.op)
+        self.unrolled = not self.used and window * self.tile.points <= UNROLLED_STEPS
 
     def emit(self) -> None:
         points = self.tile.points
@@ -189,7 +192,10 @@ class _OuterReduction:
             def body(k: Variable, inner: list[ir.Value]) -> list[ir.Value]:
                 return nested([*prefix, Index.of(k)], inner)
 
-            return self.nest.reduce_loop("k", 0, extents[len(prefix)], 1, carried, body)
+            size, used = extents[len(prefix)], self.used.get(self.reduced[len(prefix)])
+            if used is not None:
+                return self.nest.reduce_between("k", Index(), used.count, size, 1, carried, body)
+            return self.nest.reduce_loop("k", 0, size, 1, carried, body)
 
         return nested([], carried)
 

@@ -2,7 +2,8 @@
 
 Each task is one row. Every reduction is a pass over the row with several vector accumulators;
 values that are costly to compute and needed again (the exponentials of a softmax) are kept in a row
-of scratch; a last pass writes the results."""
+of scratch; a last pass writes the results. Of an open dimension (docs/levels.md), sums read no more
+than is in use."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import math
 from collections.abc import Callable
 
 from stepwell.kernels.builder import Lanes
+from stepwell.kernels.cpu.used_elements import used_terms
 from stepwell.kernels.group import KernelGroup, widths
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.reduction import Combiner
@@ -108,9 +110,10 @@ class Row:
             op.outputs[0], delinearize(self.row, shape_of(op.outputs[0])), Lanes.of(1)
         )
         total = initial
-        if self.used is not None:
-            total = self._reduce_used(op, combiner, kept, total)
-        for begin, end, width in widths(self.length if self.used is None else 0, self.lanes):
+        used = self.used if self.used is not None or kept else self._used_terms(op)
+        if used is not None:
+            total = self._reduce_used(op, combiner, kept, total, used)
+        for begin, end, width in widths(self.length if used is None else 0, self.lanes):
             vector = Lanes.of(width)
             count = 1 if kept else min(ACCUMULATORS, (end - begin) // width)
             stop = begin + (end - begin) // (count * width) * count * width
@@ -127,18 +130,32 @@ class Row:
         for value, scratch in kept.items():
             self.evaluator.keep(value, scratch, self.row * self.length)
 
+    def _used_terms(self, op: Structured) -> Index | None:
+        """How much of a row `op` has to read, in whole vectors; None where that is all of it."""
+        terms = used_terms(self.group, op) if self.length % self.lanes == 0 else {}
+        moving = [
+            i for i, n in enumerate(op.loop_sizes()) if op.iterators[i] == "reduction" and n > 1
+        ]
+        if len(moving) != 1 or moving[0] not in terms:
+            return None
+        return (terms[moving[0]].count + (self.lanes - 1)).floordiv(self.lanes) * self.lanes
+
     def _reduce_used(
-        self, op: Structured, combiner: Combiner, kept: dict[ir.Value, ir.Value], total: ir.Value
+        self,
+        op: Structured,
+        combiner: Combiner,
+        kept: dict[ir.Value, ir.Value],
+        total: ir.Value,
+        used: Index,
     ) -> ir.Value:
-        """As much as is used of the row: rounds of several vectors, then single ones."""
-        assert self.used is not None
+        """The first `used` of the row: rounds of several vectors, then single ones."""
         vector = Lanes.of(self.lanes)
         count = 1 if kept else min(ACCUMULATORS, self.length // self.lanes)
         step = count * self.lanes
-        rounds = self.used.floordiv(step) * step
+        rounds = used.floordiv(step) * step
         pieces = [(constant(0), rounds, count)]
         if count > 1:
-            pieces.append((rounds, self.used, 1))
+            pieces.append((rounds, used, 1))
         for low, high, unroll in pieces:
             part = self._pass(op, combiner, kept, vector, low, high, unroll)
             total = combiner.join(total, part)

@@ -1,0 +1,71 @@
+"""Where the memory accesses of a kernel lie, as functions of its loop variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from stepwell.kernels.index import Index, Variable, apply_map
+from stepwell.mlir import ir
+
+LOOPS = ("affine.for", "affine.parallel")
+
+
+class LoopIndices:
+    """A variable with its range for each loop of a function."""
+
+    def __init__(self, function: ir.Operation) -> None:
+        self.variables: dict[ir.Value, Variable] = {}
+        for loop in _loops(function):
+            value = loop.regions[0].blocks[0].arguments[0]
+            low, high = self._range(loop)
+            self.variables[value] = Variable("i", low, high, value)
+
+    def at(self, affine_map: ir.AffineMap, operands: Sequence[ir.Value]) -> list[Index] | None:
+        """The results of a map at loop variables; None where an operand is something else."""
+        if affine_map.n_symbols or any(value not in self.variables for value in operands):
+            return None
+        return apply_map(affine_map, [Index.of(self.variables[value]) for value in operands])
+
+    def accessed(self, op: ir.Operation) -> list[Index] | None:
+        """The element that a load, or a store with its value left out, accesses first."""
+        first = 2 if op.name in ("affine.store", "affine.vector_store") else 1
+        affine_map = ir.AffineMapAttr(op.attributes["map"]).value
+        return self.at(affine_map, list(op.operands)[first:])
+
+    def _range(self, loop: ir.Operation) -> tuple[int, int]:
+        if loop.name == "affine.parallel":
+            upper = ir.AffineMapAttr(loop.attributes["upperBoundsMap"]).value
+            return 0, ir.AffineConstantExpr(upper.results[0]).value - 1
+        lower, upper = (
+            ir.AffineMapAttr(loop.attributes[name]).value
+            for name in ("lowerBoundMap", "upperBoundMap")
+        )
+        first = lower.n_inputs
+        operands = list(loop.operands)
+        low = self.at(lower, operands[:first]) or [Index()]
+        high = self.at(upper, operands[first : first + upper.n_inputs])
+        ends = [index.high for index in high] if high is not None else _constants(upper)
+        least = max(index.low for index in low)
+        most = max(min(ends, default=1 << 40) - 1, least)
+        if all(index.is_constant for index in low):
+            most -= (most - least) % ir.IntegerAttr(loop.attributes["step"]).value
+        return least, most
+
+
+def _constants(affine_map: ir.AffineMap) -> list[int]:
+    return [e.value for e in affine_map.results if isinstance(e, ir.AffineConstantExpr)]
+
+
+def _loops(function: ir.Operation) -> Iterator[ir.Operation]:
+    """All loops, outer ones first."""
+
+    def walk(block: ir.Block) -> Iterator[ir.Operation]:
+        for child in block.operations:
+            op = child.operation
+            if op.name in LOOPS:
+                yield op
+            for region in op.regions:
+                for inner in region.blocks:
+                    yield from walk(inner)
+
+    return walk(function.regions[0].blocks[0])

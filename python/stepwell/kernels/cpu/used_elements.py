@@ -1,0 +1,154 @@
+"""How many elements along a dimension are in use, in a program with open sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepwell.kernels.group import KernelGroup, accesses
+from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize
+from stepwell.kernels.reduction import Combiner
+from stepwell.kernels.structured import RESHAPES, Structured, defining_op, elements, shape_of
+from stepwell.mlir import dialect, ir
+from stepwell.open_dimensions import Factor, as_prefix, parse_layout
+from stepwell.sizes import Extent
+
+arith = dialect("arith")
+
+PREFIXES = "kernel.prefixes"
+"""Of a kernel: pairs of the number of an argument, a vector of booleans of which the first are
+true, and how many of them: `[[3, "s0"]]`."""
+
+OPEN = "kernel.open"
+"""Of a contraction in a kernel: the extents of its result's dimensions, as `kernel.extents`."""
+
+COUNTED = "kernel.counted"
+"""Of a loop that counts how many elements are in use: their extent."""
+
+
+@dataclass(frozen=True)
+class UsedElements:
+    """How many elements are in use, at run time, and as an extent."""
+
+    count: Index
+    extent: Extent
+
+    def are_as_many(self, contraction: ir.Operation, dimension: int, size: int) -> bool:
+        """Whether `dimension` of the result of `contraction` is all `size` rows, and as many of it
+        are in use."""
+        if OPEN not in contraction.attributes:
+            return False
+        layout = parse_layout(ir.StringAttr(contraction.attributes[OPEN]).value)
+        return as_prefix(layout[dimension]) == Factor(size, self.extent)
+
+
+def used_keys(group: KernelGroup, score: ir.Value, keys: int) -> UsedElements | None:
+    """The number of keys in use, where `score` is -inf for the others; None where it is not."""
+    shape = shape_of(score)
+    if shape[-1:] != (keys,):
+        return None
+    dims = _variables(shape)
+    kind = ir.ShapedType(score.type).element_type
+    if not isinstance(kind, ir.FloatType):
+        return None
+    lowest = ir.FloatAttr.get(kind, float("-inf"))
+    return _used_along(group, score, [Index.of(dim) for dim in dims], dims[-1], lowest)
+
+
+def used_terms(group: KernelGroup, op: Structured) -> dict[int, UsedElements]:
+    """For the loops of a reduction of one operand: how many of their iterations join more than the
+    combiner's identity, where a vector of booleans says so."""
+    if PREFIXES not in group.function.attributes or len(op.inputs) != 1:
+        return {}
+    dims = _variables(op.loop_sizes())
+    point = apply_map(op.maps[0], [Index.of(dim) for dim in dims])
+    identity = Combiner.of(op).identity
+    found = {}
+    for loop, kind in enumerate(op.iterators):
+        if kind == "reduction":
+            used = _used_along(group, op.inputs[0], point, dims[loop], identity)
+            if used is not None:
+                found[loop] = used
+    return found
+
+
+def _used_along(
+    group: KernelGroup, value: ir.Value, point: list[Index], along: Variable, fill: ir.Attribute
+) -> UsedElements | None:
+    """How many elements of `value` at `point` are something else than `fill` as the variable
+    `along` runs: a vector of booleans, true for these, selects them."""
+    if PREFIXES not in group.function.attributes:
+        return None
+    prefixes = {
+        group.inputs[ir.IntegerAttr(number).value]: Extent.parse(ir.StringAttr(extent).value)
+        for number, extent in group.function.attributes[PREFIXES]
+    }
+    mask = _mask(value, point, along, fill, set(prefixes))
+    if mask is None:
+        return None
+    if mask not in group.counted:
+        group.counted[mask] = _count(group, mask, prefixes[mask])
+    return UsedElements(group.counted[mask], prefixes[mask])
+
+
+def _count(group: KernelGroup, mask: ir.Value, extent: Extent) -> Index:
+    """How many elements of the vector `mask` are true, `extent` of them."""
+    nest = group.nest
+    with nest.at_top():
+        zero = arith.ConstantOp(ir.IndexType.get(), 0).result
+
+        def count(i: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+            flag = nest.load_scalar(group.evaluator.buffers[mask], [Index.of(i)])
+            return [arith.AddIOp(carried[0], arith.IndexCastUIOp(zero.type, flag).result).result]
+
+        size = elements(mask)
+        (total,) = nest.reduce_loop("i", 0, size, 1, [zero], count)
+    op = defining_op(total)
+    assert op is not None
+    op.attributes[COUNTED] = ir.StringAttr.get(str(extent))
+    return Index.of(Variable("used", 0, size, total))
+
+
+def _mask(
+    value: ir.Value,
+    point: list[Index],
+    along: Variable,
+    fill: ir.Attribute,
+    prefixes: set[ir.Value],
+) -> ir.Value | None:
+    """The vector among `prefixes` by whose element `along` that of `value` at `point` is chosen
+    instead of `fill`, maybe after others did so."""
+    op = defining_op(value)
+    while op is not None and op.name in RESHAPES:
+        source = op.operands[0]
+        point = delinearize(linearize(point, shape_of(op.results[0])), shape_of(source))
+        op = defining_op(source)
+    structured = Structured.of(op) if op is not None else None
+    if structured is None or not structured.is_elementwise:
+        return None
+    body = [child.operation for child in structured.body.operations]
+    if [inner.name for inner in body[-2:]] != ["arith.select", "linalg.yield"]:
+        return None
+    condition, chosen, other = body[-2].operands
+    if not _is_constant(other, fill):
+        return None
+    arguments = list(structured.body.arguments)
+    reads = {
+        argument: (source, apply_map(affine_map, point))
+        for argument, source, affine_map in zip(
+            arguments, structured.inputs, structured.maps, strict=False
+        )
+    }
+    if condition in reads:
+        for leaf, indices in accesses(*reads[condition], prefixes):
+            if indices == [Index.of(along)]:
+                return leaf
+    return _mask(*reads[chosen], along, fill, prefixes) if chosen in reads else None
+
+
+def _is_constant(value: ir.Value, attribute: ir.Attribute) -> bool:
+    op = defining_op(value)
+    return op is not None and op.name == "arith.constant" and op.attributes["value"] == attribute
+
+
+def _variables(sizes: tuple[int, ...] | list[int]) -> list[Variable]:
+    return [Variable(f"d{i}", 0, max(size, 1) - 1) for i, size in enumerate(sizes)]
