@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager
 
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.cpu.contraction_strategy import (
-    ASKING_STEPS,
     ContractionShape,
     ContractionStrategy,
     gathers_panels,
@@ -27,8 +26,9 @@ from stepwell.kernels.cpu.contraction_strategy import (
 )
 from stepwell.kernels.cpu.prefetch import Prefetching
 from stepwell.kernels.cpu.register_tile import RegisterTile, RegisterVector, pieces
+from stepwell.kernels.cpu.term_loops import TermLoops
 from stepwell.kernels.group import KernelGroup
-from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize, linearize
+from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.rows import is_costly
 from stepwell.kernels.structured import Structured, defining_op, element_type
 from stepwell.mlir import ir
@@ -55,7 +55,6 @@ class Contraction:
     """
 
     used_rows: Index | None = None
-
     used_columns: Index | None = None
     used_terms: Index | None = None
 
@@ -401,7 +400,12 @@ class Contraction:
         ahead = None
         if asking is not None:
             ahead = self.prefetching.panel(tile, asking, [tile.panel + 1], self.shape.k)
-        sums = self._walk(tile.step, self._zeros(tile), results, ahead)
+        terms = TermLoops(self.nest, self.evaluator, self._reduced_sizes(), tile.step)
+        zeros = self._zeros(tile)
+        if self.used_terms is not None:
+            sums = terms.sum_used(zeros, self.used_terms)
+        else:
+            sums = terms.sum(zeros, results, ahead)
         if self.is_costly:
             self._store_totals(tile, sums, Index())
             self._finish_rows(tile, Index())
@@ -503,98 +507,6 @@ class Contraction:
     def _operand(self, number: int, dims: list[Index], lanes: Lanes) -> ir.Value:
         value = self.op.inputs[number]
         return self.evaluator.at(value, apply_map(self.op.maps[number], dims), lanes)
-
-    def _walk(
-        self,
-        step: Callable[[list[Index], list[ir.Value]], list[ir.Value]],
-        zeros: list[ir.Value],
-        results: Callable[[Index], None] | None = None,
-        ahead: Callable[[Index], None] | None = None,
-    ) -> list[ir.Value]:
-        """Run `step` over k. Long sums are taken in two levels, partial sums of at most
-        `PARTIAL_SUM` terms added up at the end of each: the rounding error of one long chain grows
-        with its length. Of what is prefetched, `results` is called in the first steps of the
-        innermost loop, `ahead` in each iteration."""
-        extents = self._reduced_sizes()
-        levels = summation_levels(extents)
-        if self.used_terms is not None:
-            return self._walk_used(step, zeros, self.used_terms)
-
-        def nested(prefix: list[Index], level: int, carried: list[ir.Value]) -> list[ir.Value]:
-            if level == len(levels):
-                with self.evaluator.scope():
-                    return step(prefix, carried)
-            axis, size, by, restart = levels[level]
-
-            def body(k: Index, inner: list[ir.Value]) -> list[ir.Value]:
-                point = [*prefix[:axis], *(prefix[axis:] or [Index()])]
-                point[axis] = point[axis] + k * by
-                if not restart:
-                    return nested(point, level + 1, inner)
-                partial = nested(point, level + 1, zeros)
-                return [self.nest.add(a, b) for a, b in zip(inner, partial, strict=True)]
-
-            if level < len(levels) - 1:
-                return self.nest.reduce_steps("k", 0, size, carried, body)
-
-            def ask_panel(k: Index) -> None:
-                if ahead is not None:
-                    point = [*prefix[:axis], *(prefix[axis:] or [Index()])]
-                    point[axis] = point[axis] + k
-                    ahead(linearize(point, extents))
-
-            def ask(k: Index) -> None:
-                assert results is not None
-                ask_panel(k)
-                results(k)
-
-            asking = min(ASKING_STEPS, size) if results is not None else 0
-            carried = self.nest.reduce_steps("k", 0, asking, carried, body, before=ask)
-            unroll = steps_at_once(len(zeros))
-            return self.nest.reduce_steps("k", asking, size, carried, body, unroll, ask_panel)
-
-        return nested([], 0, zeros)
-
-    def _walk_used(
-        self,
-        step: Callable[[list[Index], list[ir.Value]], list[ir.Value]],
-        zeros: list[ir.Value],
-        used: Index,
-    ) -> list[ir.Value]:
-        """`_walk` over the first `used` of one dimension of terms, partial sums apart."""
-        (size,) = self._reduced_sizes()
-        *outer, (_, chain, _, _) = summation_levels([size])
-        unroll = math.gcd(steps_at_once(len(zeros)), chain)
-
-        def several(start: Index, count: int) -> Callable[..., list[ir.Value]]:
-            def body(k: Variable, inner: list[ir.Value]) -> list[ir.Value]:
-                for number in range(count):
-                    with self.evaluator.scope():
-                        inner = step([start + Index.of(k) + number], inner)
-                return inner
-
-            return body
-
-        def sums_from(start: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            stop = used + start * -1
-            whole = stop.floordiv(unroll) * unroll
-            carried = self.nest.reduce_between(
-                "k", Index(), whole, chain, unroll, carried, several(start, unroll)
-            )
-            if unroll == 1:
-                return carried
-            return self.nest.reduce_between("k", whole, stop, chain, 1, carried, several(start, 1))
-
-        def add_chain(number: Variable, carried: list[ir.Value]) -> list[ir.Value]:
-            partial = sums_from(Index.of(number) * chain, zeros)
-            return [self.nest.add(a, b) for a, b in zip(carried, partial, strict=True)]
-
-        if not outer:
-            return sums_from(Index(), zeros)
-        chains = (used + (chain - 1)).floordiv(chain)
-        return self.nest.reduce_between(
-            "chain", Index(), chains, size // chain, 1, zeros, add_chain
-        )
 
     def _finish(self, dims: list[Index], total: ir.Value, register: RegisterVector) -> None:
         """Add the initial value, run the epilogue on the valid lanes, and store."""
