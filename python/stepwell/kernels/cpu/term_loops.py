@@ -1,0 +1,116 @@
+"""The loops over the terms of a contraction's sums.
+
+Long sums are taken in two levels, partial sums of at most `PARTIAL_SUM` terms added up at the end
+of each: the rounding error of one long chain grows with its length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stepwell.kernels.builder import NestBuilder
+from stepwell.kernels.cpu.contraction_strategy import (
+    ASKING_STEPS,
+    steps_at_once,
+    summation_levels,
+)
+from stepwell.kernels.evaluate import Evaluator
+from stepwell.kernels.index import Index, Variable, linearize
+from stepwell.mlir import ir
+
+Step = Callable[[list[Index], list[ir.Value]], list[ir.Value]]
+"""Adds the terms at a point of the reduced space to the sums it is given."""
+
+
+@dataclass(frozen=True)
+class TermLoops:
+    """Loops that call `step` for all points of the reduced space, of `extents`."""
+
+    nest: NestBuilder
+    evaluator: Evaluator
+    extents: list[int]
+    step: Step
+
+    def sum(
+        self,
+        zeros: list[ir.Value],
+        results: Callable[[Index], None] | None = None,
+        ahead: Callable[[Index], None] | None = None,
+    ) -> list[ir.Value]:
+        """The sums of all terms. Of what is prefetched, `results` is called in the first steps of
+        the innermost loop, `ahead` in each iteration."""
+        levels = summation_levels(self.extents)
+
+        def nested(prefix: list[Index], level: int, carried: list[ir.Value]) -> list[ir.Value]:
+            if level == len(levels):
+                with self.evaluator.scope():
+                    return self.step(prefix, carried)
+            axis, size, by, restart = levels[level]
+
+            def body(k: Index, inner: list[ir.Value]) -> list[ir.Value]:
+                point = [*prefix[:axis], *(prefix[axis:] or [Index()])]
+                point[axis] = point[axis] + k * by
+                if not restart:
+                    return nested(point, level + 1, inner)
+                return self._added(inner, nested(point, level + 1, zeros))
+
+            if level < len(levels) - 1:
+                return self.nest.reduce_steps("k", 0, size, carried, body)
+
+            def ask_panel(k: Index) -> None:
+                if ahead is not None:
+                    point = [*prefix[:axis], *(prefix[axis:] or [Index()])]
+                    point[axis] = point[axis] + k
+                    ahead(linearize(point, self.extents))
+
+            def ask(k: Index) -> None:
+                assert results is not None
+                ask_panel(k)
+                results(k)
+
+            asking = min(ASKING_STEPS, size) if results is not None else 0
+            carried = self.nest.reduce_steps("k", 0, asking, carried, body, before=ask)
+            unroll = steps_at_once(len(zeros))
+            return self.nest.reduce_steps("k", asking, size, carried, body, unroll, ask_panel)
+
+        return nested([], 0, zeros)
+
+    def sum_used(self, zeros: list[ir.Value], used: Index) -> list[ir.Value]:
+        """The sums of the first `used` terms along one dimension."""
+        (size,) = self.extents
+        *outer, (_, chain, _, _) = summation_levels([size])
+        unroll = math.gcd(steps_at_once(len(zeros)), chain)
+
+        def several(start: Index, count: int) -> Callable[..., list[ir.Value]]:
+            def body(k: Variable, inner: list[ir.Value]) -> list[ir.Value]:
+                for number in range(count):
+                    with self.evaluator.scope():
+                        inner = self.step([start + Index.of(k) + number], inner)
+                return inner
+
+            return body
+
+        def sums_from(start: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            stop = used + start * -1
+            whole = stop.floordiv(unroll) * unroll
+            carried = self.nest.reduce_between(
+                "k", Index(), whole, chain, unroll, carried, several(start, unroll)
+            )
+            if unroll == 1:
+                return carried
+            return self.nest.reduce_between("k", whole, stop, chain, 1, carried, several(start, 1))
+
+        def add_chain(number: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+            return self._added(carried, sums_from(Index.of(number) * chain, zeros))
+
+        if not outer:
+            return sums_from(Index(), zeros)
+        chains = (used + (chain - 1)).floordiv(chain)
+        return self.nest.reduce_between(
+            "chain", Index(), chains, size // chain, 1, zeros, add_chain
+        )
+
+    def _added(self, sums: list[ir.Value], others: list[ir.Value]) -> list[ir.Value]:
+        return [self.nest.add(a, b) for a, b in zip(sums, others, strict=True)]
