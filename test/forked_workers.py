@@ -26,6 +26,7 @@ _MODULES = (
     "stepwell.assembly",
     "stepwell.frontends.onnx.importer",
     "stepwell.frontends.stablehlo",
+    "stepwell.frontends.torch.importer",
 )
 
 
@@ -48,7 +49,6 @@ class ForkedWorker:
         assert self._process.exitcode is not None
         supervisor.end_group(self._process.pid)
         self.returncode = self._process.exitcode
-        self._process.close()
 
 
 @functools.cache
