@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 from stepwell import cache
 from stepwell.errors import CompilerCrash
@@ -31,6 +32,41 @@ class _Outcome:
     message: dict | None
     step: str
     log: str
+
+
+class WorkerProcess:
+    """A process that works on a request file and writes to the descriptor `status`; what it prints
+    goes to `log`. `returncode` is that of `subprocess`, once it has finished."""
+
+    returncode = 0
+
+    def __init__(self, request: Path, status: int, log: BinaryIO) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "stepwell.worker", request, str(status)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            pass_fds=(status,),
+            start_new_session=True,  # an interrupt at the terminal reaches the parent alone
+        )
+
+    def kill(self) -> None:
+        """End the process now."""
+        self._process.kill()
+
+    def finish(self) -> None:
+        """Wait until the process ends and kill what it started: a crashed worker's own children
+        would keep the status pipe open. It stays a zombie until then, so its number is its own."""
+        pid = self._process.pid
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        end_group(pid)
+        self.returncode = self._process.wait()
+
+
+def end_group(pid: int) -> None:
+    """Kill what is left of the process group that `pid` leads."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def run_worker(request: Request, folder: Path, progress: Progress) -> None:
@@ -64,16 +100,9 @@ def _run(request: Request, folder: Path, progress: Progress) -> _Outcome:
     log = folder / "log.txt"
     with open(reading) as status:
         with log.open("wb") as log_file:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "stepwell.worker", folder / "request.json", str(writing)],
-                stdin=subprocess.DEVNULL,
-                stdout=log_file,
-                stderr=subprocess.STDOUT,
-                pass_fds=(writing,),
-                start_new_session=True,  # an interrupt at the terminal reaches the parent alone
-            )
+            worker = WorkerProcess(folder / "request.json", writing, log_file)
         os.close(writing)
-        group = threading.Thread(target=_end_group, args=(worker.pid,), daemon=True)
+        group = threading.Thread(target=worker.finish, daemon=True)
         group.start()
         message, step = None, ""
         try:
@@ -88,16 +117,7 @@ def _run(request: Request, folder: Path, progress: Progress) -> _Outcome:
             raise
         finally:
             group.join()
-            worker.wait()
     return _Outcome(worker.returncode, message, step, log.read_text(errors="replace"))
-
-
-def _end_group(pid: int) -> None:
-    """Wait until process `pid` ends and kill what it started: a crashed worker's own children would
-    keep the status pipe open. The process stays a zombie until then, so its number is its own."""
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def _reason(outcome: _Outcome) -> str:

@@ -22,7 +22,10 @@ from stepwell.partitioned import PartitionedExecutable
 from stepwell.runtime.cuda_executable import CudaExecutable
 from stepwell.runtime.device_arrays import DeviceArray
 from stepwell.runtime.executable import Executable
+from stepwell.runtime.load import Loaded
+from stepwell.runtime.open_sizes import OpenSizeExecutable
 from stepwell.runtime.threads import default_threads
+from stepwell.specializing import SpecializingExecutable
 from stepwell.tools import peers
 from stepwell.tools.commands import common
 from stepwell.tools.commands.run import random_inputs
@@ -30,6 +33,7 @@ from stepwell.tools.commands.run import random_inputs
 _WARM_UP_CALLS = 3
 _LEAST_ROUNDS = 5
 _PROFILED_CALLS = 20
+_WORK_COLUMNS = ("GFLOP/s", "MB", "GB/s", "of peak", "bound")
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,12 @@ class Timing:
 
 @dataclass(frozen=True)
 class KernelTime:
-    """Median seconds of a kernel, beside what the machine can do."""
+    """Median seconds of a kernel, beside what the machine can do; without that where the kernel's
+    work is known for the largest sizes alone."""
 
     kernel: KernelInfo
     seconds: float
-    roofline: Roofline
+    roofline: Roofline | None
 
 
 @click.command("bench")
@@ -84,18 +89,24 @@ def bench(
     if names and (model == "-" or artifact.is_artifact(model)):
         raise UsageError("--against needs the model's own file, which the peers read as well")
     options = CompileOptions(opt_level=opt_level, use_cache=not no_cache)
-    exe = common.load_or_compile(model, target, threads, shapes, options)
-    if not isinstance(exe, Executable | CudaExecutable):
-        if isinstance(exe, PartitionedExecutable):
-            raise UsageError(f"what is timed is compiled whole, and this model is not: {exe!r}")
-        open_inputs = ", ".join(str(spec) for spec in exe.inputs)
-        raise UsageError(f"what is timed needs known shapes; give --shape for these: {open_inputs}")
-    feed = random_inputs(exe.inputs, 0)
+    known = common.parse_shapes(shapes)
+    exe = common.load_or_compile(model, target, threads, known, options)
+    sizes = common.complete_shapes(exe.inputs, known or {})
+    if isinstance(exe, SpecializingExecutable):
+        open_inputs = ", ".join(str(spec) for spec in exe.inputs if spec.name not in sizes)
+        if open_inputs:
+            raise UsageError(f"what is timed needs known shapes; give --shape for {open_inputs}")
+        exe = common.load_or_compile(model, target, threads, sizes, options)
+    if isinstance(exe, SpecializingExecutable | PartitionedExecutable):
+        raise UsageError(f"what is timed is compiled whole and ahead, and this model is not: {exe}")
+    feed = random_inputs(exe.inputs, 0, sizes)
     arrays = [feed[spec.name] for spec in exe.inputs]
     calls: dict[str, Callable[[], object]] = {"stepwell": lambda: exe(*arrays)}
     if isinstance(exe, CudaExecutable) and exe.results_are_arrays:
         calls["stepwell, on the GPU"] = on_the_gpu(exe, arrays)
-    cpu_threads = exe.threads if isinstance(exe, Executable) else threads or default_threads()
+    cpu_threads = threads or default_threads()
+    if not isinstance(exe, CudaExecutable):
+        cpu_threads = exe.threads
     for name in names:
         calls[name] = peers.prepare(name, Path(model), feed, cpu_threads)
     timings = measure(calls, seconds)
@@ -132,7 +143,7 @@ def on_the_gpu(exe: CudaExecutable, arrays: list[np.ndarray]) -> Callable[[], ob
     return lambda: exe.run_on_device(*copies)
 
 
-def kernel_times(exe: Executable | CudaExecutable, arrays: list[np.ndarray]) -> list[KernelTime]:
+def kernel_times(exe: Loaded, arrays: list[np.ndarray]) -> list[KernelTime]:
     """The time of each kernel, the slowest first."""
     runs = [exe.profile(*arrays) for _ in range(_PROFILED_CALLS)]
     kernels = [kernel for kernel, _ in runs[0]]
@@ -147,7 +158,9 @@ def kernel_times(exe: Executable | CudaExecutable, arrays: list[np.ndarray]) -> 
     )
 
 
-def _rooflines(exe: Executable | CudaExecutable) -> Sequence[Roofline]:
+def _rooflines(exe: Loaded) -> Sequence[Roofline | None]:
+    if isinstance(exe, OpenSizeExecutable):
+        return [None] * len(exe.kernels)
     if isinstance(exe, Executable):
         return [measured(exe.threads)] * len(exe.kernels)
     from stepwell.inspection.gpu_roofline import rooflines
@@ -159,10 +172,9 @@ def _nanoseconds(profile: list[tuple[KernelInfo, int]]) -> list[int]:
     return [spent for _, spent in profile]
 
 
-def _print_json(
-    exe: Executable | CudaExecutable, timings: list[Timing], kernels: list[KernelTime]
-) -> None:
-    place = {"threads": exe.threads} if isinstance(exe, Executable) else {"gpu": exe.device.name}
+def _print_json(exe: Loaded, timings: list[Timing], kernels: list[KernelTime]) -> None:
+    on_gpu = isinstance(exe, CudaExecutable)
+    place = {"gpu": exe.device.name} if on_gpu else {"threads": exe.threads}
     data: dict[str, object] = {
         **place,
         "target": exe.artifact.manifest.target,
@@ -170,27 +182,28 @@ def _print_json(
     }
     if kernels:
         peak = _highest(kernels)
-        data["peak"] = {"gflops": peak.flops / 1e9, "gbps": peak.bandwidth / 1e9}
-        data["kernels"] = [
-            vars(entry.kernel)
-            | {
-                "seconds": entry.seconds,
-                "share_of_peak": entry.roofline.share(entry.kernel, entry.seconds),
-                "bound": entry.roofline.bound(entry.kernel),
-            }
-            for entry in kernels
-        ]
+        if peak is not None:
+            data["peak"] = {"gflops": peak.flops / 1e9, "gbps": peak.bandwidth / 1e9}
+        data["kernels"] = [_kernel_data(entry) for entry in kernels]
     print(json.dumps(data, indent=2))
 
 
-def _highest(kernels: list[KernelTime]) -> Roofline:
+def _kernel_data(entry: KernelTime) -> dict[str, object]:
+    data: dict[str, object] = {**vars(entry.kernel), "seconds": entry.seconds}
+    if entry.roofline is None:
+        del data["flops"], data["bytes"]
+        return data
+    share = entry.roofline.share(entry.kernel, entry.seconds)
+    return data | {"share_of_peak": share, "bound": entry.roofline.bound(entry.kernel)}
+
+
+def _highest(kernels: list[KernelTime]) -> Roofline | None:
     """On a GPU, kernels with matrix instructions have another peak than those without."""
-    return max((entry.roofline for entry in kernels), key=lambda roofline: roofline.flops)
+    known = (entry.roofline for entry in kernels if entry.roofline is not None)
+    return max(known, key=lambda roofline: roofline.flops, default=None)
 
 
-def _print_tables(
-    exe: Executable | CudaExecutable, timings: list[Timing], kernels: list[KernelTime]
-) -> None:
+def _print_tables(exe: Loaded, timings: list[Timing], kernels: list[KernelTime]) -> None:
     from rich.table import Table
 
     console = common.console()
@@ -209,30 +222,37 @@ def _print_tables(
     console.print(table)
     if not kernels:
         return
-    total = sum(entry.seconds for entry in kernels)
     peak = _highest(kernels)
-    title = (
-        f"by kernel; this machine: {peak.flops / 1e9:.0f} GFLOP/s on {exe.place}, "
-        f"{peak.bandwidth / 1e9:.0f} GB/s from memory"
-    )
+    title = "by kernel"
+    if peak is not None:
+        title += (
+            f"; this machine: {peak.flops / 1e9:.0f} GFLOP/s on {exe.place}, "
+            f"{peak.bandwidth / 1e9:.0f} GB/s from memory"
+        )
     table = Table(title=title, title_justify="left", box=None)
     for name in ("kernel", "strategy", "sources"):
         table.add_column(name, overflow="fold")
-    for name in ("us", "%", "GFLOP/s", "MB", "GB/s", "of peak"):
-        table.add_column(name, justify="right")
-    table.add_column("bound")
+    for name in ("us", "%", *(_WORK_COLUMNS if peak is not None else ())):
+        table.add_column(name, justify="left" if name == "bound" else "right")
+    total = sum(entry.seconds for entry in kernels)
     for entry in kernels:
-        kernel, time_spent = entry.kernel, entry.seconds
         table.add_row(
-            kernel.name,
-            kernel.strategy,
-            ", ".join(kernel.sources),
-            f"{time_spent * 1e6:.1f}",
-            f"{100 * time_spent / max(total, 1e-12):.1f}",
-            f"{kernel.flops / max(time_spent, 1e-9) / 1e9:.1f}",
-            f"{kernel.bytes / 1e6:.2f}",
-            f"{kernel.bytes / max(time_spent, 1e-9) / 1e9:.1f}",
-            f"{100 * entry.roofline.share(kernel, time_spent):.0f} %",
-            entry.roofline.bound(kernel),
+            entry.kernel.name,
+            entry.kernel.strategy,
+            ", ".join(entry.kernel.sources),
+            f"{entry.seconds * 1e6:.1f}",
+            f"{100 * entry.seconds / max(total, 1e-12):.1f}",
+            *(_work(entry.kernel, entry.seconds, entry.roofline) if entry.roofline else ()),
         )
     console.print(table)
+
+
+def _work(kernel: KernelInfo, seconds: float, roofline: Roofline) -> tuple[str, ...]:
+    """The cells of `_WORK_COLUMNS`."""
+    return (
+        f"{kernel.flops / max(seconds, 1e-9) / 1e9:.1f}",
+        f"{kernel.bytes / 1e6:.2f}",
+        f"{kernel.bytes / max(seconds, 1e-9) / 1e9:.1f}",
+        f"{100 * roofline.share(kernel, seconds):.0f} %",
+        roofline.bound(kernel),
+    )

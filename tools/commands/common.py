@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING
 import click
 
 from stepwell import artifact
+from stepwell.artifact import TensorSpec
 from stepwell.compiler import Compiled, compile
 from stepwell.errors import ArtifactError, UsageError
+from stepwell.open_shapes import UNNAMED
 from stepwell.options import CompileOptions
 from stepwell.runtime.load import load
+from stepwell.runtime.open_sizes import OpenSizeExecutable
+from stepwell.specialization import TENSOR, OpenSpec, check_shape
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+InputShapes = dict[str, tuple[int, ...]]
+"""Shapes by the names of inputs."""
 
 _FILE_COLUMNS = 140
 
@@ -28,7 +35,11 @@ threads_option = click.option(
     "--threads", type=click.IntRange(min=1), help="Threads of a run.  [default: physical cores]"
 )
 shape_option = click.option(
-    "--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224", help="Size of a dynamic input."
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="NAME=1x3x224x224",
+    help="Shape of an open input.",
 )
 level_option = click.option(
     "-O", "opt_level", type=click.IntRange(0, 3), default=3, help="Optimisation level 0 to 3."
@@ -37,13 +48,17 @@ cache_option = click.option("--no-cache", is_flag=True, help="Compile even what 
 
 
 def read_model(text: str) -> object:
-    """A MODEL argument: a path, or bytes from stdin for `-`."""
-    return sys.stdin.buffer.read() if text == "-" else Path(text)
+    """A MODEL argument: a path, or bytes from stdin for `-`. Raises UsageError for an artifact."""
+    if text == "-":
+        return sys.stdin.buffer.read()
+    if artifact.is_artifact(text):
+        raise UsageError(f"{text} is an artifact, which is compiled already; give the model itself")
+    return Path(text)
 
 
-def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
+def parse_shapes(items: Sequence[str]) -> InputShapes | None:
     """Shapes by name from `name=1x3x224x224`; raises UsageError."""
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: InputShapes = {}
     for item in items:
         name, equals, sizes = item.rpartition("=")
         try:
@@ -59,15 +74,46 @@ def load_or_compile(
     model: str,
     target: str,
     threads: int | None,
-    shapes: Sequence[str],
+    shapes: InputShapes | None,
     options: CompileOptions,
 ) -> Compiled:
-    """An executable of an artifact's path or of a model."""
-    if model != "-" and artifact.is_artifact(model):
-        if shapes:
-            raise UsageError("--shape has no effect on an artifact: its shapes are compiled in")
-        return load(model, threads)
-    return compile(read_model(model), target, threads, parse_shapes(shapes), options)
+    """An executable of an artifact's path or of a model. `shapes` are those that a model is
+    compiled for, or those of inputs that an artifact with open sizes will be given.
+
+    Raises UsageError for shapes that the artifact does not take, and what loading and compiling do.
+    """
+    if model == "-" or not artifact.is_artifact(model):
+        return compile(read_model(model), target, threads, shapes, options)
+    loaded = load(model, threads)
+    if shapes and not isinstance(loaded, OpenSizeExecutable):
+        raise UsageError("--shape has no effect on an artifact of fixed shapes")
+    declared = {spec.name: spec.shape for spec in loaded.inputs}
+    for name, shape in (shapes or {}).items():
+        wanted = declared.get(name)
+        if wanted is None:
+            names = ", ".join(declared)
+            raise UsageError(f"--shape {name}: the model has no such input; its inputs are {names}")
+        check_shape(name, shape, wanted)
+    return loaded
+
+
+def complete_shapes(specs: Sequence[TensorSpec | OpenSpec], known: InputShapes) -> InputShapes:
+    """`known` shapes of inputs by name and those that follow: of tensors without open dimensions,
+    and of others whose open dimensions have a name that stands for a size in a known shape."""
+    sizes: dict[int | str, int] = {}
+    for spec in specs:
+        shape = known.get(spec.name)
+        if shape is not None and spec.shape is not None and len(shape) == len(spec.shape):
+            named = zip(spec.shape, shape, strict=True)
+            sizes |= {name: n for name, n in named if isinstance(name, str) and name != UNNAMED}
+    found = dict(known)
+    for spec in specs:
+        is_tensor = not isinstance(spec, OpenSpec) or spec.kind == TENSOR
+        if spec.name not in found and spec.shape is not None and is_tensor:
+            shape = [sizes.get(size, size) for size in spec.shape]
+            if all(isinstance(size, int) for size in shape):
+                found[spec.name] = tuple(map(int, shape))
+    return found
 
 
 def check_output(path: str) -> None:
@@ -96,7 +142,10 @@ def note(text: str) -> None:
 
 
 def console() -> Console:
-    """Where tables go: stdout, as wide as the terminal, or wide enough in a file or pipe."""
+    """Where tables go: stdout, as wide as the terminal, or wide enough in a file or pipe. Brackets,
+    which shapes and the names of nodes have, mark nothing up."""
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_COLUMNS)
+    return Console(
+        highlight=False, markup=False, width=None if sys.stdout.isatty() else _FILE_COLUMNS
+    )

@@ -8,6 +8,7 @@ import click
 
 from stepwell import artifact
 from stepwell.artifact import Artifact
+from stepwell.runtime.open_sizes import open_signature
 from stepwell.tools.commands import common
 
 
@@ -26,7 +27,12 @@ def inspect(path: str, as_json: bool) -> None:
 def _show(read: Artifact) -> None:
     from rich.table import Table
 
-    manifest = read.manifest
+    manifest, sizes = read.manifest, read.manifest.open_sizes
+    inputs, outputs = manifest.inputs, manifest.outputs
+    at_most = ""
+    if sizes is not None:
+        inputs, outputs = open_signature(manifest, sizes)
+        at_most = " at the largest sizes"
     console = common.console()
     facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     code = sum(manifest.code_sizes)
@@ -37,16 +43,20 @@ def _show(read: Artifact) -> None:
         ("code", f"{_bytes(code)} ({manifest.code_format})"),
         ("weights", _bytes(manifest.weights_bytes)),
         ("arena", _bytes(manifest.arena_bytes)),
-        ("work", f"{sum(k.flops for k in manifest.kernels) / 1e9:.3f} GFLOP"),
+        ("work", f"{sum(k.flops for k in manifest.kernels) / 1e9:.3f} GFLOP{at_most}"),
     ):
         facts.add_row(label, text)
     if manifest.functions:
         facts.add_row("calls", ", ".join(manifest.functions))
-    for kind, specs in (("input", manifest.inputs), ("output", manifest.outputs)):
+    for kind, specs in (("input", inputs), ("output", outputs)):
         for spec in specs:
             facts.add_row(kind, str(spec), style="bold")
+    if sizes is not None:
+        named = zip(sizes.names, sizes.capacities, strict=True)
+        facts.add_row("sizes", ", ".join(f"{name} <= {most}" for name, most in named))
     console.print(facts)
-    kernels = Table(title=f"{len(manifest.kernels)} kernels", title_justify="left", box=None)
+    title = f"{len(manifest.kernels)} kernels{at_most and ', their work' + at_most}"
+    kernels = Table(title=title, title_justify="left", box=None)
     for name in ("kernel", "strategy", "sources"):
         kernels.add_column(name, overflow="fold")
     for name in ("MFLOP", "MB"):

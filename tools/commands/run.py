@@ -14,7 +14,7 @@ from stepwell.artifact import TensorSpec
 from stepwell.errors import InputError, UsageError
 from stepwell.options import CompileOptions
 from stepwell.runtime.inputs import numpy_dtype
-from stepwell.specialization import OpenSpec
+from stepwell.specialization import TENSOR, OpenSpec
 from stepwell.tools.commands import common
 
 Arrays = dict[str, np.ndarray]
@@ -74,11 +74,14 @@ def run(
 ) -> int:
     """Run MODEL, an artifact or anything that `stepwell compile` takes."""
     options = CompileOptions(opt_level=opt_level, use_cache=not no_cache)
-    exe = common.load_or_compile(model, target, threads, shapes, options)
+    sizes = common.parse_shapes(shapes)
+    exe = common.load_or_compile(model, target, threads, sizes, options)
     feed = _read_inputs(inputs, exe.inputs)
     if seed is not None:
         missing = [spec for spec in exe.inputs if spec.name not in feed]
-        feed = {**random_inputs(missing, seed), **feed}
+        given = {name: shape for name, v in feed.items() if (shape := _shape(v)) is not None}
+        known = common.complete_shapes(exe.inputs, {**(sizes or {}), **given})
+        feed = {**random_inputs(missing, seed, known), **feed}
     results = dict(_flat(exe.run(feed).items()))
     _write_outputs(outputs, results)
     if as_json:
@@ -92,18 +95,23 @@ def run(
     return 1 if differing else 0
 
 
-def random_inputs(specs: Sequence[TensorSpec | OpenSpec], seed: int) -> Arrays:
+def random_inputs(
+    specs: Sequence[TensorSpec | OpenSpec], seed: int, shapes: common.InputShapes
+) -> Arrays:
     """Standard normal floats, and zeros and ones, which are valid as flags, masks and indices.
 
-    Raises UsageError for an input of no known shape."""
+    Raises UsageError for an input of which `shapes` has none."""
     generator = np.random.default_rng(seed)
     arrays: Arrays = {}
     for spec in specs:
         if spec.dtype == "string":
             raise UsageError(f"{spec} has no random values; give --input {spec.name}=...")
-        if isinstance(spec, OpenSpec) and spec.is_open:
+        if isinstance(spec, OpenSpec) and spec.kind != TENSOR:
+            raise UsageError(f"{spec} has no random values: it is no tensor")
+        shape = shapes.get(spec.name)
+        if shape is None:
             raise UsageError(f"the shape of {spec} is open; give --shape {spec.name}=... for it")
-        dtype, shape = numpy_dtype(spec.dtype), [int(size) for size in spec.shape or ()]
+        dtype = numpy_dtype(spec.dtype)
         if dtype.kind in "fV":
             arrays[spec.name] = generator.standard_normal(shape, np.float32).astype(dtype)
         else:
@@ -158,6 +166,14 @@ def _read_inputs(
         except json.JSONDecodeError:
             raise UsageError(f"--input {item}: the value is neither @FILE nor JSON") from None
     return feed
+
+
+def _shape(value: object) -> tuple[int, ...] | None:
+    """The shape of an array or of JSON; None for lists of different lengths."""
+    try:
+        return np.asarray(value).shape
+    except ValueError:
+        return None
 
 
 def _flat(results: Iterable[tuple[str, object]]) -> Iterator[tuple[str, np.ndarray]]:

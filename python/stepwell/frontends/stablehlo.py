@@ -204,9 +204,11 @@ def _refined(kind: ir.Type, name: str, shapes: Shapes) -> ir.Type:
     declared = [None if n == _DYNAMIC else n for n in kind.shape]
     given = shapes.get(name)
     if given is None and None in declared:
+        example = tuple(1 if n is None else n for n in declared)
         raise OpenModelError(
             f"input {name} has open dimensions ({kind}); give its shape, for instance "
-            f'shapes={{"{name}": {tuple(1 if n is None else n for n in declared)}}}'
+            f'shapes={{"{name}": {example}}}, on the command line '
+            f"--shape {name}={'x'.join(map(str, example))}"
         )
     given = tuple(declared) if given is None else tuple(given)
     if len(given) != len(declared) or any(

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from stepwell.artifact import Artifact, KernelInfo
+from stepwell.artifact import Artifact, KernelInfo, Manifest, TensorSpec
 from stepwell.errors import InputError
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array, named_inputs, numpy_dtype, wrong_count
 from stepwell.sizes import Extent, OpenSizes
 from stepwell.specialization import OpenSpec
+
+_SYMBOL = re.compile(r"\bs(\d+)\b")
 
 _MOST_PLANS = 4096
 """Shapes of inputs that are remembered."""
@@ -45,17 +48,7 @@ class OpenSizeExecutable:
         self._code = Executable(source, threads)
         self.artifact, self.kernels = source, self._code.kernels
         self.threads = self._code.threads
-        names = self._sizes.names
-        self.inputs, self.outputs = (
-            tuple(
-                OpenSpec(spec.name, spec.dtype, _named(shape, names))
-                for spec, shape in zip(specs, extents, strict=False)
-            )
-            for specs, extents in (
-                (manifest.inputs, self._sizes.inputs),
-                (manifest.outputs, self._sizes.outputs),
-            )
-        )
+        self.inputs, self.outputs = open_signature(manifest, self._sizes)
         self.result_names = [spec.name for spec in self.outputs]
         self._buffers = [
             None
@@ -208,15 +201,26 @@ class OpenSizeExecutable:
         return tuple(found)
 
 
-def _named(extents: Sequence[Extent], names: Sequence[str]) -> tuple[int | str, ...]:
-    """A shape as users see it: sizes, names of open ones, and sums and products of these."""
-    shape: list[int | str] = []
-    for extent in extents:
-        if extent.is_constant:
-            shape.append(extent.at(()))
-            continue
-        text = str(extent)
-        for number in reversed(range(len(names))):
-            text = text.replace(f"s{number}", names[number])
-        shape.append(text)
-    return tuple(shape)
+def open_signature(
+    manifest: Manifest, sizes: OpenSizes
+) -> tuple[tuple[OpenSpec, ...], tuple[OpenSpec, ...]]:
+    """The inputs and outputs as a user gives and gets them, open sizes by name. Those of the
+    manifest are the buffers of the compiled code."""
+
+    def specs(
+        buffers: Sequence[TensorSpec], shapes: Sequence[Sequence[Extent]]
+    ) -> tuple[OpenSpec, ...]:
+        # The sizes, which follow the model's inputs, have no shape here.
+        return tuple(
+            OpenSpec(spec.name, spec.dtype, tuple(_named(extent, sizes.names) for extent in shape))
+            for spec, shape in zip(buffers, shapes, strict=False)
+        )
+
+    return specs(manifest.inputs, sizes.inputs), specs(manifest.outputs, sizes.outputs)
+
+
+def _named(extent: Extent, names: Sequence[str]) -> int | str:
+    """A size, the name of an open one, or a sum of products of these."""
+    if extent.is_constant:
+        return extent.at(())
+    return _SYMBOL.sub(lambda symbol: names[int(symbol[1])], str(extent))

@@ -243,6 +243,21 @@ def test_saved_artifact_takes_any_size(tmp_path: Path) -> None:
     assert session.get_inputs()[0].shape == ["n", 3]
 
 
+def test_dimensions_keep_their_names() -> None:
+    exe, _ = compiled(
+        "g (float[s1, s0] x, float[b, s0] z) => (float[c, s0] y) { y = Concat <axis = 0> (x, z) }"
+    )
+    for sizes in ((3, 1, 4), (5, 2, 6)):
+        a, b, width = sizes
+        exe(floats(a, width), floats(b, width))
+    code = exe.specialized(floats(2, 3), floats(7, 3))
+    assert [str(spec) for spec in (*code.inputs, *code.outputs)] == [
+        "x: float32[s1, s0]",
+        "z: float32[b, s0]",
+        "y: float32[s1 + b, s0]",
+    ]
+
+
 def test_each_shape_is_compiled_when_asked_for() -> None:
     model = parser.parse_model(
         '<ir_version: 8, opset_import: ["": 18]> g (float[n] x) => (float[n] y) { y = Exp(x) }'

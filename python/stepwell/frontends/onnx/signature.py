@@ -145,7 +145,8 @@ def _input_tensor(spec: OpenSpec, name: str, given: tuple[int, ...] | None) -> T
         example = tuple(1 if isinstance(n, str) else n for n in spec.shape or ())
         raise OpenModelError(
             f'input "{name}" has open dimensions [{text}]; '
-            f'give its shape, for instance shapes={{"{name}": {example}}}'
+            f'give its shape, for instance shapes={{"{name}": {example}}}, on the command line '
+            f"--shape {name}={'x'.join(map(str, example))}"
         )
     given = tuple(int(n) for n in given)
     matches = spec.shape is None or (
