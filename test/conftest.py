@@ -1,4 +1,4 @@
-"""In every test: guards around the memory that compiled models write, and quick compilers.
+"""Puts guards around the memory that compiled models write, in every test of this process.
 
 A kernel that writes outside of a result or of the arena damages the heap, and some later test
 crashes for it. So arrays made for them have a zone on either side that each call checks.
@@ -11,9 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
-from forked_workers import ForkedWorker
 
-from stepwell import supervisor
 from stepwell.runtime import executable
 
 _ZONE = 4096
@@ -84,11 +82,3 @@ def guarded_memory() -> Iterator[None]:
     patch.setattr(executable.Executable, "_run", run)
     yield
     patch.undo()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def forked_workers() -> Iterator[None]:
-    """Compiling processes are forked, not started, but for those of `fake_compiler`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(supervisor, "WorkerProcess", ForkedWorker)
-        yield

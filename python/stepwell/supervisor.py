@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import BinaryIO
 
 from stepwell import cache
 from stepwell.errors import CompilerCrash
 from stepwell.worker import Progress, Request, error_from_dict
+from stepwell.worker_process import WorkerProcess
 
 _LOG_TAIL = 4000
 _COPIED_MODEL_BYTES = 64 << 20
@@ -32,41 +30,6 @@ class _Outcome:
     message: dict | None
     step: str
     log: str
-
-
-class WorkerProcess:
-    """A process that works on a request file and writes to the descriptor `status`; what it prints
-    goes to `log`. `returncode` is that of `subprocess`, once it has finished."""
-
-    returncode = 0
-
-    def __init__(self, request: Path, status: int, log: BinaryIO) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "stepwell.worker", request, str(status)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            pass_fds=(status,),
-            start_new_session=True,  # an interrupt at the terminal reaches the parent alone
-        )
-
-    def kill(self) -> None:
-        """End the process now."""
-        self._process.kill()
-
-    def finish(self) -> None:
-        """Wait until the process ends and kill what it started: a crashed worker's own children
-        would keep the status pipe open. It stays a zombie until then, so its number is its own."""
-        pid = self._process.pid
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        end_group(pid)
-        self.returncode = self._process.wait()
-
-
-def end_group(pid: int) -> None:
-    """Kill what is left of the process group that `pid` leads."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def run_worker(request: Request, folder: Path, progress: Progress) -> None:

@@ -124,6 +124,13 @@ def _load_file(
     return _load_bytes(path.read_bytes(), str(path), shapes, specialization)
 
 
+def importer_module(path: Path) -> str:
+    """The module that takes in files that are named like `path`."""
+    if path.suffix in (pytorch.SUFFIX, pytorch.EXPORTED_SUFFIX):
+        return "stepwell.frontends.torch.importer"
+    return f"stepwell.frontends.{'onnx' if path.suffix == '.onnx' else 'stablehlo'}"
+
+
 def _load_bytes(
     data: bytes, source: str, shapes: Shapes | None, specialization: Specialization | None
 ) -> Imported:

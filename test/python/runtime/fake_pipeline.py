@@ -74,7 +74,12 @@ def _wait(path: str) -> None:
     time.sleep(60)
 
 
+def _tell(path: str) -> None:
+    Path(path).write_text(f"{os.getcwd()} {os.environ['TOLD']} {sorted(os.sched_getaffinity(0))}")
+
+
 _BEHAVIOURS = {
+    "tell": _tell,
     "count": _count,
     "segfault": _segfault,
     "allocate": _allocate,

@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepwell import artifact, cache, compiler, supervisor
+from stepwell import artifact, cache, compiler
 from stepwell.artifact import KernelInfo, Manifest, TensorSpec
-from stepwell.supervisor import WorkerProcess
 
 ROOT = Path(__file__).parents[3]
 
@@ -131,7 +130,6 @@ def fake_compiler(
     monkeypatch.setenv("STEPWELL_TEST_CODE", str(code))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.setattr(compiler, "ENTRY", "fake_pipeline:compile_to_artifact")
-    monkeypatch.setattr(supervisor, "WorkerProcess", WorkerProcess)
     cache.root.cache_clear()
     yield tmp_path / "cache" / cache.VERSION
     cache.root.cache_clear()
