@@ -11,7 +11,8 @@ copies the last line back:
         copy %to back into %from }
       insert the line into the result }
 
-Several operands are sorted together by the comparator's verdict on all of them.
+Several operands are sorted together by the comparator's verdict on all of them. Long rows whose
+comparator looks at one number of an element alone are sorted by its bytes (`_radix_sort.py`).
 
 Where all that is read of the results are their first few elements (top_k), these alone are found:
 one pass over the row keeps the least so far in order, and most elements cost one comparison.
@@ -32,6 +33,7 @@ from stepwell.passes.linalg import _loops as loops
 from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg._loops import Values
 from stepwell.passes.linalg._parallel_sort import sort_in_parallel
+from stepwell.passes.linalg._radix_sort import Key, sort_by_bytes
 from stepwell.passes.stablehlo._values import integer, integers
 from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
@@ -48,10 +50,11 @@ class LegalizeSort(Pass):
     anchor: ClassVar[str] = "func.func"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        if isinstance(state.target, NvidiaTarget):
+        on_gpu = isinstance(state.target, NvidiaTarget)
+        if on_gpu:
             in_parallel = functools.partial(_in_parallel, weights=state.weights)
             loops.rewrite_operations(op, {"stablehlo.sort": in_parallel}, wrap=False)
-        loops.rewrite_operations(op, {"stablehlo.sort": _sort})
+        loops.rewrite_operations(op, {"stablehlo.sort": functools.partial(_sort, on_gpu=on_gpu)})
 
 
 def _in_parallel(op: ir.Operation, weights: WeightTable) -> Values | None:
@@ -62,7 +65,7 @@ def _in_parallel(op: ir.Operation, weights: WeightTable) -> Values | None:
     return sort_in_parallel(op, dimension, _elements_read(op, dimension), weights)
 
 
-def _sort(op: ir.Operation) -> Values:
+def _sort(op: ir.Operation, on_gpu: bool) -> Values:
     operands = list(op.operands)
     shape = loops.shape_of(operands[0])
     if not shape:
@@ -71,12 +74,14 @@ def _sort(op: ir.Operation) -> Values:
     length = shape[dimension]
     others = [size for d, size in enumerate(shape) if d != dimension]
     few = _elements_read(op, dimension)
+    less = op.regions[0].blocks[0]
+    key = None if on_gpu else Key.of(less)
 
     def first_few(outer: Values, results: Values) -> Sequence[ir.Value]:
         def at(position: ir.Value) -> Values:
             return [*outer[:dimension], position, *outer[dimension:]]
 
-        return _select(op.regions[0].blocks[0], operands, results, at, (few, length))
+        return _select(less, operands, results, at, (few, length))
 
     def row(outer: Values, results: Values) -> Sequence[ir.Value]:
         def at(position: ir.Value) -> Values:
@@ -92,7 +97,10 @@ def _sort(op: ir.Operation) -> Values:
                 for o, v in zip(operands, values, strict=True)
             ],
         )
-        lines = _merge_passes(op.regions[0].blocks[0], lines, spare, length)
+        if key is not None and key.is_worth_it(length):
+            lines = sort_by_bytes(key, lines, spare, length)
+        else:
+            lines = _merge_passes(less, lines, spare, length)
         return loops.nest(
             [length],
             results,

@@ -38,6 +38,43 @@ func.func @first_few(%x: tensor<4x100xf32>) -> tensor<4x3xf32> {
   return %s : tensor<4x3xf32>
 }
 
+// Four passes over bytes. Floats have the sign or all bits inverted, and what goes down all of them.
+// CHECK-LABEL: func.func @by_bytes
+// CHECK: arith.constant 4 : index
+// CHECK: stablehlo.abs
+// CHECK: stablehlo.bitcast_convert {{.*}} -> tensor<i32>
+// CHECK: arith.shrsi
+// CHECK: arith.ori
+// CHECK: arith.xori
+// CHECK: arith.xori
+// CHECK: arith.shrui
+// CHECK: scf.if
+// CHECK: bufferization.materialize_in_destination
+// CHECK-NOT: stablehlo.compare
+func.func @by_bytes(%x: tensor<64xi32>, %y: tensor<64xf32>) -> tensor<64xi32> {
+  %r:2 = "stablehlo.sort"(%x, %y) ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>, %c: tensor<f32>, %d: tensor<f32>):
+    %p = stablehlo.abs %c : tensor<f32>
+    %q = stablehlo.abs %d : tensor<f32>
+    %l = stablehlo.compare GT, %p, %q, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %l : tensor<i1>
+  }) {dimension = 0 : i64} : (tensor<64xi32>, tensor<64xf32>) -> (tensor<64xi32>, tensor<64xf32>)
+  return %r#0 : tensor<64xi32>
+}
+
+// Both sides of the comparison are not the same function.
+// CHECK-LABEL: func.func @merged
+// CHECK: stablehlo.compare LT
+func.func @merged(%x: tensor<64xi32>) -> tensor<64xi32> {
+  %r = "stablehlo.sort"(%x) ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %p = stablehlo.abs %a : tensor<i32>
+    %l = stablehlo.compare LT, %p, %b : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %l : tensor<i1>
+  }) {dimension = 0 : i64} : (tensor<64xi32>) -> tensor<64xi32>
+  return %r : tensor<64xi32>
+}
+
 // CHECK-LABEL: func.func @rejected
 // CHECK-NEXT: stablehlo.reverse
 func.func @rejected(%x: tensor<4xf32>) -> tensor<4xf32> {

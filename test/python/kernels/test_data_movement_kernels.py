@@ -57,6 +57,20 @@ SLICES = [
           MATRIX, normal(3, 5), np.array(4, np.int32)),
 ]  # fmt: skip
 
+
+def wide(*shape: int, kind: str) -> np.ndarray:
+    """Integers of all sizes, most of which differ in several bytes."""
+    limits = np.iinfo(kind)
+    rng = np.random.default_rng(5)
+    return rng.integers(limits.min, limits.max, shape, kind, endpoint=True)
+
+
+def unusual(kind: type) -> np.ndarray:
+    """Few different numbers, with zeros of both signs, infinities and NaN."""
+    numbers = np.array([0.0, -0.0, 1.5, -1.5, np.inf, -np.inf, np.nan, 1e-6], kind)
+    return numbers[integers(200, low=0, high=7)]
+
+
 PADS = [
     exact("pad-low", lambda x: pad(x, [(2, 0, 0), (3, 0, 0)]), MATRIX),
     exact("pad-high", lambda x: pad(x, [(0, 2, 0), (0, 3, 0)]), MATRIX),
@@ -180,6 +194,14 @@ GATHERS = [
     exact("least-of-columns", lambda x: jnp.argsort(x, axis=0, stable=True)[:6],
           integers(60, 9, low=0, high=5)),
     exact("least-but-one", lambda x: jnp.sort(x)[1:4], normal(40)),
+    *(exact(f"sort-{kind}", lambda x: jnp.sort(x), wide(3, 200, kind=kind))
+      for kind in ("int8", "uint8", "int16", "int32", "uint32", "int64")),
+    exact("order-of-columns", lambda x: jnp.argsort(x, axis=0, stable=True),
+          integers(300, 3, low=-5, high=5)),
+    exact("order-of-floats", lambda x: jnp.argsort(x, stable=True), unusual(np.float32)),
+    exact("order-of-halves", lambda x: jnp.argsort(x, stable=True), unusual(np.float16)),
+    exact("sort-by-the-second", lambda x, y: lax.sort((y, x), num_keys=1),
+          normal(2, 100), integers(2, 100, low=-300, high=300)),
 ]  # fmt: skip
 
 TRANSPOSES = Batch([*transposes()])
