@@ -3,7 +3,7 @@
 Generated code calls no math library. Each expansion states its error against the exact function
 over all finite inputs, in units in the last place (ulp) or relative to the result. f64 has
 expansions of its own, through which the rarer functions of f32 go too; f16 and bf16 are computed in
-f32 and rounded.
+f32 and rounded. Conversions of floats to integers get the results of XLA where numbers do not fit.
 
     %y = math.exp %x : vector<16xf32>   ->   arith and math.fma operations on vector<16xf32>
 
@@ -63,11 +63,12 @@ def _expansion(name: str, element: str, avx512: bool) -> Callable[..., ir.Value]
 _WIDENED = {
     "arith.addf", "arith.subf", "arith.mulf", "arith.divf", "arith.remf", "arith.negf",
     "arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf", "arith.cmpf",
-    "arith.fptosi", "arith.fptoui", "math.sqrt", "math.absf", "math.floor", "math.ceil",
+    "math.sqrt", "math.absf", "math.floor", "math.ceil",
     "math.roundeven", "math.round", "math.copysign", "math.fma", "vector.reduction",
 }  # fmt: skip
 """Operations that machines without bf16 arithmetic take in f32."""
 
+_TO_INTEGERS = ("arith.fptosi", "arith.fptoui")
 _FROM_INTEGERS = ("arith.sitofp", "arith.uitofp")
 
 
@@ -84,9 +85,12 @@ class ExpandMath(Pass):
         narrow: list[ir.Operation] = []
         chosen: list[ir.Operation] = []
         extended: list[ir.Operation] = []
+        to_integers: list[ir.Operation] = []
         for inner in nested_operations(op):
             if inner.name in _SINGLE or inner.name in _DOUBLE:
                 found.append(inner)
+            elif inner.name in _TO_INTEGERS:
+                to_integers.append(inner)
             elif inner.name == "arith.truncf":
                 rounded.append(inner)
             elif inner.name == "arith.extf" and _element(inner.operands[0].type) == "bf16":
@@ -111,6 +115,8 @@ class ExpandMath(Pass):
             call.results[0].replace_all_uses_with(value)
             call.erase()
             rounded += _truncations(value)
+        for conversion in to_integers:
+            _saturate(conversion.operation)
         for op_on_bf16 in narrow:
             rounded += _widen(op_on_bf16.operation)
         for extension in extended:
@@ -119,6 +125,18 @@ class ExpandMath(Pass):
             _select_bits(selection.operation)
         for truncation in rounded:
             _expand_truncation(truncation.operation)
+
+
+def _saturate(op: ir.Operation) -> None:
+    """Give conversions of what does not fit a result: processors differ in theirs."""
+    with ir.InsertionPoint(op), op.location:
+        value = op.operands[0]
+        if _element(value.type) in ("f16", "bf16"):
+            value = _extended(value)
+        signed = op.name == "arith.fptosi"
+        value = vector_math.to_integer(value, op.results[0].type, signed=signed)
+    op.results[0].replace_all_uses_with(value)
+    op.erase()
 
 
 def _extended(value: ir.Value) -> ir.Value:

@@ -30,6 +30,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
+import ml_dtypes
 import numpy as np
 
 from stepwell import dtypes
@@ -244,6 +245,13 @@ def _cut(value: ir.Value, kind: np.dtype) -> ir.Value:
     return hlo.shift_right_arithmetic(hlo.shift_left(value, by), by)
 
 
+def _within(value: ir.Value, kind: np.dtype) -> ir.Value:
+    """`value`, limited to the numbers of `kind`."""
+    limits = ml_dtypes.iinfo(kind)
+    low, high = (hlo.full(limit, (), hlo.dtype(value)) for limit in (limits.min, limits.max))
+    return hlo.clamp(low, value, high)
+
+
 def _low_bits(value: ir.Value, kind: np.dtype) -> ir.Value:
     return hlo.and_(value, hlo.full_like(value, (1 << _width(kind)) - 1))
 
@@ -323,7 +331,7 @@ def _constant(planned: _Planned, weights: WeightTable) -> None:
 
 
 def _convert(planned: _Planned) -> None:
-    """Through f32, in which every small float is exact; integers are cut."""
+    """Through f32, in which every small float is exact; integers are cut, numbers limited."""
     op = planned.op
     source, target = planned.operands[0], planned.results[0]
     with ir.InsertionPoint(op), op.location:
@@ -337,7 +345,7 @@ def _convert(planned: _Planned) -> None:
             value = small_floats.encode(hlo.convert(value, wide), str(dtypes.to_mlir(target)))
         else:
             if dtypes.is_float(hlo.dtype(value)):
-                value = hlo.convert(value, np.int32)
+                value = _within(hlo.convert(value, np.int32), target)
             value = _cut(hlo.convert(value, _storage(target)), target)
         _replace(op, value)
 

@@ -190,7 +190,7 @@ def _compiler() -> str:
     """A digest of the code that turns kernels into objects."""
     root = Path(__file__).parent
     files = [root / name for name in ("codegen.py", "assembly.py", "ptx.py", "ptxas.py")]
-    files.append(root / "kernels" / "vector_math.py")
+    files += sorted((root / "kernels").glob("vector_math*.py"))
     import stepwell.passes as passes
 
     folder = Path(next(iter(passes.__path__)))

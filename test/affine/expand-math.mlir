@@ -43,6 +43,23 @@ func.func @all(%x: f32, %y: f32) -> (f32, f32, f32, f32, f32, f32, f32, f32) {
   return %0, %1, %2, %3, %4, %5, %6, %7 : f32, f32, f32, f32, f32, f32, f32, f32
 }
 
+// What an integer cannot hold gives its bounds, NaN 0; below, bounds that f32 holds are taken there.
+// CHECK-LABEL: func.func @to_integers
+// CHECK: %[[ABOVE_LOW:.*]] = arith.select %{{.*}}, %arg0, %{{.*}} : vector<8xi1>, vector<8xf32>
+// CHECK: arith.fptosi %[[ABOVE_LOW]] : vector<8xf32> to vector<8xi32>
+// CHECK: arith.cmpf oge, %arg0
+// CHECK: arith.cmpf uno, %arg0, %arg0
+// CHECK: arith.cmpf ogt, %arg0
+// CHECK: arith.cmpf olt
+// CHECK: arith.fptosi %{{.*}} : vector<8xf32> to vector<8xi32>
+// CHECK-NEXT: arith.trunci %{{.*}} : vector<8xi32> to vector<8xi8>
+// CHECK-NEXT: return
+func.func @to_integers(%x: vector<8xf32>) -> (vector<8xi32>, vector<8xi8>) {
+  %0 = arith.fptosi %x : vector<8xf32> to vector<8xi32>
+  %1 = arith.fptoui %x : vector<8xf32> to vector<8xi8>
+  return %0, %1 : vector<8xi32>, vector<8xi8>
+}
+
 // Rejected: what the machine has instructions for stays.
 // CHECK-LABEL: func.func @kept
 // CHECK: math.sqrt %arg0 : f32

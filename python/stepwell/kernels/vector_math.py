@@ -16,7 +16,7 @@ _LOG2_E = 1.44269504088896341
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 """ln 2 in two parts (Cody and Waite): n times the first is exact for |n| < 2^15."""
 
-_OGT, _OLT, _OEQ, _UNO = 2, 4, 1, 14
+_OEQ, _OGT, _OGE, _OLT, _UNO = 1, 2, 3, 4, 14
 _FLOOR_EXPONENT, _CEIL_EXPONENT = -105.0, 90.0
 """e to these is zero and infinity in f32."""
 _BIAS = 127
@@ -231,6 +231,30 @@ def truncate_to_bfloat16(x: ir.Value) -> ir.Value:
     top = arith.ShRUIOp(arith.SelectOp(nan, quiet, rounded).result, constant(kind, 16)).result
     half = arith.TruncIOp(like(x.type, ir.IntegerType.get_signless(16)), top).result
     return arith.BitcastOp(like(x.type, ir.BF16Type.get()), half).result
+
+
+def to_integer(x: ir.Value, kind: ir.Type, *, signed: bool) -> ir.Value:
+    """f32 or f64 towards zero as `kind`, integers of the same lanes: numbers out of its range give
+    its bounds, NaN gives 0, as in XLA."""
+    element = kind.element_type if isinstance(kind, ir.VectorType) else kind
+    width = ir.IntegerType(element).width
+    low, high = (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
+    digits = 24 if like(x.type, ir.F32Type.get()) == x.type else 53
+    is_exact = width <= digits
+    bounded = _where(_OGT, x, low, x, constant(x.type, low))
+    if is_exact:
+        bounded = _where(_OLT, bounded, high, bounded, constant(x.type, high))
+    wide = like(kind, ir.IntegerType.get_signless(max(width, 32)))
+    convert = arith.FPToSIOp if signed or width < 32 else arith.FPToUIOp
+    result = convert(wide, bounded).result
+    if not is_exact:
+        above = arith.CmpFOp(_OGE, x, constant(x.type, high + 1)).result
+        most = constant(wide, high if signed else -1)
+        result = arith.SelectOp(above, most, result).result
+    if signed:
+        nan = arith.CmpFOp(_UNO, x, x).result
+        result = arith.SelectOp(nan, constant(wide, 0), result).result
+    return arith.TruncIOp(kind, result).result if width < 32 else result
 
 
 def round_to_odd(x: ir.Value) -> ir.Value:

@@ -47,7 +47,8 @@ COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, 
 
 
 def as_type(x: np.ndarray, dtype: str) -> np.ndarray:
-    return x.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    with np.errstate(over="ignore"):
+        return x.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
 
 def every_type() -> Iterator[Case]:
@@ -95,6 +96,27 @@ def every_conversion() -> Iterator[Case]:
     fractions = np.array([-2.9, -0.5, 0.0, 0.5, 1.5, 2.5, 126.99], np.float32)
     for target in ("int8", "int32", "int64"):
         yield Case(f"fractions-to-{target}", lambda a, t=target: a.astype(t), (fractions,), 0)
+    for source in FLOATS:
+        yield Case(
+            f"all-{source}-to-integers",
+            lambda a: [lax.convert_element_type(a, target) for target in INTEGERS],
+            (as_type(ANY_SIZE, source),),
+            reference=lambda a: [nearest(np.asarray(a), target) for target in INTEGERS],
+        )
+
+
+ANY_SIZE = np.array(
+    [np.nan, np.inf, 0.0, 0.5, *(2.0**n + d for n in (7, 8, 15, 16, 31, 32, 63, 64, 99)
+                                 for d in (-(2.0 ** max(n - 11, 0)), 0, 1))]
+)  # fmt: skip
+ANY_SIZE = np.concatenate([ANY_SIZE, -ANY_SIZE])
+
+
+def nearest(x: np.ndarray, target: str) -> np.ndarray:
+    """Towards zero, limited to the integers of the target; NaN is 0."""
+    limits = np.iinfo(target)
+    numbers = [0 if np.isnan(v) else max(min(v, 2.0**70), -(2.0**70)) for v in x.tolist()]
+    return np.array([min(max(int(v), limits.min), limits.max) for v in numbers], target)
 
 
 X, Y = normal(7, 33), normal(7, 33, seed=1)
