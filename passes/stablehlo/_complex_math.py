@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
-from stepwell.kernels.evaluate import ROUNDED
 from stepwell.mlir import ir
+from stepwell.passes.stablehlo import _double_double as double_double
+from stepwell.passes.stablehlo._double_double import rounded_product
 
 
 class Pair(NamedTuple):
@@ -46,15 +47,9 @@ def multiply(x: Pair, y: Pair) -> Pair:
     """x * y, each product rounded, as the reference interpreter does it: if one of two were fused
     with their difference, x * conj(x) would have an imaginary part."""
     return Pair(
-        hlo.subtract(_rounded_product(x.real, y.real), _rounded_product(x.imaginary, y.imaginary)),
-        hlo.add(_rounded_product(x.real, y.imaginary), _rounded_product(x.imaginary, y.real)),
+        hlo.subtract(rounded_product(x.real, y.real), rounded_product(x.imaginary, y.imaginary)),
+        hlo.add(rounded_product(x.real, y.imaginary), rounded_product(x.imaginary, y.real)),
     )
-
-
-def _rounded_product(x: ir.Value, y: ir.Value) -> ir.Value:
-    product = hlo.multiply(x, y)
-    product.owner.attributes[ROUNDED] = ir.UnitAttr.get()
-    return product
 
 
 def constant(like: Pair, real: float, imaginary: float = 0.0) -> Pair:
@@ -381,14 +376,47 @@ def sign(x: Pair) -> Pair:
     return choose(zero, constant(x, 0.0), unit)
 
 
-@in_f64
 def power(x: Pair, y: Pair) -> Pair:
     """e^(y log x); x^0 is 1, and 0^y is 0 for a positive real part of y."""
-    result = exponential(multiply(y, log(x)))
     nothing = hlo.and_(_is(x.real, "EQ", 0.0), _is(x.imaginary, "EQ", 0.0))
+    if hlo.dtype(x.real) == np.float64:
+        ordinary = hlo.and_(hlo.and_(_all_finite(x), _all_finite(y)), hlo.not_(nothing))
+        result = choose(ordinary, _power_of_finite(x, y), exponential(multiply(y, log(x))))
+    else:
+        result = _power_in_f64(x, y)
     result = choose(hlo.and_(nothing, _is(y.real, "GT", 0.0)), constant(x, 0.0), result)
     never = hlo.and_(_is(y.real, "EQ", 0.0), _is(y.imaginary, "EQ", 0.0))
     return choose(never, constant(x, 1.0), result)
+
+
+@in_f64
+def _power_in_f64(x: Pair, y: Pair) -> Pair:
+    return exponential(multiply(y, log(x)))
+
+
+def _power_of_finite(x: Pair, y: Pair) -> Pair:
+    """e^r (cos t + i sin t), where r and t, parts of y log x, have two parts each: an error of r or
+    t is one of the result, relative to its size."""
+    length, angle = double_double.complex_logarithm(x.real, x.imaginary)
+    r = double_double.add(
+        double_double.scale(length, y.real),
+        double_double.negate(double_double.scale(angle, y.imaginary)),
+    )
+    t = double_double.add(
+        double_double.scale(angle, y.real), double_double.scale(length, y.imaginary)
+    )
+    huge = _is(hlo.abs(r.high), "GT", 700.0)
+    first = hlo.exponential(hlo.select(huge, _scaled(r.high, 0.5), r.high))
+    second = hlo.select(huge, first, hlo.full_like(first, 1.0))
+    cosine, sine = hlo.cosine(t.high), hlo.sine(t.high)
+    real = hlo.subtract(cosine, hlo.multiply(t.low, sine))
+    imaginary = hlo.add(sine, hlo.multiply(t.low, cosine))
+    return Pair(
+        *(
+            _times(first, hlo.add(part, hlo.multiply(part, r.low)), second)
+            for part in (real, imaginary)
+        )
+    )
 
 
 @in_f64

@@ -56,6 +56,27 @@ def test_hyperbolic_and_circular(name: str, size: float, kind: str) -> None:
     assert error(result, exact)[worst] <= LIMIT, (x[worst], result[worst], exact[worst])
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_power(kind: str) -> None:
+    """Numbers of all magnitudes, parts of all ratios, and exponents that keep the result a number:
+    an error of its logarithm, which is up to 600, is a relative one of the result."""
+    rng = np.random.default_rng(0)
+    most = 280 if kind == "f64" else 30
+    size = 10 ** rng.uniform(-most, most, (2, 2000)) * rng.choice([-1, 1], (2, 2000))
+    turn = np.exp(1j * rng.uniform(-np.pi, np.pi, 2000))
+    near = turn + np.abs(size[1]) ** -0.125
+    x = np.concatenate([size[0] + 1j * size[1], size[0] * turn, turn, near])
+    wanted = rng.uniform(-2 * most, 2 * most, x.size) + 1j * rng.uniform(-50, 50, x.size)
+    x = x.astype(KINDS[kind])
+    y = (wanted / np.log(x)).astype(KINDS[kind])
+    y[::3] = rng.uniform(-2, 2, y[::3].size)
+    exact = np.exp(y.astype(np.clongdouble) * np.log(x.astype(np.clongdouble)))
+    result = run("stablehlo.power", kind, x, y)
+    worst = int(np.argmax(error(result, exact)))
+    assert error(result, exact)[worst] <= LIMIT, (x[worst], y[worst], result[worst], exact[worst])
+
+
 @pytest.mark.parametrize("name", ["cosh", "sinh"])
 def test_special_values(name: str) -> None:
     """C, annex G, where it tells a sign."""
