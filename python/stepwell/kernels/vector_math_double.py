@@ -16,8 +16,9 @@ from stepwell.mlir import dialect, ir
 
 arith = dialect("arith")
 math = dialect("math")
+vector = dialect("vector")
 
-_OEQ, _OGT, _OLT, _UNO = 1, 2, 4, 14
+_OEQ, _OGT, _OGE, _OLT, _UNO = 1, 2, 3, 4, 14
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
 """ln 2 in two parts: n times the first is exact for |n| < 2^20."""
 _PI_HALVES = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
@@ -286,12 +287,113 @@ _SINE = tuple((-1) ** k / _math.factorial(2 * k + 1) for k in range(9, 0, -1))
 _COSINE = tuple((-1) ** k / _math.factorial(2 * k) for k in range(9, 1, -1))
 
 
-def _sine_and_cosine(x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Sine and cosine of x less n pi/2, and n as integers."""
+_TWO_OVER_PI = (
+    0x28BE60DB9391054A, 0x7F09D5F47D4D3770, 0x36D8A5664F10E410, 0x7F9458EAF7AEF158,
+    0x6DC91B8E909374B8, 0x01924BBA82746487, 0x3F877AC72C4A69CF, 0xBA208D7D4BAED121,
+    0x3A671C09AD17DF90, 0x4E64758E60D4CE7D, 0x272117E2EF7E4A0E, 0xC7FE25FFF7816603,
+    0xFBCBC462D6829B47, 0xDB4D9FB3C9F2C26D, 0xD3D18FD9A797FA8B, 0x5D49EEB1FAF97C5E,
+    0xCF41CE7DE294A4BA, 0x9AFED7EC47E35742, 0x1580CC11BF1EDAEA,
+)  # fmt: skip
+"""The bits of 2 / pi from that of weight 2 on, in words of 64."""
+_FAR = 2.0**52
+
+
+def _reduced(x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """(r, n) with x = r + n pi/2, |r| <= pi/4, n modulo 4; far numbers only where there are any."""
     n = math.RoundEvenOp(_multiply(x, 2 / _math.pi)).result
     r = x
     for part in _PI_HALVES:
         r = _fma(n, -part, r)
+    size = math.AbsFOp(x).result
+    n = _choose(_compare(_OLT, size, _FAR), n, constant(x.type, 0.0))
+    quarter = arith.FPToSIOp(_integer(x.type), n).result
+    finite = _compare(_OLT, size, _math.inf)
+    far = arith.AndIOp(_compare(_OGE, size, _FAR), finite).result
+    branch = ir.Operation.create(
+        "scf.if", operands=[_any(far)], results=[x.type, quarter.type], regions=2
+    )
+    with ir.InsertionPoint(branch.regions[0].blocks.append()):
+        pairs = zip(_reduced_far(x), (r, quarter), strict=True)
+        chosen = [arith.SelectOp(far, wide, near).result for wide, near in pairs]
+        ir.Operation.create("scf.yield", operands=chosen)
+    with ir.InsertionPoint(branch.regions[1].blocks.append()):
+        ir.Operation.create("scf.yield", operands=[r, quarter])
+    return branch.results[0], branch.results[1]
+
+
+def _any(condition: ir.Value) -> ir.Value:
+    if not isinstance(condition.type, ir.VectorType):
+        return condition
+    kind = ir.VectorType(condition.type)
+    if len(kind.shape) != 1:
+        return arith.ConstantOp(kind.element_type, 1).result
+    return vector.ReductionOp(kind.element_type, vector.CombiningKind.OR, condition).result
+
+
+def _reduced_far(x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """`_reduced` for 2^52 <= |x| < infinity: the mantissa of x times those 192 bits of 2 / pi that
+    make a difference (M. Payne and R. Hanek, "Radian reduction for trigonometric functions", ACM
+    SIGNUM Newsletter 18, 1983)."""
+    kind = _integer(x.type)
+
+    def of(value: int) -> ir.Value:
+        return constant(kind, value - (1 << 64) * (value >> 63))
+
+    def left(value: ir.Value, by: ir.Value | int) -> ir.Value:
+        return arith.ShLIOp(value, of(by) if isinstance(by, int) else by).result
+
+    def right(value: ir.Value, by: ir.Value | int) -> ir.Value:
+        return arith.ShRUIOp(value, of(by) if isinstance(by, int) else by).result
+
+    def both(a: ir.Value, b: ir.Value) -> ir.Value:
+        return arith.OrIOp(a, b).result
+
+    bits = arith.BitcastOp(kind, math.AbsFOp(x).result).result
+    mantissa = both(arith.AndIOp(bits, of((1 << _MANTISSA_BITS) - 1)).result, of(1 << 52))
+    exponent = arith.SubIOp(right(bits, _MANTISSA_BITS), of(1023 + _MANTISSA_BITS)).result
+    exponent = arith.MaxSIOp(exponent, of(0)).result
+    words = [of(word) for word in _TWO_OVER_PI]
+    for bit in (9, 8, 7, 6):
+        taken = arith.AndIOp(exponent, of(1 << bit)).result
+        moves = arith.CmpIOp(1, taken, of(0)).result
+        step = 1 << bit - 6
+        words = [
+            arith.SelectOp(moves, after, word).result
+            for word, after in zip(words[: 3 + step], words[step:], strict=False)
+        ]
+    shift = arith.AndIOp(exponent, of(63)).result
+    rest = arith.SubIOp(of(63), shift).result
+    first, second, third = (
+        both(left(words[i], shift), right(right(words[i + 1], 1), rest)) for i in range(3)
+    )
+    low, carried = arith.MulUIExtendedOp(mantissa, second).results
+    middle = arith.AddIOp(low, arith.MulUIExtendedOp(mantissa, third).results[1]).result
+    wraps = arith.CmpIOp(6, middle, low).result
+    top = arith.AddIOp(arith.MulIOp(mantissa, first).result, carried).result
+    top = arith.AddIOp(top, arith.ExtUIOp(kind, wraps).result).result
+    n = right(arith.AddIOp(top, of(1 << 61)).result, 62)
+    fraction = both(left(top, 2), right(middle, 62))
+
+    def as_float(value: ir.Value, scale: float) -> ir.Value:
+        return _multiply(arith.SIToFPOp(x.type, value).result, scale)
+
+    high = as_float(arith.ShRSIOp(fraction, of(32)).result, 2.0**-32)
+    low = as_float(arith.AndIOp(fraction, of((1 << 32) - 1)).result, 2.0**-64)
+    low = _add(low, as_float(right(left(middle, 2), 11), 2.0**-117))
+    total = _add(high, low)
+    lost = _subtract(low, _subtract(total, high))
+    r = _multiply(total, _PI_HALVES[0])
+    error = _fma(total, _PI_HALVES[0], _negate(r))
+    error = _add(error, _fma(lost, _PI_HALVES[0], _multiply(total, _PI_HALVES[1])))
+    r = _add(r, error)
+    below = _compare(_OLT, x, 0.0)
+    turned = arith.SubIOp(of(0), n).result
+    return _choose(below, _negate(r), r), arith.SelectOp(below, turned, n).result
+
+
+def _sine_and_cosine(x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Sine and cosine of x less n pi/2, and n as integers."""
+    r, n = _reduced(x)
     square = _multiply(r, r)
     sine = _fma(_multiply(polynomial(square, _SINE), square), r, r)
     tail = _multiply(polynomial(square, _COSINE), _multiply(square, square))
@@ -299,9 +401,7 @@ def _sine_and_cosine(x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     whole = _subtract(constant(x.type, 1.0), half)
     lost = _subtract(_subtract(constant(x.type, 1.0), whole), half)
     cosine = _add(whole, _add(tail, lost))
-    usable = _compare(_OLT, math.AbsFOp(n).result, 2.0**62)
-    n = arith.SelectOp(usable, n, constant(x.type, 0.0)).result
-    return sine, cosine, arith.FPToSIOp(_integer(x.type), n).result
+    return sine, cosine, n
 
 
 def _bit(n: ir.Value, mask: int) -> ir.Value:
@@ -317,17 +417,17 @@ def _quadrant(x: ir.Value, shift: int) -> ir.Value:
 
 
 def sin(x: ir.Value) -> ir.Value:
-    """Sine, within 1 ulp for |x| < 1e6; beyond, the error grows with x."""
+    """Sine, within 1 ulp."""
     return _choose(_compare(_OEQ, x, 0.0), x, _quadrant(x, 0))
 
 
 def cos(x: ir.Value) -> ir.Value:
-    """Cosine, within 1 ulp for |x| < 1e6; beyond, the error grows with x."""
+    """Cosine, within 1 ulp."""
     return _quadrant(x, 1)
 
 
 def tan(x: ir.Value) -> ir.Value:
-    """Tangent, within 2.5 ulp for |x| < 1e6; beyond, the error grows with x."""
+    """Tangent, within 2.5 ulp."""
     sine, cosine, n = _sine_and_cosine(x)
     turned = _bit(n, 1)
     above = arith.SelectOp(turned, _negate(cosine), sine).result

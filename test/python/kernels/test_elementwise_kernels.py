@@ -127,6 +127,8 @@ FORMS = [
     Case("bool-compared", lambda a, b: [a == b, a != b], (MASK, Y > 0)),
     Case("bool-selected", lambda p, a, b: jnp.where(p, a > 0, b > 0), (MASK, X, Y)),
     Case("select-scalar-predicate", lambda p, a, b: lax.select(p, a, b), (np.array(True), X, Y)),
+    Case("circular-of-far-numbers", lambda a: [jnp.sin(a), jnp.cos(a), jnp.tan(a)],
+         (X * np.float32(10) ** np.arange(33, dtype=np.float32),)),
     Case("mask-to-float", lambda a: (a > 0).astype(a.dtype) * a, (X,)),
     Case("mask-kept-and-used", lambda a, b: [m := a > b, jnp.where(m, a, b)], (X, Y)),
     Case("shared-by-two-results", lambda a, b: [(s := a * b) + 1, s - a], (X, Y)),

@@ -18,6 +18,7 @@ def spread(low: float, high: float) -> np.ndarray:
     return np.concatenate([even, np.sign(even) * np.exp(RNG.uniform(-40, np.log(size), 4000))])
 
 
+FAR = np.exp(RNG.uniform(0, 709, 4000)) * RNG.choice([-1, 1], 4000)
 POSITIVE = np.abs(spread(-1e300, 1e300)) + 1e-310
 CASES = {
     "exponential": (np.exp, 1.0, spread(-745, 709.7)),
@@ -25,9 +26,9 @@ CASES = {
     "log": (np.log, 1.0, POSITIVE),
     "log_plus_one": (np.log1p, 1.5, np.concatenate([POSITIVE, RNG.uniform(-0.9999, 4, 8000)])),
     "tanh": (np.tanh, 3.0, spread(-25, 25)),
-    "sine": (np.sin, 1.5, spread(-1e5, 1e5)),
-    "cosine": (np.cos, 1.5, spread(-1e5, 1e5)),
-    "tan": (np.tan, 3.0, spread(-1000, 1000)),
+    "sine": (np.sin, 1.5, np.concatenate([spread(-1e5, 1e5), FAR])),
+    "cosine": (np.cos, 1.5, np.concatenate([spread(-1e5, 1e5), FAR])),
+    "tan": (np.tan, 3.0, np.concatenate([spread(-1000, 1000), FAR])),
     "cbrt": (np.cbrt, 2.0, spread(-1e100, 1e100)),
     "power": (np.power, 2.0, np.abs(spread(-20, 20)), spread(-15, 15)),
     "atan2": (np.arctan2, 2.5, spread(-20, 20), spread(-9, 9)),
