@@ -94,3 +94,63 @@ module {
     return %0 : tensor<16xf32>
   }
 }
+
+// -----
+
+// The windows of running sums are all elements in front: what is beyond does not reach into these.
+
+// CHECK-LABEL: func.func @main(
+// CHECK: padding = dense<{{\[\[}}15, 0]]>
+// CHECK-SAME: window_dimensions = array<i64: 16>
+// CHECK-NOT: stepwell.bounds
+func.func @main(%x: tensor<16xf32>) -> tensor<16xf32>
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0"]} {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = "stablehlo.reduce_window"(%x, %zero) <{
+    padding = dense<[[15, 0]]> : tensor<1x2xi64>, window_dimensions = array<i64: 16>
+  }> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %s : tensor<f32>
+  }) {
+    stepwell.extents = ["s0"], stepwell.bounds.window_dimensions = ["s0"],
+    stepwell.bounds.padding = ["s0 - 1", "0"]
+  } : (tensor<16xf32>, tensor<f32>) -> tensor<16xf32>
+  return %0 : tensor<16xf32>
+}
+
+// -----
+
+// Rejected: other windows may not depend on sizes.
+
+// expected-error@+1 {{the windows of a reduction depend on the sizes}}
+module {
+  func.func @main(%x: tensor<16xf32>) -> tensor<1xf32>
+      attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0"]} {
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %0 = "stablehlo.reduce_window"(%x, %zero) <{window_dimensions = array<i64: 16>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %s = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }) {stepwell.bounds.window_dimensions = ["s0"]}
+      : (tensor<16xf32>, tensor<f32>) -> tensor<1xf32>
+    return %0 : tensor<1xf32>
+  }
+}
+
+// -----
+
+// A result of s0 * s1 rows has those in use in front: row r stands at (r / s1) * 8 + r % s1.
+
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[ROWS:.*]] = stablehlo.iota dim = 0 : tensor<32xi64>
+// CHECK: %[[COLUMN:.*]] = stablehlo.remainder %[[ROWS]], %[[COUNT:.*]] : tensor<32xi64>
+// CHECK: stablehlo.divide %[[ROWS]], %[[COUNT]]
+// CHECK: stablehlo.gather
+// CHECK-SAME: -> tensor<32x2xf32>
+func.func @main(%x: tensor<4x8x2xf32>) -> tensor<32x2xf32>
+    attributes {stepwell.capacities = array<i64: 4, 8>, stepwell.extents = ["s0, s1, 2"]} {
+  %0 = stablehlo.reshape %x {stepwell.extents = ["s0*s1, 2"]}
+     : (tensor<4x8x2xf32>) -> tensor<32x2xf32>
+  return %0 : tensor<32x2xf32>
+}

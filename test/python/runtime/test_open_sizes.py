@@ -17,8 +17,10 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import stepwell
+from stepwell.open_shapes import generalized
 from stepwell.runtime.open_sizes import OpenSizeExecutable
 from stepwell.sizes import Extent, OpenShapes, fit
+from stepwell.specialization import OpenSpec
 from stepwell.specializing import SpecializingExecutable
 
 OPTIONS = {"progress": False}
@@ -72,7 +74,8 @@ GRAPHS = {
     "products of all rows": "t = Transpose(x) y = MatMul(t, x)",
     "products of all columns": "t = Transpose(x) y = MatMul(x, t)",
     "shape": "y = Shape(x)",
-    "a flat form": "s = Constant <value_ints = [-1]> () f = Reshape(x, s) y = Exp(f)",
+    "a flat form": "s = Constant <value_ints = [-1]> () f = Reshape(x, s) e = Exp(f) "
+    "a = Constant <value_ints = [0]> () y = Unsqueeze(e, a)",
     "a sum of what is flat": "s = Constant <value_ints = [-1]> () f = Reshape(x, s) "
     "e = Exp(f) y = ReduceSum <keepdims = 0> (e)",
     "rows twice": "y = Concat <axis = 0> (x, x)",
@@ -91,6 +94,12 @@ GRAPHS = {
     "rows at computed places": "s = Constant <value_ints = [0, -1, 1, 99]> () "
     "h = Shape(x) z = Constant <value_ints = [0]> () r = Gather(h, z) o = Constant "
     "<value_ints = [1]> () l = Sub(r, o) i = Min(s, l) y = Gather <axis = 0> (x, i)",
+    "running sums": "i = Constant <value_int = 0> () y = CumSum(x, i)",
+    "running sums up to the end": "i = Constant <value_int = 1> () "
+    "y = CumSum <reverse = 1, exclusive = 1> (x, i)",
+    "numbers that are sizes by chance": "h = Shape(x) z = Constant <value_int = 0> () "
+    "r = Gather(h, z) f = Cast <to = 1> (r) a = Mul(x, f) t = Constant <value_float = 3.0> () "
+    "c = Mul(a, t) s = Constant <value_float = 16.0> () y = Mul(c, s)",
     "indices": "i = Constant <value_ints = [1, 0, 0]> () t = Constant <value = float[2, 3] "
     "{1, 2, 3, 4, 5, 6}> () s = Shape(x) u = Cast <to = 1> (s) y = Add(u, u)",
 }
@@ -109,9 +118,7 @@ def test_operators(name: str) -> None:
     opset = 17 if name in OLD_OPSET else 18
     kind = {"shape": "int64", "position of the largest": "int64"}.get(name, "float")
     graph = f"g (float[n, m] x) => ({kind}[...] y) {{ {GRAPHS[name]} }}".replace("[...]", "[a, b]")
-    # What depends on no more than the shape is the same code for all; it has to be asked for.
-    flat_result = name == "a flat form"
-    check(graph, *PLANES, opset=opset, is_open=not flat_result)
+    check(graph, *PLANES, opset=opset)
 
 
 @pytest.mark.parametrize(
@@ -135,14 +142,13 @@ def test_pooling() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "i = Constant <value_int = 0> () y = CumSum(x, i)",
         "k = Constant <value_ints = [2]> () v, p = TopK <axis = 0> (x, k) y = Neg(v)",
         "s = Constant <value_ints = [0]> () e = Constant <value_ints = [6]> () y = Slice(x, s, e)",
         "s = Constant <value_ints = [-1]> () e = Constant <value_ints = [-999]> () "
         "a = Constant <value_ints = [0]> () t = Constant <value_ints = [-1]> () "
         "y = Slice(x, s, e, a, t)",
     ],
-    ids=["running sums", "sorting", "a bound that only small sizes keep to", "reversal"],
+    ids=["sorting", "a bound that only small sizes keep to", "reversal"],
 )
 def test_what_is_compiled_for_each_shape(body: str) -> None:
     """There is no code for all sizes, so that each call's shape has its own."""
@@ -211,6 +217,44 @@ def test_inputs_that_are_not_copied() -> None:
     sizes = code.artifact.manifest.open_sizes
     assert sizes is not None
     assert (sizes.exact_inputs, sizes.exact_outputs) == ((0,), (0,))
+
+
+def test_keys_of_earlier_calls() -> None:
+    """A decoder that is given the keys so far: the mask is as long as these and the new ones."""
+    exe, model = compiled(
+        """g (float[b, n, 4] q, float[b, n, 4] k, float[b, p, 4] past, float[b, t] mask)
+            => (float[b, n, 4] y, float[b, t, 4] keys) {
+            keys = Concat <axis = 1> (past, k) columns = Transpose <perm = [0, 2, 1]> (keys)
+            scores = MatMul(q, columns) one = Constant <value_ints = [1]> ()
+            row = Unsqueeze(mask, one) masked = Add(scores, row) weights = Softmax(masked)
+            y = MatMul(weights, keys) }"""
+    )
+    reference = ReferenceEvaluator(model)
+    for batch, n, past in ((1, 7, 0), (1, 1, 7), (1, 1, 8), (1, 1, 14), (1, 3, 9), (1, 6, 2)):
+        feed = {
+            "q": floats(batch, n, 4),
+            "k": floats(batch, n, 4),
+            "past": floats(batch, past, 4),
+            "mask": floats(batch, n + past),
+        }
+        for result, expected in zip(exe.run(feed).values(), reference.run(None, feed), strict=True):
+            np.testing.assert_allclose(result, expected, 1e-5, 1e-5)
+    assert repr(exe).endswith("4 compiled>")  # the first two, any past, any past and length
+    assert isinstance(exe.specialized(*feed.values()), OpenSizeExecutable)
+
+
+def test_sums_among_the_sizes_of_calls() -> None:
+    specs = [OpenSpec(name, "float32", ("?",)) for name in "abcd"]
+    calls = [(1, 5, 6, 7), (1, 6, 7, 8), (3, 6, 9, 8)]
+    history = [{s.name: (n,) for s, n in zip(specs, call, strict=True)} for call in calls]
+    found = generalized(specs, history, with_sums=True)
+    assert found is not None
+    assert (list(found.capacities), dict(found.sums)) == (
+        ["a.0", "b.0"],
+        {"c.0": ("a.0", "b.0"), "d.0": ("b.0", 2)},
+    )
+    assert OpenShapes.from_json(found.to_json()) == found
+    assert generalized(specs[:2], history, with_sums=True) is None
 
 
 def test_sizes_that_contradict_each_other() -> None:
