@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-CHUNK = 40
+CHUNK = 200
+"""Cases of one process: to begin one takes as long as ten cases."""
+
 SECONDS_PER_CASE = 30
 
 
@@ -35,11 +37,7 @@ def run_cases(
 
 
 def verdict_of(
-    name: str,
-    module: str,
-    verdicts: dict[str, str],
-    request: pytest.FixtureRequest,
-    chunk: int = CHUNK,
+    name: str, module: str, verdicts: dict[str, str], request: pytest.FixtureRequest
 ) -> str:
     """The verdict on one case of a test called `test_case`. When it is not among `verdicts`, it is
     run with those selected after it, which then are."""
@@ -50,7 +48,7 @@ def verdict_of(
             if getattr(item, "callspec", None) and item.path == request.node.path
         ]
         begin = selected.index(name)
-        verdicts.update(run_cases(module, selected[begin : begin + chunk]))
+        verdicts.update(run_cases(module, selected[begin : begin + CHUNK]))
     return verdicts[name]
 
 

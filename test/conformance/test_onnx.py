@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("onnx")
 
 import onnx_suite
-from children import CHUNK, verdict_of
+from children import verdict_of
 from expected_failures_of_onnx import EXPECTED_FAILURES
 
 
@@ -23,7 +23,7 @@ def verdicts() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", onnx_suite.names())
 def test_case(name: str, verdicts: dict[str, str], request: pytest.FixtureRequest) -> None:
-    verdict = verdict_of(name, "onnx_suite.worker", verdicts, request, 5 * CHUNK)
+    verdict = verdict_of(name, "onnx_suite.worker", verdicts, request)
     if name in EXPECTED_FAILURES:
         assert verdict != "ok", "the case passes: take it out of EXPECTED_FAILURES"
         pytest.xfail(EXPECTED_FAILURES[name])

@@ -35,7 +35,7 @@ _CALLS = {
 DYNAMIC_BYTES = 227 << 10
 """The most shared memory that a launch may ask for."""
 
-_KERNEL = re.compile(r"^define ptx_kernel void @(\w+)\((.*)$", re.MULTILINE)
+KERNEL = re.compile(r"^define ptx_kernel void @(\w+)\((.*)$", re.MULTILINE)
 _SHARED = re.compile(r"^@([\w.]+) = (?:\w+ )*addrspace\(3\) global", re.MULTILINE)
 _COMPILER_CALLS = {"__truncsfbf2": "emulator_round_to_bf16"}
 """What LLVM calls where this CPU has no such instruction, and the emulator's function for it."""
@@ -63,7 +63,7 @@ class HostKernel:
 
 def host_ir(text: str) -> HostKernel:
     """A kernel for the CPU. The function `emulated` takes the launch's parameters."""
-    match = _KERNEL.search(text)
+    match = KERNEL.search(text)
     assert match is not None, "no kernel in the IR"
     name = match[1]
     maps = match[2].count("byval(")

@@ -5,17 +5,17 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
-from emulator import Emulator
+import pytest
+from emulator import KERNEL, Emulator
 
 import stepwell
-from stepwell import assembly, cuda_assembly, ptx, ptxas
+from stepwell import assembly, ptx, ptxas
 from stepwell.artifact import Artifact, read
-from stepwell.lowering import Lowered
-from stepwell.mlir import ir, new_context
 from stepwell.runtime.cuda_executable import CudaExecutable
-from stepwell.targets.nvidia import NvidiaTarget
 
 TARGET = "cuda:sm_90a"
 
@@ -32,24 +32,21 @@ class Compiled:
 def compile_for_gpu(model: object, target: str = TARGET, **options: object) -> Compiled:
     """Compile `model` in this process, to have the LLVM IR of its kernels."""
     lowered = stepwell.lower(model, target=target, options={"use_cache": False, **options})
-    lowered.step("affine")
-    kernels = kernel_ir(lowered)
-    with tempfile.TemporaryDirectory() as folder:
+    kernels: dict[str, str] = {}
+    optimize = ptx.kernel_llvm
+
+    def recorded(*arguments: Any) -> llvm.ModuleRef:
+        module = optimize(*arguments)
+        text = str(module)
+        kernels[KERNEL.findall(text)[0][0]] = text
+        return module
+
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ptx, "kernel_llvm", recorded)
+        patch.setattr(assembly, "in_processes", lambda function, items: list(map(function, items)))
         path = Path(folder) / "model.stepwell"
         lowered._write_artifact(path)
         return Compiled(read(path, check_host=False), kernels, lowered.remarks)
-
-
-def kernel_ir(lowered: Lowered) -> dict[str, str]:
-    """The optimised LLVM IR of each kernel of a module of level affine, by symbol."""
-    target = lowered._walk.state.target
-    assert isinstance(target, NvidiaTarget)
-    found = {}
-    for unit in assembly.kernel_units(lowered._walk, lowered._options).values():
-        with new_context(), ir.Location.unknown():
-            module = cuda_assembly.lower_unit(unit, target)
-            found[unit.symbol] = str(ptx.kernel_llvm(module, target))
-    return found
 
 
 def load_on_emulator(compiled: Compiled, emulator: Emulator) -> CudaExecutable:

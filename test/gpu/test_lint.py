@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import jax
 import ml_dtypes
@@ -47,18 +48,31 @@ def lowered() -> stepwell.lowering.Lowered:
     return stepwell.lower(module, target="cuda:sm_90a").step("affine")
 
 
+_HEADER = re.compile(r"^\.(?:version|target|address_size) .*\n", re.MULTILINE)
+_SECTION = re.compile(r"^//-+ \.text\.(\w+) -+$(.*?)(?=^//--|\Z)", re.MULTILINE | re.DOTALL)
+
+
 def assembled(
     lowered: stepwell.lowering.Lowered,
     target: NvidiaTarget,
     expected: dict[str, dict[str, int]] | None = None,
 ) -> list[Kernel]:
     """All kernels of a module, assembled for `target`; with what the SASS of those is expected to
-    have whose PTX has a word of `expected`."""
-    kernels = []
-    for unit in kernel_units(lowered._walk, lowered._options).values():
+    have whose PTX has a word of `expected`.
+
+    They are assembled and disassembled as one module, since to start nvdisasm takes most of a
+    second; each has the log of all.
+    """
+    units = kernel_units(lowered._walk, lowered._options).values()
+    texts = []
+    for unit in units:
         with new_context(), ir.Location.unknown():
-            text = ptx(kernel_llvm(cuda_assembly.lower_unit(unit, target), target), target)
-        made = ptxas.assemble(text, target)
+            llvm = kernel_llvm(cuda_assembly.lower_unit(unit, target), target)
+            texts.append(ptx(llvm, target))
+    made = ptxas.assemble(one_module(texts), target)
+    sections = dict(_SECTION.findall(ptxas.sass(made.cubin)))
+    kernels = []
+    for unit, text in zip(units, texts, strict=True):
         launch = cuda_assembly.Launch.of(unit)
         counts = {
             name: least
@@ -66,11 +80,26 @@ def assembled(
             if word in text
             for name, least in wanted.items()
         }
-        sass = ptxas.sass(made.cubin)
+        sass = sections[unit.symbol]
         kernels.append(
             Kernel(unit.symbol, text, launch.threads, made.log, sass, launch.shared_bytes, counts)
         )
     return kernels
+
+
+def one_module(texts: list[str]) -> str:
+    """Modules in PTX of one kernel each as one module, in which dynamic shared memory is declared
+    once."""
+    declared: set[str] = set()
+    lines = _HEADER.findall(texts[0])
+    for text in texts:
+        for line in _HEADER.sub("", text).splitlines(keepends=True):
+            if line.startswith(".extern"):
+                if line in declared:
+                    continue
+                declared.add(line)
+            lines.append(line)
+    return "".join(lines)
 
 
 @needs_ptxas

@@ -34,7 +34,7 @@ def main(only: str, jobs: int, file: Path | None, names: bool, table: bool) -> N
         if verdict != "ok":
             click.echo(f"{name}: {verdict}")
 
-    chunk = min(5 * CHUNK, -(-len(selected) // jobs) or 1)
+    chunk = min(CHUNK, -(-len(selected) // jobs) or 1)
     chunks = [selected[i : i + chunk] for i in range(0, len(selected), chunk)]
     verdicts: dict[str, str] = {}
     with ThreadPoolExecutor(jobs) as pool:
