@@ -38,7 +38,7 @@ demo: $(VENV)/.stamp-demo
 
 test: setup
 	lit -s test
-	python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart=0
+	python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 # The tests of test/gpu/test_device.py need an NVIDIA GPU; all others are part of `make test`.
 test-gpu: setup

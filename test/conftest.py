@@ -1,4 +1,5 @@
-"""Puts guards around the memory that compiled models write, in every test of this process.
+"""Puts guards around the memory that compiled models write, in every test of this process, and
+long files in front.
 
 A kernel that writes outside of a result or of the arena damages the heap, and some later test
 crashes for it. So arrays made for them have a zone on either side that each call checks.
@@ -8,16 +9,36 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stepwell.runtime import executable
 
+LONG_FILES = (
+    "conformance/test_onnx.py",
+    "gpu/test_attention.py",
+    "conformance/test_stablehlo.py",
+    "python/frontends/test_torch_operators.py",
+    "python/models/test_onnx_models.py",
+    "gpu/test_models.py",
+    "gpu/test_lint.py",
+    "python/kernels/test_random_programs.py",
+    "python/frontends/test_torch_compile.py",
+)
+"""Files that take a minute of CPU time or more, the longest first. They begin first, so that of
+several processes none is left with a long one at the end."""
+
 _ZONE = 4096
 """Bytes of a guard zone."""
 _UNTOUCHED = 0xA5
 _ALIGNMENT = 64
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 class _Guards:
