@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.frontends.open_sizes import BOUNDS
@@ -39,6 +41,7 @@ BOUNDED = {
     "stablehlo.pad": ("edge_padding_low", "edge_padding_high", "interior_padding"),
     "stablehlo.dynamic_slice": ("slice_sizes",),
     "stablehlo.gather": ("slice_sizes",),
+    "stablehlo.reduce_window": ("window_dimensions", "padding"),
 }
 """The array attributes that may depend on sizes, of which the operation's rule decides."""
 
@@ -65,6 +68,9 @@ def bounds(op: ir.Operation, attribute: str) -> list[Extent]:
     """The elements of an array attribute, those that depend on sizes among them."""
     name = BOUNDS + attribute
     if name not in op.attributes:
+        known = op.attributes[attribute]
+        if isinstance(known, ir.DenseElementsAttr):
+            return [Extent.of(int(number)) for number in np.array(known).reshape(-1)]
         return [Extent.of(number) for number in integers(op, attribute)]
     return [Extent.parse(ir.StringAttr(text).value) for text in op.attributes[name]]
 
@@ -265,8 +271,6 @@ def pad(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout
         for name, end in (("edge", "_low"), ("edge", "_high"), ("interior", ""))
     )
     layout = program.layout(operand)
-    if any(low[d] < 0 and is_open(layout[d]) for d in range(len(layout))):
-        raise LoweringError("an open dimension is padded by a negative number")
     changed = [d for d in range(len(layout)) if low[d] or high[d] or inner[d]]
     changed += [d for d, e in enumerate(bounds(op, "edge_padding_high")) if not e.is_constant]
     layout = program.settled(operand)

@@ -15,8 +15,9 @@ from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.open_dimensions import Dimension, Layout, as_prefix, closed, is_open, prefix, unified
 from stepwell.passes.stablehlo._open_program import Number, OpenProgram
-from stepwell.passes.stablehlo._open_rules import Extents, Rule, entering, varies
-from stepwell.passes.stablehlo._values import integers, padding, splat
+from stepwell.passes.stablehlo._open_rules import Extents, Rule, bounds, entering
+from stepwell.passes.stablehlo._values import integers, optional_integers, padding, splat
+from stepwell.sizes import Extent
 
 RULES: dict[str, Rule] = {}
 
@@ -127,13 +128,34 @@ def convolution(program: OpenProgram, op: ir.Operation, extents: Extents) -> lis
     return [tuple(result)]
 
 
+def _are_constant_or_running(op: ir.Operation, layout: Layout) -> bool:
+    """Whether windows are the same for all sizes, or of a whole open dimension: those of running
+    sums, from its beginning or up to its end, which are right for smaller sizes, too."""
+    sizes = bounds(op, "window_dimensions")
+    edges = bounds(op, "padding") if "padding" in op.attributes else [Extent.of(0)] * 2 * len(sizes)
+    for number, size in enumerate(sizes):
+        pair = edges[2 * number : 2 * number + 2]
+        if all(extent.is_constant for extent in (size, *pair)):
+            continue
+        reach = [size.plus(Extent.of(1), -1), Extent.of(0)]
+        steps = [
+            optional_integers(op, name, len(sizes), 1)[number]
+            for name in ("window_strides", "base_dilations", "window_dilations")
+        ]
+        factor = as_prefix(layout[number])
+        whole = factor is not None and size == factor.extent
+        if not whole or pair not in (reach, reach[::-1]) or steps != [1, 1, 1]:
+            return False
+    return True
+
+
 @on("reduce_window")
 def reduce_window(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
     """Windows that reach beyond the part in use find there what changes nothing."""
-    if len(op.results) != 1 or varies(op, "window_dimensions", "window_strides"):
-        raise LoweringError("the windows of a reduction depend on the sizes")
     operand, shape = op.operands[0], hlo.shape(op.results[0])
     layout = program.settled(operand)
+    if len(op.results) != 1 or not _are_constant_or_running(op, layout):
+        raise LoweringError("the windows of a reduction depend on the sizes")
     window = integers(op, "window_dimensions")
     moved = [
         d for d, size in enumerate(window) if size != 1 or padding(op, len(window))[d] != (0, 0)

@@ -94,3 +94,46 @@ module {
     return %0 : tensor<16xf32>
   }
 }
+
+// -----
+
+// The windows of running sums are all elements in front: what is beyond does not reach into these.
+
+// CHECK-LABEL: func.func @main(
+// CHECK: padding = dense<{{\[\[}}15, 0]]>
+// CHECK-SAME: window_dimensions = array<i64: 16>
+// CHECK-NOT: stepwell.bounds
+func.func @main(%x: tensor<16xf32>) -> tensor<16xf32>
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0"]} {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = "stablehlo.reduce_window"(%x, %zero) <{
+    padding = dense<[[15, 0]]> : tensor<1x2xi64>, window_dimensions = array<i64: 16>
+  }> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %s : tensor<f32>
+  }) {
+    stepwell.extents = ["s0"], stepwell.bounds.window_dimensions = ["s0"],
+    stepwell.bounds.padding = ["s0 - 1", "0"]
+  } : (tensor<16xf32>, tensor<f32>) -> tensor<16xf32>
+  return %0 : tensor<16xf32>
+}
+
+// -----
+
+// Rejected: other windows may not depend on sizes.
+
+// expected-error@+1 {{the windows of a reduction depend on the sizes}}
+module {
+  func.func @main(%x: tensor<16xf32>) -> tensor<1xf32>
+      attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0"]} {
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %0 = "stablehlo.reduce_window"(%x, %zero) <{window_dimensions = array<i64: 16>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %s = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }) {stepwell.bounds.window_dimensions = ["s0"]}
+      : (tensor<16xf32>, tensor<f32>) -> tensor<1xf32>
+    return %0 : tensor<1xf32>
+  }
+}

@@ -12,12 +12,13 @@ where only `s0` of 512 rows are in use. `legalize-open-sizes` makes it correct f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stepwell.errors import LoweringError, ModelError
 from stepwell.frontends import Imported
+from stepwell.frontends.open_join import join
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir
 from stepwell.sizes import Extent, OpenShapes, OpenSizes, fit
@@ -53,7 +54,6 @@ EXACT_RESULTS = "stepwell.exact_results"
 """The results, by number, of which no more is written."""
 
 _MOST_FORMULAS = 64
-_ARRAYS = (ir.DenseI64ArrayAttr,)
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -82,57 +82,28 @@ class _Comparison:
 
     samples: list[Imported]
     points: Sequence[Sequence[int]]
-    numbers: list[dict[ir.Value, int]] = field(default_factory=list)
 
     def run(self) -> None:
-        """Walk all programs side by side."""
-        self.numbers = [{} for _ in self.samples]
+        """Make the first program that of all."""
         mains = [sample.module.body.operations[0].operation for sample in self.samples]
         blocks = [main.regions[0].blocks[0] for main in mains]
-        arguments = [list(block.arguments) for block in blocks]
-        extents = self._values(arguments, mains[0])
-        operations = [list(block.operations) for block in blocks]
-        self._block(operations)
-        ends = [[value.type for value in found[-1].operands] for found in operations]
-        results = [self._extents(list(types), mains[0]) for types in zip(*ends, strict=True)]
+        inputs = [[value.type for value in block.arguments] for block in blocks]
         with self.samples[0].context:
-            mains[0].attributes[EXTENTS] = _texts(extents)
-            mains[0].attributes[RESULT_EXTENTS] = _texts(results)
-
-    def _block(self, operations: list[list[ir.OpView]]) -> None:
-        if len({len(found) for found in operations}) > 1:
-            raise ModelError("the model has more operations for some sizes than for others")
-        for views in zip(*operations, strict=True):
-            self._operation([view.operation for view in views])
+            join(blocks, self._operation)
+            ends = [list(block.operations)[-1].operation for block in blocks]
+            outputs = [[value.type for value in end.operands] for end in ends]
+            for name, types in ((EXTENTS, inputs), (RESULT_EXTENTS, outputs)):
+                columns = zip(*types, strict=True)
+                extents = [self._extents(list(column), mains[0]) for column in columns]
+                mains[0].attributes[name] = _texts(extents)
 
     def _operation(self, ops: list[ir.Operation]) -> None:
         first = ops[0]
-        operands = [
-            [numbers[value] for value in op.operands]
-            for op, numbers in zip(ops, self.numbers, strict=True)
-        ]
-        if len({op.name for op in ops}) > 1 or any(found != operands[0] for found in operands):
-            raise ModelError(f"{source_name(first)}: the model is another for other sizes")
-        extents = self._values([list(op.results) for op in ops], first)
-        with first.context:
-            if any(not e.is_constant for shape in extents for e in shape):
-                first.attributes[EXTENTS] = _texts(extents)
-            self._attributes(ops, extents)
-        for regions in zip(*(op.regions for op in ops), strict=True):
-            for blocks in zip(*(region.blocks for region in regions), strict=True):
-                self._values([list(block.arguments) for block in blocks], first)
-                self._block([list(block.operations) for block in blocks])
-
-    def _values(self, values: list[list[ir.Value]], op: ir.Operation) -> list[list[Extent]]:
-        """Number the `values` of each sample; the extents of their dimensions."""
-        if len({len(found) for found in values}) > 1:
-            raise ModelError(f"{source_name(op)}: the model is another for other sizes")
-        extents = []
-        for together in zip(*values, strict=True):
-            for value, numbers in zip(together, self.numbers, strict=True):
-                numbers[value] = len(numbers)
-            extents.append(self._extents([value.type for value in together], op))
-        return extents
+        columns = zip(*(op.results for op in ops), strict=True)
+        extents = [self._extents([value.type for value in column], first) for column in columns]
+        if any(not e.is_constant for shape in extents for e in shape):
+            first.attributes[EXTENTS] = _texts(extents)
+        self._attributes(ops, extents)
 
     def _extents(self, types: list[ir.Type], op: ir.Operation) -> list[Extent]:
         if not isinstance(types[0], ir.RankedTensorType):
@@ -162,9 +133,9 @@ class _Comparison:
             found = [op.attributes.get(name) for op in ops]
             if len({str(attribute) for attribute in found}) == 1:
                 continue
-            if not all(isinstance(attribute, _ARRAYS) for attribute in found):
+            arrays = [_numbers(attribute) for attribute in found]
+            if len({len(array or ()) for array in arrays} | {0}) > 2 or None in arrays:
                 raise ModelError(f"{source_name(first)}: its {name} is another for other sizes")
-            arrays = [list(ir.DenseI64ArrayAttr(attribute)) for attribute in found]
             fitted = [self._fit(values, first) for values in zip(*arrays, strict=True)]
             first.attributes[BOUNDS + name] = _strings(map(str, fitted))
 
@@ -211,6 +182,15 @@ class _Comparison:
         raise ModelError(
             f"{source_name(op)}: the values {listed} are no simple function of the open sizes"
         )
+
+
+def _numbers(attribute: ir.Attribute) -> list[int] | None:
+    """The elements of an array attribute in order; None for other attributes."""
+    if isinstance(attribute, ir.DenseI64ArrayAttr):
+        return list(attribute)
+    if isinstance(attribute, ir.DenseIntElementsAttr):
+        return np.array(attribute).reshape(-1).tolist()
+    return None
 
 
 def _begins(base: np.ndarray, other: np.ndarray) -> bool:
