@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from stepwell import artifact, cache, ptxas, pytorch, targets
 from stepwell.artifact import Artifact
-from stepwell.errors import ArtifactError, ModelError, OpenModelError, UsageError
+from stepwell.errors import ArtifactError, LoweringError, ModelError, OpenModelError, UsageError
+from stepwell.open_shapes import NamedShapes, are_known, bounded
 from stepwell.options import CompileOptions, make_options
 from stepwell.partitioned import PartitionedExecutable, partitioned
 from stepwell.progress import progress_lines
 from stepwell.runtime.cuda_executable import CudaExecutable
-from stepwell.runtime.load import Loaded
+from stepwell.runtime.load import Loaded, load_artifact
 from stepwell.runtime.threads import default_threads
 from stepwell.sources import Model, Shapes, Source, as_source
-from stepwell.specialization import Specialization
+from stepwell.specialization import OpenSpec, Specialization
 from stepwell.specializing import OverridableExecutable, SpecializingExecutable
 from stepwell.supervisor import run_worker
 from stepwell.targets.nvidia import NvidiaTarget
@@ -38,10 +39,11 @@ def compile(
     model: Model,
     target: str | Sequence[object] = "cpu",
     threads: int | None = None,
-    shapes: Shapes | None = None,
+    shapes: NamedShapes | None = None,
     options: CompileOptions | Mapping[str, object] | None = None,
     *,
     example_inputs: object = None,
+    max_sizes: Mapping[str, int] | None = None,
 ) -> Compiled:
     """Compile `model` and load the result. A model that leaves open what only a call can tell
     (dimensions, shape operands, lengths of sequences) is compiled when it is called. Of an ONNX
@@ -55,6 +57,10 @@ def compile(
     ("cpu": this one), `threads` the threads of a run (default: the physical cores), `shapes` gives
     dynamic inputs their sizes. For a GPU, `shapes` has to leave nothing open.
 
+    With names in `shapes`, or with `max_sizes` for names that the model has for dimensions, the
+    model is compiled now, and once for any of these sizes up to those of `max_sizes`:
+    `shapes={"ids": (1, "n")}, max_sizes={"n": 512}`.
+
     Raises ModelError, UnsupportedError, LoweringError, UsageError, CompilerCrash.
     """
 
@@ -62,6 +68,9 @@ def compile(
         target, example_inputs = "cpu", target
     model = pytorch.exported(model, example_inputs)
     machine = target
+    if max_sizes or not are_known(shapes):
+        built = build(model, machine, threads, shapes, options, None, max_sizes)
+        return load_artifact(built, threads)
 
     def build_for(sizes: Shapes | None, specialization: Specialization | None) -> Artifact:
         return build(model, machine, threads, sizes, options, specialization)
@@ -87,15 +96,18 @@ def build(
     model: Model,
     target: str = "cpu",
     threads: int | None = None,
-    shapes: Shapes | None = None,
+    shapes: NamedShapes | None = None,
     options: CompileOptions | Mapping[str, object] | None = None,
     specialization: Specialization | None = None,
+    max_sizes: Mapping[str, int] | None = None,
 ) -> Artifact:
     """Compile `model` into an artifact without loading its code, for any target.
 
     Arguments and errors as for `compile`; raises OpenModelError for what `shapes` and
     `specialization` leave open.
     """
+    if max_sizes or not are_known(shapes):
+        return _build_bounded(model, target, threads, shapes or {}, options, max_sizes or {})
     settings = make_options(options)
     if settings.dump_phases_to is not None:
         phases = str(Path(settings.dump_phases_to).absolute())
@@ -146,6 +158,34 @@ def build(
         if use_cache:
             path = cache.enter("artifacts", name, path)
         return artifact.read(path, check_host=False)
+
+
+def _build_bounded(
+    model: Model,
+    target: str,
+    threads: int | None,
+    shapes: NamedShapes,
+    options: CompileOptions | Mapping[str, object] | None,
+    max_sizes: Mapping[str, int],
+) -> Artifact:
+    """An artifact for any sizes of the dimensions that have names, up to `max_sizes`."""
+    if isinstance(targets.get(target), NvidiaTarget):
+        raise UsageError(f"code for {target} is for known sizes; give numbers for all dimensions")
+    try:
+        known = build(model, target, threads, None, options).manifest.inputs
+        inputs = tuple(OpenSpec(spec.name, spec.dtype, spec.shape) for spec in known)
+    except OpenModelError as error:
+        if not error.inputs:
+            raise
+        inputs = error.inputs
+    sizes = bounded(inputs, shapes, max_sizes)
+    try:
+        return build(model, target, threads, None, options, Specialization(sizes=sizes))
+    except (ModelError, LoweringError) as error:
+        listed = ", ".join(f"{name} <= {size}" for name, size in sizes.capacities.items())
+        raise ModelError(
+            f"the model cannot be compiled once for any size with {listed}: {error}"
+        ) from error
 
 
 def _cached(name: str) -> Artifact | None:

@@ -41,6 +41,21 @@ shape_option = click.option(
     metavar="NAME=1x3x224x224",
     help="Shape of an open input.",
 )
+named_shape_option = click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="NAME=1x3x224x224",
+    help="Size of a dynamic input; NAME=1,n has names for open sizes, with --max.",
+)
+max_option = click.option(
+    "--max",
+    "max_sizes",
+    multiple=True,
+    metavar="NAME=512",
+    help="Largest size of a dimension's name, in --shape or in the model: "
+    "one artifact for any size up to it.",
+)
 level_option = click.option(
     "-O", "opt_level", type=click.IntRange(0, 3), default=3, help="Optimisation level 0 to 3."
 )
@@ -68,6 +83,29 @@ def parse_shapes(items: Sequence[str]) -> InputShapes | None:
         if not equals or not name:
             raise UsageError(f"--shape {item} is not of the form NAME=1x3x224x224")
     return shapes or None
+
+
+def parse_named_shapes(items: Sequence[str]) -> dict[str, tuple[int | str, ...]] | None:
+    """Shapes as `parse_shapes` takes them, or `name=1,n` with names; raises UsageError."""
+    shapes: dict[str, tuple[int | str, ...]] = {}
+    for item in items:
+        name, _, text = item.rpartition("=")
+        sizes = text.split("," if "," in text else "x")
+        if not name or not all(size.isdigit() or size.isidentifier() for size in sizes if size):
+            raise UsageError(f"--shape {item} is not of the form NAME=1x3x224x224 or NAME=1,n")
+        shapes[name] = tuple(int(size) if size.isdigit() else size for size in sizes if size)
+    return shapes or None
+
+
+def parse_max_sizes(items: Sequence[str]) -> dict[str, int]:
+    """Largest sizes by name from `n=512`; raises UsageError."""
+    sizes: dict[str, int] = {}
+    for item in items:
+        name, _, size = item.rpartition("=")
+        if not name or not size.isdigit():
+            raise UsageError(f"--max {item} is not of the form NAME=512")
+        sizes[name] = int(size)
+    return sizes
 
 
 def load_or_compile(

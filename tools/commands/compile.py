@@ -35,7 +35,8 @@ _NAMES_WEIGHTS = re.compile(r'stepwell\.weight = "|dense_resource<|stepwell\.wei
 @click.option("-o", "output", help="Output file; - is stdout.  [default: the model's name]")
 @common.target_option
 @click.option("--emit", type=click.Choice(FORMATS), help="What to write.  [default: artifact]")
-@common.shape_option
+@common.named_shape_option
+@common.max_option
 @common.level_option
 @common.threads_option
 @click.option("--dump-phases-to", metavar="DIR", help="Write the IR after each step there.")
@@ -56,6 +57,7 @@ def compile_command(
     target: str,
     emit: str | None,
     shapes: tuple[str, ...],
+    max_sizes: tuple[str, ...],
     opt_level: int,
     threads: int | None,
     dump_phases_to: str | None,
@@ -76,13 +78,18 @@ def compile_command(
     options = CompileOptions(
         opt_level=opt_level, dump_phases_to=dump_phases_to, use_cache=not no_cache
     )
-    sizes = common.parse_shapes(shapes)
+    most = common.parse_max_sizes(max_sizes)
     if kind in ("artifact", "so") and compile_from is None:
-        built = compiler.build(common.read_model(model), target, threads, sizes, options)
+        named = common.parse_named_shapes(shapes)
+        source = common.read_model(model)
+        built = compiler.build(source, target, threads, named, options, max_sizes=most)
         for finding in built.manifest.cuda.findings if built.manifest.cuda else ():
             print(f"stepwell: warning: {finding}", file=sys.stderr)
         common.write_output(path, _built_data(built, kind))
     else:
+        if most:
+            raise UsageError("--max is for artifacts; a level is printed for known sizes")
+        sizes = common.parse_shapes(shapes)
         if compile_from is None:
             lowered = _lower(model, target, threads, sizes, options)
         else:

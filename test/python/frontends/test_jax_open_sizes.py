@@ -96,3 +96,21 @@ def test_any_size(function: Callable, shapes: list[str]) -> None:
         for result, wanted in zip(exe(*arrays), jax.tree.leaves(function(*arrays)), strict=True):
             np.testing.assert_allclose(result, wanted, 2e-6, 2e-6)
     assert isinstance(exe.specialized(*arrays), OpenSizeExecutable)
+
+
+def test_ahead_of_the_first_call() -> None:
+    (rows,) = jax.export.symbolic_shape("b")
+
+    def function(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jax.nn.softmax(x @ W.T, axis=0) * y
+
+    shapes = [jax.ShapeDtypeStruct((rows, 16), "f"), jax.ShapeDtypeStruct((rows, 8), "f")]
+    exported = jax.export.export(jax.jit(function))(*shapes)
+    names = {"arg0": ("b", 16), "arg1": ("b", 8)}
+    exe = stepwell.compile(exported, threads=1, shapes=names, max_sizes={"b": 40})
+    assert isinstance(exe, OpenSizeExecutable)
+    for size in (40, 3):
+        x, y = (R.standard_normal((size, n)).astype(np.float32) for n in (16, 8))
+        np.testing.assert_allclose(exe(x, y)[0], function(x, y), 0, 2e-6)
+    with pytest.raises(stepwell.UsageError, match="dimension 0 of input arg1"):
+        stepwell.compile(exported, shapes={"arg0": ("b", 16)}, max_sizes={"b": 40})

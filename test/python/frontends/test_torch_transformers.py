@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from test_torch_operators import compare  # noqa: E402
+
+import stepwell  # noqa: E402
 
 _IDS = {"input_ids": torch.arange(20).reshape(2, 10), "attention_mask": torch.ones(2, 10).long()}
 _IDS["attention_mask"][1, 7:] = 0
@@ -79,6 +82,41 @@ def test_transformer(model, kind):
     torch.manual_seed(0)
     module, inputs = model(kind)
     compare(module, **inputs)
+
+
+@pytest.mark.parametrize("masked", [True, False], ids=["masked", "not masked"])
+@pytest.mark.parametrize("model", [_gpt2, _llama])
+def test_decoder_of_any_size(model, masked):
+    """One program for any batch and length; without a mask, positions are added up."""
+    torch.manual_seed(0)
+    module, example = model("sdpa")
+    module.eval()
+    names = ["input_ids", "attention_mask"][: 1 + masked]
+    inputs = {name: example[name] for name in names}
+    auto = torch.export.Dim.AUTO
+    sizes = {name: {0: auto, 1: auto} for name in names}
+    program = torch.export.export(
+        module,
+        (),
+        inputs | {"use_cache": False},
+        dynamic_shapes={**sizes, "use_cache": None},
+        strict=False,
+    )
+    executable = stepwell.compile(
+        program,
+        threads=1,
+        shapes=dict.fromkeys(names, ("batch", "n")),
+        max_sizes={"batch": 16, "n": 24},
+    )
+    for shape in ((2, 10), (1, 24), (3, 1), (16, 5)):
+        inputs = {"input_ids": torch.randint(100, shape)}
+        if masked:
+            inputs["attention_mask"] = torch.ones(shape).long()
+            inputs["attention_mask"][0, 1 + shape[1] // 2 :] = 0
+        with torch.no_grad():
+            expected = module(**inputs, use_cache=False).logits.numpy()
+        (logits,) = executable.run({name: t.numpy() for name, t in inputs.items()}).values()
+        np.testing.assert_allclose(logits, expected, 1e-4, 1e-4)
 
 
 def test_resnet():

@@ -1,0 +1,128 @@
+"""Models compiled ahead for any sizes up to those that are given, and what is said of mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+import stepwell
+from stepwell.open_shapes import bounded
+from stepwell.runtime.open_sizes import OpenSizeExecutable
+from stepwell.specialization import OpenSpec
+from stepwell.tools import stepwell as tool
+
+OPTIONS = {"progress": False}
+PRODUCTS = """<ir_version: 8, opset_import: ["": 18]>
+    g (float[batch, n] x, float[batch, n] z, float[batch] w) => (float[batch] y) {
+        a = Constant <value_ints = [1]> () p = Mul(x, z)
+        s = ReduceSum <keepdims = 0> (p, a) y = Add(s, w) }"""
+R = np.random.default_rng(5)
+
+
+def feed(batch: int, n: int) -> dict[str, np.ndarray]:
+    shapes = {"x": (batch, n), "z": (batch, n), "w": (batch,)}
+    return {k: R.standard_normal(shape).astype(np.float32) for k, shape in shapes.items()}
+
+
+def check(exe: object, batch: int, n: int) -> None:
+    """Sums of up to 100 products: within 1e-4."""
+    assert isinstance(exe, OpenSizeExecutable)
+    arrays = feed(batch, n)
+    x, z, w = arrays.values()
+    np.testing.assert_allclose(exe.run(arrays)["y"], (x * z).sum(1) + w, 1e-4, 1e-4)
+
+
+def test_names_of_the_model() -> None:
+    model = parser.parse_model(PRODUCTS)
+    exe = stepwell.compile(model, options=OPTIONS, max_sizes={"batch": 20, "n": 100})
+    assert isinstance(exe, OpenSizeExecutable)
+    assert exe.capacities == {"batch": 20, "n": 100}
+    assert str(exe.inputs[1]) == "z: float32[batch, n]"
+    for sizes in ((3, 70), (20, 100), (1, 1)):
+        check(exe, *sizes)
+    with pytest.raises(stepwell.InputError, match="batch <= 20, n <= 100"):
+        exe.run(feed(21, 5))
+
+
+def test_own_names_and_an_artifact(tmp_path: Path) -> None:
+    """What is said of one input holds for dimensions of that name in others, too."""
+    model, path = tmp_path / "model.onnx", tmp_path / "model.stepwell"
+    onnx.save(parser.parse_model(PRODUCTS), model)
+    assert tool.main(["compile", str(model), "--shape=x=2,k", "--max=k=40", "-o", str(path)]) == 0
+    exe = stepwell.load(path)
+    assert [str(spec) for spec in exe.inputs] == [
+        "x: float32[2, k]",
+        "z: float32[2, k]",
+        "w: float32[2]",
+    ]
+    for n in (40, 3):
+        check(exe, 2, n)
+
+
+X, Z = OpenSpec("x", "float32", ("batch", "n")), OpenSpec("z", "float32", ("n", 4))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "max_sizes", "message"),
+    [
+        ({}, {"batch": 8}, r'n, dimension 1 of input x: .* no largest size; .*\{"n": 512\}'),
+        ({}, {"batch": 8, "n": 8, "m": 8}, r'"m" is no open dimension .* \(open: batch, n\)'),
+        ({"q": (1, "n")}, {"n": 8}, r'"q" is no input of the model \(inputs: x, z\)'),
+        ({"x": (1, "n", 2)}, {"n": 8}, r"input x is \(1, n, 2\), but .* of rank 2"),
+        ({"z": ("n", "m")}, {"n": 8}, "its dimension 1 is 4 in the model"),
+        ({"x": (1, "k"), "z": (3, 4)}, {"k": 8}, "n, its dimension 0, is 3; it is k in another"),
+        ({"x": (1, 2)}, {"k": 8}, r'"k" is no open dimension of an input \(open: none\)'),
+        ({"x": (1, "k")}, {"k": 0}, "the largest size of k is 0"),
+    ],
+)
+def test_mistakes(shapes: dict, max_sizes: dict, message: str) -> None:
+    with pytest.raises(stepwell.UsageError, match=message):
+        bounded((X, Z), shapes, max_sizes)
+
+
+def test_inputs_without_a_declared_shape() -> None:
+    free = OpenSpec("x", "float32", None)
+    with pytest.raises(stepwell.UsageError, match="no rank"):
+        bounded((free,), {}, {"n": 8})
+    unnamed = OpenSpec("x", "float32", ("?", 2))
+    with pytest.raises(stepwell.UsageError, match="dimension 0 of input x"):
+        bounded((unnamed,), {}, {"n": 8})
+    sizes = bounded((free,), {"x": ("n", 3)}, {"n": 30})
+    assert (sizes.shapes, sizes.capacities) == ({"x": ("n", 3)}, {"n": 30})
+
+
+def test_a_model_that_is_another_for_each_size() -> None:
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]> g (float[n] x) => (float[m] y) {
+            k = Constant <value_ints = [1]> () y, i = TopK (x, k) }"""
+    )
+    with pytest.raises(stepwell.ModelError, match=r"any size with n <= 64: .* sorted"):
+        stepwell.compile(model, options=OPTIONS, max_sizes={"n": 64})
+
+
+def test_gpus_take_known_sizes() -> None:
+    model = parser.parse_model(PRODUCTS)
+    with pytest.raises(stepwell.UsageError, match="known sizes"):
+        stepwell.compile(model, "cuda:sm_90a", max_sizes={"batch": 8, "n": 8})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--max", "n"], "--max n is not of the form NAME=512"),
+        (["--shape", "x=1,n-"], "--shape x=1,n- is not of the form"),
+        (["--max", "n=8", "--emit", "linalg"], "--max is for artifacts"),
+    ],
+)
+def test_mistakes_on_the_command_line(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "model.onnx"
+    onnx.save(parser.parse_model(PRODUCTS), model)
+    assert tool.main(["compile", str(model), "-o", str(tmp_path / "a.stepwell"), *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "a.stepwell").exists()
