@@ -3,6 +3,7 @@ and largest sizes that a user gives."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
@@ -19,20 +20,26 @@ NamedShapes = Mapping[str, Sequence[int | str]]
 
 
 def generalized(
-    inputs: Sequence[OpenSpec], history: Sequence[Shapes], *, exact: bool = False
+    inputs: Sequence[OpenSpec],
+    history: Sequence[Shapes],
+    *,
+    exact: bool = False,
+    with_sums: bool = False,
 ) -> OpenShapes | None:
     """The shapes of `inputs` in which those dimensions are open that differ between calls.
 
     Dimensions of one name, or that had the same sizes in all calls, are one open size. Its capacity
-    is the next power of two, or with `exact` the largest size seen. None when the calls have
-    inputs of different ranks, empty ones, or sizes that contradict the names.
+    is the next power of two, or with `exact` the largest size seen. With `with_sums`, a size that
+    was the sum of two others, or of one and the same number, in all calls, follows from these. None
+    when the calls have inputs of different ranks, or sizes that contradict the names, and when
+    there are no sums.
     """
     shapes: dict[str, tuple[int | str, ...]] = {}
     columns: dict[str, tuple[int, ...]] = {}
     names: dict[tuple[int, ...], str] = {}
     for spec in inputs:
         calls = [call[spec.name] for call in history]
-        if len({len(shape) for shape in calls}) > 1 or any(0 in shape for shape in calls):
+        if len({len(shape) for shape in calls}) > 1:
             return None
         shape: list[int | str] = []
         for dimension, column in enumerate(zip(*calls, strict=True)):
@@ -45,10 +52,27 @@ def generalized(
                 return None
             shape.append(names.setdefault(column, name))
         shapes[spec.name] = tuple(shape)
-    most = {name: max(column) for column, name in names.items()}
-    if not most:
+    sums = _sums(names) if with_sums else {}
+    if not names or (with_sums and not sums):
         return None
-    return OpenShapes(shapes, {name: _capacity(n, exact) for name, n in most.items()})
+    most = {name: max(column) for column, name in names.items() if name not in sums}
+    return OpenShapes(shapes, {name: _capacity(n, exact) for name, n in most.items()}, sums)
+
+
+def _sums(names: Mapping[tuple[int, ...], str]) -> dict[str, tuple[int | str, ...]]:
+    """What sizes by name are the sums of, as `names` by the sizes of all calls tell."""
+    found: dict[str, tuple[int | str, ...]] = {}
+    ordered = sorted(names.items(), key=lambda item: max(item[0]))
+    for number, (column, name) in enumerate(ordered):
+        smaller = [item for item in ordered[:number] if item[1] not in found]
+        for (one, first), (other, second) in itertools.combinations(smaller, 2):
+            if column == tuple(map(sum, zip(one, other, strict=True))):
+                found[name] = (first, second)
+        for one, first in smaller:
+            rests = {total - part for total, part in zip(column, one, strict=True)}
+            if name not in found and len(rests) == 1:
+                found[name] = (first, *rests)
+    return found
 
 
 def _capacity(size: int, exact: bool) -> int:
@@ -81,14 +105,24 @@ def bounded(
         if spec.name in shapes:
             _match(spec, shapes[spec.name], said)
     found = {spec.name: _shape(spec, shapes, said, max_sizes) for spec in inputs}
-    used = {size: None for shape in found.values() for size in shape if isinstance(size, str)}
+    named = {size: None for shape in found.values() for size in shape if isinstance(size, str)}
+    sums = {name: _parts(name) for name in named if name not in max_sizes}
+    used = {name: None for name in named if name not in sums}
+    used |= {part: None for parts in sums.values() for part in parts if isinstance(part, str)}
     for name in max_sizes:
         if name not in used:
             listed = ", ".join(used) or "none"
             raise UsageError(f'"{name}" is no open dimension of an input (open: {listed})')
     if not used:
         raise UsageError("no dimension of the inputs has a name, so that there is no open size")
-    return OpenShapes(found, {name: max(LEAST_CAPACITY, max_sizes[name]) for name in used})
+    most = {name: max(LEAST_CAPACITY, max_sizes[name]) for name in used}
+    return OpenShapes(found, most, sums)
+
+
+def _parts(size: str) -> tuple[int | str, ...]:
+    """The names and numbers that a size such as `past + n` adds up."""
+    parts = [part.strip() for part in size.split("+")]
+    return tuple(int(part) if part.isdigit() else part for part in parts)
 
 
 def _match(spec: OpenSpec, shape: Sequence[int | str], said: dict[str, int | str]) -> None:
@@ -121,16 +155,26 @@ def _shape(
     given = shapes.get(spec.name, spec.shape)
     if given is None:
         raise UsageError(f"input {spec} has no rank in the model; give its shape")
-    shape = [
-        said.get(size, size) if isinstance(size, str) and spec.name not in shapes else size
-        for size in given
-    ]
+    shape = list(given) if spec.name in shapes else [_renamed(size, said) for size in given]
     for number, size in enumerate(shape):
         if size == UNNAMED:
             raise UsageError(f"dimension {number} of input {spec} is open; give the input's shape")
-        if isinstance(size, str) and size not in max_sizes:
-            raise UsageError(
-                f"{size}, dimension {number} of input {spec}, has no largest size; "
-                f'give max_sizes={{"{size}": 512}}, or --max {size}=512'
-            )
+        if not isinstance(size, str) or size in max_sizes:
+            continue
+        for part in _parts(size):
+            if isinstance(part, str) and part not in max_sizes:
+                raise UsageError(
+                    f"{part}, dimension {number} of input {spec}, has no largest size; "
+                    f'give max_sizes={{"{part}": 512}}, or --max {part}=512'
+                )
     return tuple(shape)
+
+
+def _renamed(size: int | str, said: Mapping[str, int | str]) -> int | str:
+    """A declared size with what was said of the names in it."""
+    if not isinstance(size, str) or size in said:
+        return size if isinstance(size, int) else said[size]
+    parts = [said.get(part, part) if isinstance(part, str) else part for part in _parts(size)]
+    if all(isinstance(part, int) for part in parts):
+        return sum(part for part in parts if isinstance(part, int))
+    return " + ".join(map(str, parts))

@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 SMALL_SIZES = (3, 5, 7, 2)
 """Sizes for which a model is looked at, of its open sizes in turn."""
@@ -162,10 +162,13 @@ def _slope(points: Sequence[Sequence[int]], values: Sequence[int], symbol: int) 
 
 @dataclass(frozen=True)
 class OpenShapes:
-    """The inputs' shapes in which the names of open sizes stand, and the capacity of each size."""
+    """The inputs' shapes in which the names of open sizes stand, and the capacity of each size.
+
+    Names that are in `sums` stand for what these open sizes and numbers add up to."""
 
     shapes: Mapping[str, tuple[int | str, ...]]
     capacities: Mapping[str, int]
+    sums: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -175,6 +178,8 @@ class OpenShapes:
     def shapes_at(self, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
         """The inputs' shapes for these sizes."""
         known = dict(zip(self.names, sizes, strict=True))
+        for name, parts in self.sums.items():
+            known[name] = sum(known[n] if isinstance(n, str) else n for n in parts)
         return {
             name: tuple(known[n] if isinstance(n, str) else n for n in shape)
             for name, shape in self.shapes.items()
@@ -195,15 +200,17 @@ class OpenShapes:
     def to_json(self) -> list[object]:
         """As lists, for a request."""
         shapes = [[name, list(shape)] for name, shape in self.shapes.items()]
-        return [shapes, [list(item) for item in self.capacities.items()]]
+        sums = [[name, list(parts)] for name, parts in self.sums.items()]
+        return [shapes, [list(item) for item in self.capacities.items()], sums]
 
     @staticmethod
     def from_json(data: Sequence) -> OpenShapes:
         """The inverse of `to_json`."""
-        shapes, capacities = data
+        shapes, capacities, sums = data
         return OpenShapes(
             {name: tuple(shape) for name, shape in shapes},
             dict(capacities),
+            {name: tuple(parts) for name, parts in sums},
         )
 
 

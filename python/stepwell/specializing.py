@@ -39,6 +39,9 @@ KEPT_STEPS = 512
 Compiled = Executable | OpenSizeExecutable
 """Code for some shapes, or for any sizes up to its capacities."""
 
+_TRIES = ((False, False), (True, False), (False, True), (True, True))
+"""How capacities are chosen, and whether open sizes may be sums of others: the most free first."""
+
 _Key = tuple[object, ...]
 _ROUNDS = 10_000
 """More stages than any model has; a model that asks for more asks for the same again."""
@@ -256,19 +259,19 @@ class SpecializingExecutable:
         for code in self._open:
             if code.takes(wanted):
                 return code
-        if not self._any_size:
+        if not self._any_size or any(0 in shape for shape in shapes.values()):
             return None
         self._history.append(shapes)
         if len(self._history) < 2:
             return None
-        for exact in (False, True):
-            sizes = generalized(self.inputs, self._history, exact=exact)
+        for exact, with_sums in _TRIES:
+            sizes = generalized(self.inputs, self._history, exact=exact, with_sums=with_sums)
             if sizes is None:
-                break
+                continue
             try:
                 built = self._build(None, Specialization(sizes=sizes))
                 self._open.append(OpenSizeExecutable(built, self._threads))
-            except ModelError as error:  # perhaps because the capacity is more than it takes
+            except ModelError as error:  # perhaps it takes no such sizes
                 _log.info("there is no code for any size up to %s: %s", sizes.capacities, error)
             except (Error, MemoryError, OSError) as error:
                 _log.info("there is no code for any size: %s", error)

@@ -95,6 +95,19 @@ def test_inputs_without_a_declared_shape() -> None:
     assert (sizes.shapes, sizes.capacities) == ({"x": ("n", 3)}, {"n": 30})
 
 
+def test_sizes_that_are_sums() -> None:
+    """Of declared names, which own names may stand for."""
+    past = OpenSpec("past", "float32", ("m", 4))
+    mask = OpenSpec("mask", "float32", ("m + n", "m + 1"))
+    sizes = bounded((X, past, mask), {"x": (1, "k")}, {"k": 20, "m": 30})
+    assert sizes.capacities == {"k": 20, "m": 30}
+    assert sizes.shapes_at((5, 7)) == {"x": (1, 5), "past": (7, 4), "mask": (12, 8)}
+    one = bounded((X, past, mask), {"x": (1, 1)}, {"m": 30})
+    assert one.shapes_at((7,)) == {"x": (1, 1), "past": (7, 4), "mask": (8, 8)}
+    with pytest.raises(stepwell.UsageError, match="n, dimension 0 of input mask"):
+        bounded((past, mask), {}, {"m": 30})
+
+
 def test_a_model_that_is_another_for_each_size() -> None:
     model = parser.parse_model(
         """<ir_version: 8, opset_import: ["": 18]> g (float[n] x) => (float[m] y) {

@@ -17,8 +17,10 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import stepwell
+from stepwell.open_shapes import generalized
 from stepwell.runtime.open_sizes import OpenSizeExecutable
 from stepwell.sizes import Extent, OpenShapes, fit
+from stepwell.specialization import OpenSpec
 from stepwell.specializing import SpecializingExecutable
 
 OPTIONS = {"progress": False}
@@ -216,6 +218,44 @@ def test_inputs_that_are_not_copied() -> None:
     sizes = code.artifact.manifest.open_sizes
     assert sizes is not None
     assert (sizes.exact_inputs, sizes.exact_outputs) == ((0,), (0,))
+
+
+def test_keys_of_earlier_calls() -> None:
+    """A decoder that is given the keys so far: the mask is as long as these and the new ones."""
+    exe, model = compiled(
+        """g (float[b, n, 4] q, float[b, n, 4] k, float[b, p, 4] past, float[b, t] mask)
+            => (float[b, n, 4] y, float[b, t, 4] keys) {
+            keys = Concat <axis = 1> (past, k) columns = Transpose <perm = [0, 2, 1]> (keys)
+            scores = MatMul(q, columns) one = Constant <value_ints = [1]> ()
+            row = Unsqueeze(mask, one) masked = Add(scores, row) weights = Softmax(masked)
+            y = MatMul(weights, keys) }"""
+    )
+    reference = ReferenceEvaluator(model)
+    for batch, n, past in ((1, 7, 0), (1, 1, 7), (1, 1, 8), (1, 1, 14), (1, 3, 9), (1, 6, 2)):
+        feed = {
+            "q": floats(batch, n, 4),
+            "k": floats(batch, n, 4),
+            "past": floats(batch, past, 4),
+            "mask": floats(batch, n + past),
+        }
+        for result, expected in zip(exe.run(feed).values(), reference.run(None, feed), strict=True):
+            np.testing.assert_allclose(result, expected, 1e-5, 1e-5)
+    assert repr(exe).endswith("4 compiled>")  # the first two, any past, any past and length
+    assert isinstance(exe.specialized(*feed.values()), OpenSizeExecutable)
+
+
+def test_sums_among_the_sizes_of_calls() -> None:
+    specs = [OpenSpec(name, "float32", ("?",)) for name in "abcd"]
+    calls = [(1, 5, 6, 7), (1, 6, 7, 8), (3, 6, 9, 8)]
+    history = [{s.name: (n,) for s, n in zip(specs, call, strict=True)} for call in calls]
+    found = generalized(specs, history, with_sums=True)
+    assert found is not None
+    assert (list(found.capacities), dict(found.sums)) == (
+        ["a.0", "b.0"],
+        {"c.0": ("a.0", "b.0"), "d.0": ("b.0", 2)},
+    )
+    assert OpenShapes.from_json(found.to_json()) == found
+    assert generalized(specs[:2], history, with_sums=True) is None
 
 
 def test_sizes_that_contradict_each_other() -> None:
