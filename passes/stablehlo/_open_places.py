@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
-from stepwell.open_dimensions import Dimension, Layout, as_prefix, closed, is_open, unified
+from stepwell.open_dimensions import Dimension, Layout, as_prefix, closed, is_open, prefix, unified
 from stepwell.passes.stablehlo._open_program import OpenProgram
 from stepwell.passes.stablehlo._open_rules import Extents, Rule, bounds, entering
 from stepwell.passes.stablehlo._values import integers
@@ -112,6 +114,31 @@ def _keep_within(
         last = program.scalar(factor.extent.plus(sizes[number], -1))
         last = hlo.convert(last, hlo.dtype(start))
         op.operands[first + number] = hlo.minimum(start, last)
+
+
+def put_in_front(program: OpenProgram, value: ir.Value, dimension: int) -> ir.Value:
+    """`value` with those elements first that are in use of a dimension that is a product.
+
+    Element `r` of s0 * s1 of them, of capacities c0 and c1, stands at (r / s1) * c1 + r % s1.
+    """
+    layout, shape = program.layout(value), hlo.shape(value)
+    size, factors = shape[dimension], layout[dimension] or ()
+    rest, step, extent = hlo.iota([size], 0, np.int64), 1, Extent.of(1)
+    place = hlo.full(0, [size], np.int64)
+    for number, factor in reversed(list(enumerate(factors))):
+        index, count = rest, hlo.broadcast_in_dim(program.scalar(factor.extent), [size], [])
+        if number:
+            index, rest = hlo.remainder(rest, count), hlo.divide(rest, count)
+        place = hlo.add(place, hlo.multiply(index, hlo.full(step, [size], np.int64)))
+        step, extent = step * factor.capacity, extent.times(factor.extent)
+    window = tuple(d for d in range(len(shape)) if d != dimension)
+    numbers = hlo.GatherDimensions(window, (dimension,), (dimension,), 1)
+    slices = [1 if d == dimension else n for d, n in enumerate(shape)]
+    result = hlo.gather(value, place, numbers, slices)
+    program.layouts[result] = tuple(
+        prefix(size, extent) if d == dimension else found for d, found in enumerate(layout)
+    )
+    return result
 
 
 @on("dynamic_update_slice")

@@ -77,9 +77,13 @@ class _Legalizer:
     def run(self) -> None:
         program, main = self.program, self.main
         self._block(program.entry)
-        for value in list(program.entry.operations)[-1].operands:
-            if any(d is not None and as_prefix(d) is None for d in program.layout(value)):
-                raise LoweringError("a result has a dimension that is a product of open ones")
+        end = list(program.entry.operations)[-1]
+        for number, value in enumerate(end.operands):
+            with ir.InsertionPoint(end), end.location:
+                for dimension, found in enumerate(program.layout(value)):
+                    if found is not None and as_prefix(found) is None:
+                        value = _open_places.put_in_front(program, value, dimension)
+            end.operands[number] = value
         inputs = [argument.type for argument in program.entry.arguments]
         kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
         main.attributes["function_type"] = ir.TypeAttr.get(

@@ -137,3 +137,20 @@ module {
     return %0 : tensor<1xf32>
   }
 }
+
+// -----
+
+// A result of s0 * s1 rows has those in use in front: row r stands at (r / s1) * 8 + r % s1.
+
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[ROWS:.*]] = stablehlo.iota dim = 0 : tensor<32xi64>
+// CHECK: %[[COLUMN:.*]] = stablehlo.remainder %[[ROWS]], %[[COUNT:.*]] : tensor<32xi64>
+// CHECK: stablehlo.divide %[[ROWS]], %[[COUNT]]
+// CHECK: stablehlo.gather
+// CHECK-SAME: -> tensor<32x2xf32>
+func.func @main(%x: tensor<4x8x2xf32>) -> tensor<32x2xf32>
+    attributes {stepwell.capacities = array<i64: 4, 8>, stepwell.extents = ["s0, s1, 2"]} {
+  %0 = stablehlo.reshape %x {stepwell.extents = ["s0*s1, 2"]}
+     : (tensor<4x8x2xf32>) -> tensor<32x2xf32>
+  return %0 : tensor<32x2xf32>
+}
