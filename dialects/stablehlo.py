@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepwell import dtypes
+from stepwell.attributes import i64
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.weights import WeightTable
@@ -59,10 +60,6 @@ def _tensor(dimensions: Ints, element: ir.Type) -> ir.RankedTensorType:
 
 def _i64s(values: Ints) -> ir.Attribute:
     return ir.DenseI64ArrayAttr.get([int(v) for v in values])
-
-
-def _i64(value: int) -> ir.Attribute:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
 def _pairs(padding: Padding) -> ir.Attribute:
@@ -120,7 +117,7 @@ def full_like(operand: ir.Value, value: bool | int | float) -> ir.Value:
 
 def iota(dimensions: Ints, dimension: int, kind: np.dtype | type) -> ir.Value:
     """0, 1, 2, ... along `dimension`."""
-    attributes = {"iota_dimension": _i64(dimension)}
+    attributes = {"iota_dimension": i64(dimension)}
     return _create("stablehlo.iota", [], attributes, _tensor(dimensions, dtypes.to_mlir(kind)))
 
 
@@ -262,7 +259,7 @@ def transpose(operand: ir.Value, permutation: Ints) -> ir.Value:
 
 def concatenate(operands: Sequence[ir.Value], dimension: int) -> ir.Value:
     """`operands` one after another along `dimension`."""
-    return _create("stablehlo.concatenate", operands, {"dimension": _i64(dimension)})
+    return _create("stablehlo.concatenate", operands, {"dimension": i64(dimension)})
 
 
 def slice(operand: ir.Value, start: Ints, limit: Ints, strides: Ints | None = None) -> ir.Value:
@@ -382,7 +379,7 @@ def sort(
         "stablehlo.sort",
         [o.type for o in operands],
         list(operands),
-        {"dimension": _i64(dimension), "is_stable": ir.BoolAttr.get(stable)},
+        {"dimension": i64(dimension), "is_stable": ir.BoolAttr.get(stable)},
         regions=1,
     )
     scalars = [_tensor([], element_type(o)) for o in operands for _ in range(2)]
@@ -485,8 +482,8 @@ def convolution(
             dimensions.output_feature,
             list(dimensions.output_spatial),
         ),
-        "feature_group_count": _i64(feature_groups),
-        "batch_group_count": _i64(batch_groups),
+        "feature_group_count": i64(feature_groups),
+        "batch_group_count": i64(batch_groups),
     }
     element = element_type(lhs) if kind is None else dtypes.to_mlir(kind)
     return _create("stablehlo.convolution", [lhs, rhs], attributes, _tensor(result, element))

@@ -5,6 +5,7 @@ Memory that the loops need becomes further arguments of the kernel, which the ho
 
 from __future__ import annotations
 
+from stepwell.attributes import i64
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import defining_op, source_name
 from stepwell.mlir import dialect, ir, nested_operations, run_upstream
@@ -60,9 +61,7 @@ def emit_scalar(
     scratch = _hoist_allocations(function)
     function.attributes["sym_visibility"] = ir.StringAttr.get("private")
     function.attributes["kernel.kind"] = ir.StringAttr.get("scalar")
-    function.attributes["kernel.results"] = ir.IntegerAttr.get(
-        ir.IntegerType.get_signless(64), results
-    )
+    function.attributes["kernel.results"] = i64(results)
     ir.InsertionPoint(body).insert(function.clone())
     return scratch
 

@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell.attributes import i64
 from stepwell.errors import LoweringError
 from stepwell.kernels.builder import NestBuilder
 from stepwell.kernels.cpu import (
@@ -121,9 +122,7 @@ def _emit(kernel: ir.Operation, body: ir.Block, state: State) -> None:
         if name in kernel.attributes:
             function.attributes[name] = kernel.attributes[name]
     results = len(ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value).results)
-    function.attributes["kernel.results"] = ir.IntegerAttr.get(
-        ir.IntegerType.get_signless(64), results
-    )
+    function.attributes["kernel.results"] = i64(results)
     entry = function.add_entry_block()
     on_gpu = isinstance(state.target, NvidiaTarget)
     nest = GridBuilder() if on_gpu else NestBuilder()
@@ -137,17 +136,13 @@ def _emit(kernel: ir.Operation, body: ir.Block, state: State) -> None:
         function.attributes[EXACT_READS] = ir.DenseI64ArrayAttr.get(group.exact_reads)
     if isinstance(nest, GridBuilder):
         _state_launch(function.operation, nest)
-    function.attributes["kernel.flops"] = ir.IntegerAttr.get(
-        ir.IntegerType.get_signless(64), flops(group.operations)
-    )
+    function.attributes["kernel.flops"] = i64(flops(group.operations))
 
 
 def _state_launch(function: ir.Operation, nest: GridBuilder) -> None:
     """What a launch gives the kernel beside its buffers."""
     if nest.dynamic_shared_bytes:
-        function.attributes[DYNAMIC_SHARED] = ir.IntegerAttr.get(
-            ir.IntegerType.get_signless(64), nest.dynamic_shared_bytes
-        )
+        function.attributes[DYNAMIC_SHARED] = i64(nest.dynamic_shared_bytes)
     if nest.tensor_maps:
         function.attributes[TENSOR_MAPS] = ir.ArrayAttr.get(nest.tensor_maps)
 

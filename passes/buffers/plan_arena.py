@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell.attributes import i64
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import dialect, ir
@@ -68,7 +69,7 @@ class PlanArena(Pass):
         if "arg_attrs" in op.attributes:
             known = [*op.attributes["arg_attrs"], ir.DictAttr.get({})]
             op.attributes["arg_attrs"] = ir.ArrayAttr.get(known)
-        op.attributes[ARENA_BYTES] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), total)
+        op.attributes[ARENA_BYTES] = i64(total)
 
 
 def _lifetimes(entry: ir.Block) -> list[_Buffer]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from stepwell.attributes import i64
 from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.linalg._fusion_graph import HOST, is_host_block, nested_operands
 
@@ -74,7 +75,7 @@ def negate(value: ir.Value) -> ir.Value:
 
 def compare(lhs: ir.Value, direction: str, rhs: ir.Value) -> ir.Value:
     """Comparison of integers: EQ, NE, LT, LE, GT, GE (signed) or ULT."""
-    kind = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _SIGNED[direction])
+    kind = i64(_SIGNED[direction])
     return arith.CmpIOp(kind, lhs, rhs).result
 
 

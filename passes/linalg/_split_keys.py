@@ -21,6 +21,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
+from stepwell.attributes import i64
 from stepwell.kernels.gpu.attention import PARTS, AttentionParts
 from stepwell.kernels.index import Index, Variable, apply_map, linearize
 from stepwell.kernels.online_softmax import constant_of
@@ -87,7 +88,7 @@ def split_keys(
         node.group = values
         values.nodes.append(node)
     group = graph.merge(list(groups), Role.ATTENTION)
-    group.attributes[PARTS] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), count)
+    group.attributes[PARTS] = i64(count)
     graph.place(joining)
     for node in epilogue:
         graph.place(node)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell.attributes import i64
 from stepwell.kernels.cpu import winograd
 from stepwell.kernels.structured import Structured, defining_op, is_multiply_add, shape_of
 from stepwell.mlir import dialect, ir
@@ -101,7 +102,7 @@ def _mark(
             with ir.InsertionPoint(op), op.location:
                 padded[key] = _widen(image, wanted)
         op.operands[0] = padded[key]
-    op.attributes[winograd.ATTRIBUTE] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), tile)
+    op.attributes[winograd.ATTRIBUTE] = i64(tile)
 
 
 def _widen(image: ir.Value, wanted: tuple[int, ...]) -> ir.Value:

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell.attributes import i64
 from stepwell.errors import LoweringError
 from stepwell.frontends.open_sizes import PREFIXES, read_extents
 from stepwell.kernels.cpu.used_elements import OPEN
@@ -87,7 +88,7 @@ def _mark(host: ir.Operation, functions: dict[str, ir.Operation]) -> None:
             _state(functions[name], UNFILLED_EXTENTS, unfilled.kernels[name])
         if flow.prefixes[name]:
             pairs = [
-                ir.ArrayAttr.get([_i64(number), host.attributes[PREFIXES][which][0]])
+                ir.ArrayAttr.get([i64(number), host.attributes[PREFIXES][which][0]])
                 for number, which in sorted(flow.prefixes[name])
             ]
             functions[name].attributes[KERNEL_PREFIXES] = ir.ArrayAttr.get(pairs)
@@ -219,10 +220,6 @@ class _Flow:
 
 
 _SAME_DIMENSIONS = ("tensor.extract_slice", "tensor.pad", "tensor.concat")
-
-
-def _i64(value: int) -> ir.Attribute:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
 def _moving(shape: Sequence[int]) -> list[int]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell.attributes import i64
 from stepwell.errors import LoweringError
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
@@ -41,7 +42,7 @@ class SplitTasks(Pass):
             name = ir.StringAttr(op.attributes["sym_name"]).value
             raise LoweringError(f"{name}: a kernel has one parallel loop, this one {len(loops)}")
         count = _split(loops[0], begin, end) if loops else 1
-        op.attributes["kernel.tasks"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), count)
+        op.attributes["kernel.tasks"] = i64(count)
 
 
 def _split(loop: ir.Operation, begin: ir.Value, end: ir.Value) -> int:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell.attributes import i64
 from stepwell.errors import LoweringError
 from stepwell.kernels.gpu.grid import SHARED
 from stepwell.kernels.gpu.hopper import MAP
@@ -186,7 +187,7 @@ def _share(op: ir.Operation, module: ir.Block, symbol: str) -> int:
     from stepwell.passes.buffers.plan_arena import element_bytes
 
     kind = ir.MemRefType(op.results[0].type)
-    space = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _SHARED_SPACE)
+    space = i64(_SHARED_SPACE)
     placed = ir.MemRefType.get(list(kind.shape), kind.element_type, memory_space=space)
     with ir.InsertionPoint.at_block_begin(module), op.location:
         memref.GlobalOp(
@@ -194,7 +195,7 @@ def _share(op: ir.Operation, module: ir.Block, symbol: str) -> int:
             ir.TypeAttr.get(placed),
             sym_visibility=ir.StringAttr.get("private"),
             initial_value=ir.UnitAttr.get(),
-            alignment=ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 16),
+            alignment=i64(16),
         )
     with ir.InsertionPoint(op), op.location:
         place = memref.GetGlobalOp(placed, symbol).result

@@ -32,6 +32,7 @@ from typing import ClassVar
 import numpy as np
 
 from stepwell import dtypes
+from stepwell.attributes import i64
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
@@ -231,7 +232,7 @@ def grouped_convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | No
         return canonical
     lhs, rhs = op.operands
     *outer, features = hlo.shape(op.results[0])
-    one = {"feature_group_count": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1)}
+    one = {"feature_group_count": i64(1)}
     parts = [
         rebuild(
             op,

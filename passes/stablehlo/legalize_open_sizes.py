@@ -23,6 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell.artifact import hidden_inputs
+from stepwell.attributes import i64, spec, strings
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.frontends.open_sizes import (
@@ -89,17 +91,16 @@ class _Legalizer:
         main.attributes["function_type"] = ir.TypeAttr.get(
             ir.FunctionType.get(inputs, kind.results)
         )
-        main.attributes[SCALARS] = _strings(program.scalars)
+        main.attributes[SCALARS] = strings(map(str, program.scalars))
         main.attributes[PREFIXES] = ir.ArrayAttr.get(
             [
-                ir.ArrayAttr.get([ir.StringAttr.get(str(extent)), _i64(capacity)])
+                ir.ArrayAttr.get([ir.StringAttr.get(str(extent)), i64(capacity)])
                 for extent, capacity in program.prefixes
             ]
         )
         if INPUTS in main.attributes:
-            added = list(program.entry.arguments)[len(program.arguments) :]
-            names = ["sizes", *(f"in use {number}" for number in range(len(added)))]
-            specs = [_spec(name, value) for name, value in zip(names, added, strict=False)]
+            hidden = hidden_inputs(program.scalars, list(program.prefixes))
+            specs = [spec(hide.name, hide.dtype, hide.shape) for hide in hidden]
             main.attributes[INPUTS] = ir.ArrayAttr.get([*main.attributes[INPUTS], *specs])
         for inner in nested_operations(main):
             if inner != main:
@@ -228,21 +229,3 @@ def _all_extents(main: ir.Operation) -> list[Extent]:
                 parsed = [Extent.parse(t.removeprefix(RECIPROCAL).strip("()")) for t in texts]
                 found.update(dict.fromkeys(parsed))
     return [extent for extent in found if not extent.is_constant]
-
-
-def _strings(extents: Sequence[Extent]) -> ir.Attribute:
-    return ir.ArrayAttr.get([ir.StringAttr.get(str(extent)) for extent in extents])
-
-
-def _spec(name: str, value: ir.Value) -> ir.Attribute:
-    return ir.DictAttr.get(
-        {
-            "name": ir.StringAttr.get(name),
-            "dtype": ir.StringAttr.get(hlo.dtype(value).name),
-            "shape": ir.DenseI64ArrayAttr.get(list(hlo.shape(value))),
-        }
-    )
-
-
-def _i64(value: int) -> ir.Attribute:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)

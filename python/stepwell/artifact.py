@@ -16,7 +16,7 @@ import os
 import platform
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TypeAlias
@@ -27,7 +27,7 @@ import xxhash
 from stepwell.errors import ArtifactError
 from stepwell.launch import LaunchProgram
 from stepwell.packing import DerivedWeight, derived_from_dict, derived_to_dict
-from stepwell.sizes import OpenSizes
+from stepwell.sizes import Extent, OpenSizes
 
 MAGIC = b"STEPWELL"
 FORMAT_VERSION = 5
@@ -145,13 +145,15 @@ class Artifact:
         return parts
 
 
-def hidden_inputs(sizes: OpenSizes) -> tuple[TensorSpec, ...]:
-    """What a program with open sizes takes behind the inputs of its model."""
-    prefixes = (
+def hidden_inputs(
+    scalars: Sequence[Extent], prefixes: Sequence[tuple[Extent, int]]
+) -> tuple[TensorSpec, ...]:
+    """What a program with open sizes takes behind the inputs of its model (`OpenSizes`)."""
+    vectors = (
         TensorSpec(f"in use {number}", "bool", (capacity,))
-        for number, (_, capacity) in enumerate(sizes.prefixes)
+        for number, (_, capacity) in enumerate(prefixes)
     )
-    return (TensorSpec("sizes", "int64", (len(sizes.scalars),)), *prefixes)
+    return (TensorSpec("sizes", "int64", (len(scalars),)), *vectors)
 
 
 def write(

@@ -282,7 +282,7 @@ def manifest_of(
 
     target = walk.state.target
     sizes = open_sizes.read(main_function(walk.module), walk.imported)
-    hidden = () if sizes is None else artifact.hidden_inputs(sizes)
+    hidden = () if sizes is None else artifact.hidden_inputs(sizes.scalars, sizes.prefixes)
     return artifact.Manifest(
         inputs=(*(_spec(spec) for spec in walk.imported.inputs), *hidden),
         outputs=tuple(_spec(spec) for spec in walk.imported.outputs),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stepwell.attributes import spec
 from stepwell.errors import LoweringError, ModelError, UsageError
 from stepwell.frontends import Imported, TensorSpec, load, open_sizes
 from stepwell.kernels.structured import source_name
@@ -220,18 +221,10 @@ def start(
         with imported.context:
             main = main_function(imported.module)
             for name, specs in ((INPUTS, imported.inputs), (OUTPUTS, imported.outputs)):
-                main.attributes[name] = ir.ArrayAttr.get([_spec_attribute(s) for s in specs])
+                main.attributes[name] = ir.ArrayAttr.get(
+                    [spec(s.name, s.dtype.name, s.shape) for s in specs]
+                )
     return Walk(imported, state, done)
-
-
-def _spec_attribute(spec: TensorSpec) -> ir.Attribute:
-    return ir.DictAttr.get(
-        {
-            "name": ir.StringAttr.get(spec.name),
-            "dtype": ir.StringAttr.get(spec.dtype.name),
-            "shape": ir.DenseI64ArrayAttr.get(list(spec.shape)),
-        }
-    )
 
 
 def signature(module: ir.Module) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

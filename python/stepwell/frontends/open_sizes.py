@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stepwell.attributes import strings
 from stepwell.errors import LoweringError, ModelError
 from stepwell.frontends import Imported
 from stepwell.frontends.open_join import join
@@ -137,7 +138,7 @@ class _Comparison:
             if len({len(array or ()) for array in arrays} | {0}) > 2 or None in arrays:
                 raise ModelError(f"{source_name(first)}: its {name} is another for other sizes")
             fitted = [self._fit(values, first) for values in zip(*arrays, strict=True)]
-            first.attributes[BOUNDS + name] = _strings(map(str, fitted))
+            first.attributes[BOUNDS + name] = strings(map(str, fitted))
 
     def _constant(self, ops: list[ir.Operation], extents: list[Extent]) -> None:
         texts = {str(op.attributes["value"])[:200] for op in ops}
@@ -160,7 +161,7 @@ class _Comparison:
         if not same or parts[0].size > _MOST_FORMULAS:
             raise ModelError(f"{source_name(ops[0])}: its data is other for other sizes")
         formulas = [self._formula(values, ops[0]) for values in zip(*parts, strict=True)]
-        ops[0].attributes[SCALARS] = _strings(formulas)
+        ops[0].attributes[SCALARS] = strings(formulas)
 
     def _formula(self, values: Sequence[np.generic], op: ir.Operation) -> str:
         """What `values` are, as a text: an extent, or one divided by it."""
@@ -204,11 +205,7 @@ def _has_nan(array: np.ndarray) -> bool:
 
 
 def _texts(extents: Sequence[Sequence[Extent]]) -> ir.Attribute:
-    return _strings(", ".join(map(str, shape)) for shape in extents)
-
-
-def _strings(texts) -> ir.Attribute:
-    return ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts])
+    return strings(", ".join(map(str, shape)) for shape in extents)
 
 
 def read(main: ir.Operation, imported: Imported) -> OpenSizes | None:

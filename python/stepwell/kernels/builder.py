@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell.attributes import i64
 from stepwell.kernels.index import Index, Variable, linearize
 from stepwell.mlir import dialect, ir
 
@@ -96,7 +97,7 @@ class NestBuilder:
             ir.Attribute.parse("dense<1> : tensor<1xi32>"),
             ir.AffineMap.get_constant(count),
             ir.Attribute.parse("dense<1> : tensor<1xi32>"),
-            ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1)]),
+            ir.ArrayAttr.get([i64(1)]),
             [],
         )
         block = op.regions[0].blocks.append(ir.IndexType.get())

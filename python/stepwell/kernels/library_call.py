@@ -15,9 +15,9 @@ A call on a batch repeats it, each time on the next equal part of every buffer.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stepwell.attributes import strings
 from stepwell.mlir import ir
 
 TARGET = "stepwell.library_call"
@@ -74,7 +74,7 @@ class LibraryCall:
             {
                 "function": ir.StringAttr.get(self.function),
                 "batch": ir.IntegerAttr.get(i64, self.batch),
-                "arguments": _strings(self.arguments),
+                "arguments": strings(self.arguments),
                 "work": ir.ArrayAttr.get([ir.TypeAttr.get(kind) for kind in self.work]),
                 "updated": ir.DenseI64ArrayAttr.get(list(self.updated)),
             }
@@ -102,7 +102,3 @@ def buffer_of(argument: str) -> Buffer | None:
 def is_library_call(op: ir.Operation) -> bool:
     """Whether `op` is a custom call that stands for a call of a library."""
     return op.name == "stablehlo.custom_call" and ATTRIBUTE in op.attributes
-
-
-def _strings(texts: Sequence[str]) -> ir.Attribute:
-    return ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 
+from stepwell.attributes import i64
 from stepwell.kernels.library_call import ATTRIBUTE, KIND, Buffer, LibraryCall, buffer_of
 from stepwell.mlir import ir
 
@@ -28,7 +29,7 @@ def emit(kernel: ir.Operation, body: ir.Block, symbol: str) -> list[ir.MemRefTyp
     parsed = ir.Module.parse(_Text(call, inputs, work, results).function(symbol))
     function = parsed.body.operations[0].operation.clone(ip=ir.InsertionPoint(body))
     function.attributes["kernel.kind"] = ir.StringAttr.get(KIND)
-    count = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), results)
+    count = i64(results)
     function.attributes["kernel.results"] = count
     return work
 

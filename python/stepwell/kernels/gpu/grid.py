@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
+from stepwell.attributes import i64
 from stepwell.kernels.builder import AffineIf, Lanes, NestBuilder, affine, arith, memref, vector
 from stepwell.kernels.index import Index, Variable, linearize
 from stepwell.mlir import dialect, ir
@@ -57,7 +58,7 @@ class GridBuilder(NestBuilder):
             ir.Attribute.parse("dense<1> : tensor<2xi32>"),
             ir.AffineMap.get(0, 0, [ir.AffineExpr.get_constant(n) for n in (blocks, threads)]),
             ir.Attribute.parse("dense<1> : tensor<2xi32>"),
-            ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1)] * 2),
+            ir.ArrayAttr.get([i64(1)] * 2),
             [],
         )
         index = ir.IndexType.get()

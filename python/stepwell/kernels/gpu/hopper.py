@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from stepwell.attributes import i64
 from stepwell.kernels.builder import arith
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.mlir import dialect, ir
@@ -98,7 +99,7 @@ def shared_memory() -> ir.Value:
 
 def tensor_map(number: int) -> ir.Value:
     """A pointer to a tensor map among the kernel's parameters."""
-    attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
+    attribute = i64(number)
     return _placeholder("!llvm.ptr", MAP, attribute)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stepwell.attributes import i64
 from stepwell.kernels.builder import arith, vector
 from stepwell.mlir import dialect, ir
 
@@ -124,10 +125,7 @@ def load_matrices(
 def half(fragment: ir.Value, number: int) -> ir.Value:
     """Two of the four registers of a fragment."""
     kind = ir.VectorType(fragment.type)
-    first, size, stride = (
-        ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IntegerType.get_signless(64), n)])
-        for n in (2 * number, 2, 1)
-    )
+    first, size, stride = (ir.ArrayAttr.get([i64(n)]) for n in (2 * number, 2, 1))
     part = ir.VectorType.get([2, kind.shape[1]], kind.element_type)
     return vector.ExtractStridedSliceOp(part, fragment, first, size, stride).result
 
