@@ -131,6 +131,18 @@ def test_long_sums() -> None:
     check(graph)
 
 
+def test_chains_side_by_side() -> None:
+    """One row, whose weights come from memory: two chains of the sum at a time, of an even number
+    of them where that can be. For two rows there are no registers."""
+    graph = Graph()
+    for m, k in ((1, 768), (1, 3072), (2, 1280), (1, 1030)):
+        y = graph.node("MatMul", graph.input(m, k), graph.weight(k, 523))
+        graph.output(graph.node("Add", y, graph.weight(523)), f"{m}x{k}")
+    text = str(stepwell.lower(graph.model(), target="x86_64-v3").step("linalg"))
+    assert text.count("chains = 2") == 3, "no kernel is tested that has chains side by side"
+    check(graph)
+
+
 def test_blocks_of_rows_that_meet_many_panels() -> None:
     """Weights that do not stay in L2. Many rows: each of 12 blocks meets half of the 32 panels, of
     which the last is ragged, so that there are tasks enough. Few rows, which stay in L2 themselves:

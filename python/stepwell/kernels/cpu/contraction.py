@@ -400,7 +400,8 @@ class Contraction:
         ahead = None
         if asking is not None:
             ahead = self.prefetching.panel(tile, asking, [tile.panel + 1], self.shape.k)
-        terms = TermLoops(self.nest, self.evaluator, self._reduced_sizes(), tile.step)
+        extents, chains = self._reduced_sizes(), self.strategy.chains
+        terms = TermLoops(self.nest, self.evaluator, extents, tile.step, chains)
         zeros = self._zeros(tile)
         if self.used_terms is not None:
             sums = terms.sum_used(zeros, self.used_terms)

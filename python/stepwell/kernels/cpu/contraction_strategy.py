@@ -54,7 +54,7 @@ class ContractionStrategy:
     `row_tiles` tiles of rows and `panels` panels make one task; `merge_rows` walks all m
     dimensions as one; `ask_results` and `ask_panels` prefetch what a tile writes and the panel
     that comes next. With `apart`, the chains that a long sum is taken in are loops around the tiles
-    of a block.
+    of a block; of those of one tile, `chains` are summed side by side.
     """
 
     box: tuple[int, int]
@@ -65,21 +65,25 @@ class ContractionStrategy:
     ask_results: bool = False
     ask_panels: bool = False
     apart: bool = False
+    chains: int = 1
 
     def to_attribute(self) -> ir.Attribute:
         """As a dictionary attribute, to stand on a kernel function."""
         flags = ", ".join(f"{name} = {str(getattr(self, name)).lower()}" for name in _FLAGS)
         return ir.Attribute.parse(
             f"{{box = array<i64: {self.box[0]}, {self.box[1]}>, vectors = {self.vectors} : i64, "
-            f"row_tiles = {self.row_tiles} : i64, panels = {self.panels} : i64, {flags}}}"
+            f"row_tiles = {self.row_tiles} : i64, panels = {self.panels} : i64, "
+            f"chains = {self.chains} : i64, {flags}}}"
         )
 
     @staticmethod
     def from_attribute(attribute: ir.Attribute) -> ContractionStrategy:
-        """The inverse of `to_attribute`; flags that are left out are off."""
+        """The inverse of `to_attribute`; flags that are left out are off, `chains` then 1."""
         entries = ir.DictAttr(attribute)
         number = {
-            name: ir.IntegerAttr(entries[name]).value for name in ("vectors", "row_tiles", "panels")
+            name: ir.IntegerAttr(entries[name]).value
+            for name in ("vectors", "row_tiles", "panels", "chains")
+            if name in entries
         }
         flags = {n: n in entries and ir.BoolAttr(entries[n]).value for n in _FLAGS}
         low, high = list(entries["box"])
@@ -295,7 +299,19 @@ def _block(
         panels=width,
         ask_results=strategy.merge_rows and writes > half and shape.k in ASKING_EXTENTS,
         ask_panels=streams and taken > 1,
+        chains=_chains(strategy, shape, target) if streams and row_tiles == 1 else 1,
     )
+
+
+def _chains(strategy: ContractionStrategy, shape: ContractionShape, target: Target) -> int:
+    """How many chains of a sum to take side by side where a panel is read from memory and used
+    once: a core has more from memory when it reads in two places at a time than in one."""
+    rows = strategy.box[0] * strategy.box[1]
+    if not fits_registers(2 * rows, strategy.vectors, target):
+        return 1
+    levels = summation_levels([shape.sizes[d] for d in shape.reduced], 2)
+    apart = [size for _, size, _, restart in levels if restart]
+    return 2 if apart and apart[0] % 2 == 0 else 1
 
 
 def _read_time(count: int, target: Target) -> float:
@@ -344,17 +360,17 @@ def gathers_panels(shape: ContractionShape, strategy: ContractionStrategy, lanes
     )
 
 
-def summation_levels(extents: list[int]) -> list[tuple[int, int, int, bool]]:
+def summation_levels(extents: list[int], chains: int = 1) -> list[tuple[int, int, int, bool]]:
     """The loops over k, outermost first: (position in the reduced dimensions, iterations, factor of
-    the loop variable, whether each iteration sums apart)."""
+    the loop variable, whether each iteration sums apart). Where one dimension is cut into chains
+    and that can be, their number is a multiple of `chains`."""
     levels: list[tuple[int, int, int, bool]] = []
     for axis, size in enumerate(extents):
         inner = math.prod(extents[axis + 1 :])
         apart = SHORTEST_PARTIAL <= inner <= PARTIAL_SUM and inner * size > 2 * SHORTEST_PARTIAL
-        chunk = next(
-            (c for c in range(PARTIAL_SUM, PARTIAL_SUM // 4, -1) if size % c == 0),
-            size,
-        )
+        chunks = [c for c in range(PARTIAL_SUM, PARTIAL_SUM // 4, -1) if size % c == 0]
+        several = [c for c in chunks if size // c % chains == 0]
+        chunk = next(iter([*several, *chunks]), size)
         if inner == 1 and size > PARTIAL_SUM and chunk < size:
             levels += [(axis, size // chunk, chunk, True), (axis, chunk, 1, False)]
         else:

@@ -26,12 +26,14 @@ Step = Callable[[list[Index], list[ir.Value]], list[ir.Value]]
 
 @dataclass(frozen=True)
 class TermLoops:
-    """Loops that call `step` for all points of the reduced space, of `extents`."""
+    """Loops that call `step` for all points of the reduced space, of `extents`; `chains` partial
+    sums are taken side by side where the outer of two levels is a multiple of that."""
 
     nest: NestBuilder
     evaluator: Evaluator
     extents: list[int]
     step: Step
+    chains: int = 1
 
     def sum(
         self,
@@ -41,28 +43,46 @@ class TermLoops:
     ) -> list[ir.Value]:
         """The sums of all terms. Of what is prefetched, `results` is called in the first steps of
         the innermost loop, `ahead` in each iteration."""
-        levels = summation_levels(self.extents)
+        levels = summation_levels(self.extents, self.chains)
 
-        def nested(prefix: list[Index], level: int, carried: list[ir.Value]) -> list[ir.Value]:
+        def nested(
+            prefixes: list[list[Index]], level: int, carried: list[ir.Value]
+        ) -> list[ir.Value]:
+            """The sums of the terms behind each of `prefixes`, the first indices of points."""
             if level == len(levels):
+                parts = _parts(carried, len(zeros))
                 with self.evaluator.scope():
-                    return self.step(prefix, carried)
+                    return [
+                        total
+                        for prefix, part in zip(prefixes, parts, strict=True)
+                        for total in self.step(prefix, part)
+                    ]
             axis, size, by, restart = levels[level]
+            side = self.chains if restart and len(prefixes) == 1 and not size % self.chains else 1
+
+            def moved(k: Index) -> list[list[Index]]:
+                points = [[*p[:axis], *(p[axis:] or [Index()])] for p in prefixes]
+                return [
+                    [*point[:axis], point[axis] + (k * side + chain) * by]
+                    for point in points
+                    for chain in range(side)
+                ]
 
             def body(k: Index, inner: list[ir.Value]) -> list[ir.Value]:
-                point = [*prefix[:axis], *(prefix[axis:] or [Index()])]
-                point[axis] = point[axis] + k * by
                 if not restart:
-                    return nested(point, level + 1, inner)
-                return self._added(inner, nested(point, level + 1, zeros))
+                    return nested(moved(k), level + 1, inner)
+                apart = nested(moved(k), level + 1, zeros * side * len(prefixes))
+                parts = _parts(apart, len(zeros))
+                for number in range(side):
+                    inner = self._added(inner, [v for part in parts[number::side] for v in part])
+                return inner
 
             if level < len(levels) - 1:
-                return self.nest.reduce_steps("k", 0, size, carried, body)
+                return self.nest.reduce_steps("k", 0, size // side, carried, body)
 
             def ask_panel(k: Index) -> None:
                 if ahead is not None:
-                    point = [*prefix[:axis], *(prefix[axis:] or [Index()])]
-                    point[axis] = point[axis] + k
+                    (point,) = moved(k)
                     ahead(linearize(point, self.extents))
 
             def ask(k: Index) -> None:
@@ -72,10 +92,10 @@ class TermLoops:
 
             asking = min(ASKING_STEPS, size) if results is not None else 0
             carried = self.nest.reduce_steps("k", 0, asking, carried, body, before=ask)
-            unroll = steps_at_once(len(zeros))
+            unroll = steps_at_once(len(carried))
             return self.nest.reduce_steps("k", asking, size, carried, body, unroll, ask_panel)
 
-        return nested([], 0, zeros)
+        return nested([[]], 0, zeros)
 
     def sum_used(self, zeros: list[ir.Value], used: Index) -> list[ir.Value]:
         """The sums of the first `used` terms along one dimension."""
@@ -114,3 +134,8 @@ class TermLoops:
 
     def _added(self, sums: list[ir.Value], others: list[ir.Value]) -> list[ir.Value]:
         return [self.nest.add(a, b) for a, b in zip(sums, others, strict=True)]
+
+
+def _parts(values: list[ir.Value], size: int) -> list[list[ir.Value]]:
+    """`values` in parts of `size`."""
+    return [values[start : start + size] for start in range(0, len(values), size)]

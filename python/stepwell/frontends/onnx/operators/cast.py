@@ -66,6 +66,8 @@ def _cast(node: Node, value: ir.Value, kind: np.dtype) -> ir.Value:
     if source == kind:
         return value
     if not (dtypes.is_small(kind) and dtypes.is_float(kind)):
+        if dtypes.bits(kind) < 8 and dtypes.is_float(source):
+            value = hlo.convert(value, np.int32)  # of which the lowest bits are taken
         return hlo.convert(value, kind)
     if not dtypes.is_float(source):
         value = hlo.convert(value, np.float32)
