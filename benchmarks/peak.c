@@ -46,13 +46,14 @@ static double fma_gflops(void) {
   return 2.0 * (double)LANES * CHAINS * (double)steps / seconds / 1e9;
 }
 
+// In four places at a time, which is faster than in one.
 static double read_gbps(const vec *data, size_t bytes) {
-  const size_t count = bytes / sizeof(vec);
+  const size_t part = bytes / sizeof(vec) / 4;
   vec acc[8] = {0};
   double begin = now();
-  for (size_t i = 0; i < count; i += 8) {
+  for (size_t i = 0; i < part; i += 2) {
 #pragma GCC unroll 8
-    for (int c = 0; c < 8; c++) acc[c] += data[i + c];
+    for (int c = 0; c < 8; c++) acc[c] += data[(size_t)(c / 2) * part + i + (size_t)(c % 2)];
   }
   double seconds = now() - begin;
   for (int c = 0; c < 8; c++) sink = sum(acc[c]);

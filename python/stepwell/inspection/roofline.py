@@ -29,6 +29,9 @@ _READ_BYTES = 128 << 20
 _STREAMS = 8
 """Vectors read before the loop goes on."""
 
+_PLACES = 4
+"""Where they are read: a core has more from memory in several places than in one."""
+
 _REPEATS = 5
 
 
@@ -120,21 +123,25 @@ def _read_bandwidth(target: Target, threads: int) -> float:
 
 
 def _read_text(lanes: int) -> str:
-    """A loop that reads `_STREAMS` vectors a step."""
+    """A loop that reads `_STREAMS` vectors a step, in `_PLACES`."""
     kind = f"<{lanes} x i32>"
+    together = _STREAMS // _PLACES
+    apart = _READ_BYTES // (4 * lanes) // _PLACES
     steps = [
-        f"""  %p{i} = getelementptr {kind}, ptr %at, i64 {i}
+        f"""  %p{i} = getelementptr {kind}, ptr %at, i64 {i // together * apart + i % together}
   %x{i} = load {kind}, ptr %p{i}, align 4
   %b{i} = or {kind} %a{i}, %x{i}"""
         for i in range(_STREAMS)
     ]
-    return _loop_text(kind, "zeroinitializer", steps, "or")
+    return _loop_text(kind, "zeroinitializer", steps, "or", together)
 
 
-def _loop_text(kind: str, first: str, steps: list[str], join: str, entry: str = "") -> str:
+def _loop_text(
+    kind: str, first: str, steps: list[str], join: str, stride: int = 0, entry: str = ""
+) -> str:
     """A function of a count and a pointer: so many rounds of `steps`, of which number i makes %b<i>
     of %a<i>, what it was before, at first `first`. `join` makes one of all, which is stored; `%at`
-    walks from the pointer on by as many vectors as there are steps."""
+    walks from the pointer on by `stride` vectors a round."""
     count = len(steps)
     carried = "\n".join(
         f"  %a{i} = phi {kind} [ {first}, %entry ], [ %b{i}, %loop ]" for i in range(count)
@@ -154,7 +161,7 @@ loop:
   %at = phi ptr [ %data, %entry ], [ %next, %loop ]
 {carried}
 {body}
-  %next = getelementptr {kind}, ptr %at, i64 {count}
+  %next = getelementptr {kind}, ptr %at, i64 {stride}
   %j = add i64 %i, 1
   %more = icmp ult i64 %j, %n
   br i1 %more, label %loop, label %done
