@@ -90,10 +90,12 @@ def parse_named_shapes(items: Sequence[str]) -> dict[str, tuple[int | str, ...]]
     shapes: dict[str, tuple[int | str, ...]] = {}
     for item in items:
         name, _, text = item.rpartition("=")
-        sizes = text.split("," if "," in text else "x")
-        if not name or not all(size.isdigit() or size.isidentifier() for size in sizes if size):
+        has_names = "," in text or text.isidentifier()
+        sizes = [size for size in text.split("," if has_names else "x") if size]
+        right = all(size.isdigit() or (has_names and size.isidentifier()) for size in sizes)
+        if not name or not right or (text and not sizes):
             raise UsageError(f"--shape {item} is not of the form NAME=1x3x224x224 or NAME=1,n")
-        shapes[name] = tuple(int(size) if size.isdigit() else size for size in sizes if size)
+        shapes[name] = tuple(int(size) if size.isdigit() else size for size in sizes)
     return shapes or None
 
 
