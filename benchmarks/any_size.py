@@ -55,10 +55,10 @@ def main(out: Path | None) -> None:
     }
     models = {name: any_size.operator(name) for name in any_size.OPERATORS}
     models["encoder"] = any_size.encoder()
+    out = out or RESULTS / f"{datetime.date.today()}-{machine.slug()}-any-size.json"
     os.sched_setaffinity(0, {cpu})
     for name, (model, shapes) in models.items():
         data["rows"] += measure(name, model, shapes)
-    out = out or RESULTS / f"{datetime.date.today()}-{machine.slug()}-any-size.json"
     out.write_text(json.dumps(data, indent=1) + "\n")
     any_size_table(data).print()
     click.echo(f"wrote {out}", err=True)

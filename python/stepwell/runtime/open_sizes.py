@@ -50,13 +50,14 @@ class OpenSizeExecutable:
         self.threads = self._code.threads
         self.inputs, self.outputs = open_signature(manifest, self._sizes)
         self.result_names = [spec.name for spec in self.outputs]
+        self._dtypes = [numpy_dtype(spec.dtype) for spec in self.inputs]
         self._buffers = [
             None
             if number in self._sizes.exact_inputs
             else np.zeros(spec.shape, numpy_dtype(spec.dtype))
             for number, spec in enumerate(manifest.inputs[: len(self.inputs)])
         ]
-        self._plans: dict[tuple[tuple[int, ...], ...], _Plan | None] = {}
+        self._plans: dict[tuple[tuple[int, ...], ...], _Plan] = {}
         self._told: tuple[int, ...] = ()
         self._scalars = np.zeros(len(self._sizes.scalars), np.int64)
         self._prefixes = [np.zeros(capacity, np.bool_) for _, capacity in self._sizes.prefixes]
@@ -112,10 +113,12 @@ class OpenSizeExecutable:
         if len(arrays) != len(self.inputs):
             raise wrong_count(self.inputs, len(arrays))
         taken = [
-            input_array(spec.name, array, spec.dtype)
-            for spec, array in zip(self.inputs, arrays, strict=True)
+            array
+            if type(array) is np.ndarray and array.dtype is dtype
+            else input_array(spec.name, array, spec.dtype)
+            for array, dtype, spec in zip(arrays, self._dtypes, self.inputs, strict=True)
         ]
-        plan = self._plan(tuple(array.shape for array in taken))
+        plan = self._plan(tuple([array.shape for array in taken]))
         if plan is None:
             raise self._misfit(taken)
         staged = []
@@ -143,12 +146,12 @@ class OpenSizeExecutable:
 
     def _plan(self, shapes: tuple[tuple[int, ...], ...]) -> _Plan | None:
         """What to do for inputs of `shapes`; None where they cannot be given to a call."""
-        if shapes not in self._plans:
+        plan = self._plans.get(shapes)
+        if plan is None and (sizes := self._solved(shapes)) is not None:
             if len(self._plans) == _MOST_PLANS:
                 self._plans.clear()
-            sizes = self._solved(shapes)
-            self._plans[shapes] = None if sizes is None else self._plan_for(sizes)
-        return self._plans[shapes]
+            plan = self._plans[shapes] = self._plan_for(sizes)
+        return plan
 
     def _plan_for(self, sizes: tuple[int, ...]) -> _Plan:
         specs = self.artifact.manifest.outputs
