@@ -106,7 +106,7 @@ def _send(descriptors: tuple[int, ...], log: BinaryIO) -> None:
             with contextlib.suppress(OSError):
                 _server.socket.sendmsg([b"w"], data)
                 return
-        _end_server()
+        _leave_server()
         _ended[:] = [process for process in _ended if process.poll() is None]
         _server = _Server(log)
         _server.socket.sendmsg([b"w"], data)
@@ -116,7 +116,7 @@ def _variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(_AT_START)}
 
 
-def _end_server() -> None:
+def _leave_server() -> None:
     global _server
     if _server is not None:
         _server.end()
@@ -124,8 +124,15 @@ def _end_server() -> None:
 
 
 @atexit.register
-def _end_all() -> None:
-    _end_server()
+def end_server() -> None:
+    """End the server once its workers are done, and wait for it a second at most. The next worker
+    has a new one."""
+    if not _lock.acquire(timeout=1):  # a fork of a process that had it keeps it for ever
+        return
+    try:
+        _leave_server()
+    finally:
+        _lock.release()
     for process in _ended:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(1)
