@@ -62,9 +62,11 @@ def _run(request: Request, folder: Path, progress: Progress) -> _Outcome:
     reading, writing = os.pipe()
     log = folder / "log.txt"
     with open(reading) as status:
-        with log.open("wb") as log_file:
-            worker = WorkerProcess(folder / "request.json", writing, log_file)
-        os.close(writing)
+        try:
+            with log.open("wb") as log_file:
+                worker = WorkerProcess(folder / "request.json", writing, log_file)
+        finally:
+            os.close(writing)
         group = threading.Thread(target=worker.finish, daemon=True)
         group.start()
         message, step = None, ""

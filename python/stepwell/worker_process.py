@@ -32,7 +32,7 @@ class WorkerProcess:
     def __init__(self, request: Path, status: int, log: BinaryIO) -> None:
         task = {
             "request": str(request),
-            "folder": os.getcwd(),
+            "folder": _folder(),
             "environment": dict(os.environ),
             "memory": resource.getrlimit(resource.RLIMIT_AS),
             "processors": sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else [],
@@ -45,9 +45,14 @@ class WorkerProcess:
                 ours.sendall(line)
             self._stream = ours
             self._lines = ours.makefile("r")
-            with contextlib.suppress(OSError):
+            try:
                 if self._lines.readline():
                     return
+            except OSError:
+                pass
+            except BaseException:  # an interrupt: what was asked for is not to go on
+                self._close()
+                raise
             self._close()
 
     def kill(self) -> None:
@@ -110,6 +115,14 @@ def _send(descriptors: tuple[int, ...], log: BinaryIO) -> None:
         _ended[:] = [process for process in _ended if process.poll() is None]
         _server = _Server(log)
         _server.socket.sendmsg([b"w"], data)
+
+
+def _folder() -> str | None:
+    """The working directory; None where it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
 
 
 def _variables() -> dict[str, str]:

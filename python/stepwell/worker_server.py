@@ -68,7 +68,7 @@ class _Server:
             if not pid:
                 self._work(task, *descriptors[1:])
             self.workers[pid] = stream
-            self.selector.register(stream, selectors.EVENT_READ, lambda: _end_group(pid))
+            self.selector.register(stream, selectors.EVENT_READ, lambda: self._kill(pid))
             _tell(stream, pid)
         for descriptor in descriptors[1:]:
             os.close(descriptor)
@@ -84,7 +84,8 @@ class _Server:
                 stream.close()
             os.dup2(log, sys.stdout.fileno())
             os.dup2(log, sys.stderr.fileno())
-            os.chdir(task["folder"])
+            if task["folder"] is not None:
+                os.chdir(task["folder"])
             os.environ.clear()
             os.environ.update(task["environment"])
             resource.setrlimit(resource.RLIMIT_AS, tuple(task["memory"]))
@@ -99,6 +100,11 @@ class _Server:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+
+    def _kill(self, pid: int) -> None:
+        """End a worker, which may have ended since its sender asked for that."""
+        if pid in self.workers:
+            _end_group(pid)
 
     def _reap(self, woken: int) -> None:
         """Say of workers that have ended how."""

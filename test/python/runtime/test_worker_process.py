@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -68,6 +70,50 @@ def test_what_a_worker_has_of_this_process(tmp_path: Path, monkeypatch: pytest.M
         finally:
             os.sched_setaffinity(0, processors)
         assert told.read_text() == f"{folder} number {number} {processors[: 1 + number]}"
+
+
+@pytest.mark.usefixtures("fake_compiler")
+def test_a_working_directory_that_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, removed = tmp_path / "log", tmp_path / "removed"
+    removed.mkdir()
+    monkeypatch.chdir(removed)
+    removed.rmdir()
+    build(f"count {log}")
+    assert log.read_text() == "compiled\n"
+
+
+class InterruptedStream(socket.socket):
+    """One on which an interrupt comes before any answer."""
+
+    def makefile(self, *arguments: object, **named: object) -> io.StringIO:
+        class Lines(io.StringIO):
+            def readline(self, size: int = -1, /) -> str:
+                raise KeyboardInterrupt
+
+        return Lines()
+
+
+@pytest.mark.usefixtures("fake_compiler")
+def test_an_interrupt_before_the_worker_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(f"count {tmp_path / 'log'}")  # so that the server is there
+    pid_file = tmp_path / "pid"
+    before = len(os.listdir("/proc/self/fd"))
+    made = socket.socketpair
+
+    def pair() -> tuple[socket.socket, socket.socket]:
+        ours, theirs = made()
+        return InterruptedStream(fileno=ours.detach()), theirs
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker_process.socket, "socketpair", pair)
+        with pytest.raises(KeyboardInterrupt):
+            build(f"wait {pid_file}")
+    assert len(os.listdir("/proc/self/fd")) == before
+    build(f"count {tmp_path / 'log'}")  # the server is not held up by what was interrupted
 
 
 @pytest.mark.usefixtures("fake_compiler")
