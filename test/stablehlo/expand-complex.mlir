@@ -127,3 +127,28 @@ func.func @opaque(%x: tensor<4xcomplex<f32>>) -> tensor<4xcomplex<f32>> {
   %0 = stablehlo.custom_call @other(%x) : (tensor<4xcomplex<f32>>) -> tensor<4xcomplex<f32>>
   return %0 : tensor<4xcomplex<f32>>
 }
+
+// -----
+
+// Powers of f64 multiply logarithms of two parts; the errors of products are computed, so that none
+// is fused with a sum.
+// CHECK-LABEL: func.func @power_in_two_parts
+// CHECK-COUNT-8: stablehlo.multiply {{.*}} {kernel.rounded} : tensor<4xf64>
+// CHECK: stablehlo.exponential {{.*}} : tensor<4xf64>
+func.func @power_in_two_parts(%x: tensor<4xcomplex<f64>>, %y: tensor<4xcomplex<f64>>) -> tensor<4xcomplex<f64>> {
+  %0 = stablehlo.power %x, %y : tensor<4xcomplex<f64>>
+  return %0 : tensor<4xcomplex<f64>>
+}
+
+// -----
+
+// Rejected: those of f32 are exact enough with one part in f64.
+// CHECK-LABEL: func.func @power_in_f64
+// CHECK: stablehlo.log {{.*}} : tensor<4xf64>
+// CHECK-COUNT-4: stablehlo.multiply {{.*}} {kernel.rounded} : tensor<4xf64>
+// CHECK-NOT: kernel.rounded
+// CHECK: return
+func.func @power_in_f64(%x: tensor<4xcomplex<f32>>, %y: tensor<4xcomplex<f32>>) -> tensor<4xcomplex<f32>> {
+  %0 = stablehlo.power %x, %y : tensor<4xcomplex<f32>>
+  return %0 : tensor<4xcomplex<f32>>
+}
