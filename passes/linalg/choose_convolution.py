@@ -68,7 +68,7 @@ class ChooseConvolution(Pass):
             lanes = state.target.vector_lanes
             *_, inputs, outputs = shape.extents()
             return self.tile if inputs % lanes == 0 and outputs % lanes == 0 else 0
-        strategy = winograd.choose(shape, state.target)
+        strategy = winograd.choose(shape, state.target, state.threads)
         return strategy.tile if strategy is not None else 0
 
 

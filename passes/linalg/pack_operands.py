@@ -195,7 +195,7 @@ def _pack_winograd(
     shape = winograd.ConvolutionShape.of(anchor)
     assert shape is not None
     tile = ir.IntegerAttr(anchor.op.attributes[winograd.ATTRIBUTE]).value
-    strategy = winograd.blocking(tile, shape, state.target)
+    strategy = winograd.blocking(tile, shape, state.target, state.threads)
     kernel.attributes["kernel.strategy"] = strategy.to_attribute()
     panel = strategy.vectors * state.target.vector_lanes
     plain = anchor.inputs[1].type

@@ -25,6 +25,7 @@ from stepwell.mlir import ir, new_context, run_upstream
 from stepwell.options import CompileOptions, make_options
 from stepwell.passes.base import Pass, make_pass, pass_files
 from stepwell.runtime.load import Loaded, load_artifact
+from stepwell.runtime.threads import default_threads
 from stepwell.targets import get
 from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
@@ -102,7 +103,7 @@ class Lowered:
         """Go the rest of the way and load the result."""
         built = self.build()
         artifact.check_runs_here(built.manifest, "the model")
-        return load_artifact(built, threads=self._walk.state.threads or None)
+        return load_artifact(built, threads=self._walk.state.threads)
 
     def emit(self, kind: str) -> str | bytes:
         """The model as text of a level, or as "asm" text or "obj" bytes; for a GPU, as "ptx" or
@@ -179,7 +180,9 @@ class Lowered:
         inputs, outputs = pipeline.signature(module)
         imported = Imported(context, module, table, inputs, outputs, "text")
         made = make_options(options)
-        walk = pipeline.start(imported, get(target), threads or 0, made, walk_from=level)
+        walk = pipeline.start(
+            imported, get(target), threads or default_threads(), made, walk_from=level
+        )
         return Lowered(walk, made, progress)
 
     def _write_artifact(self, path: Path) -> None:
@@ -205,7 +208,7 @@ def lower(
     """
     imported = load(model, shapes=shapes)
     made = make_options(options)
-    walk = pipeline.start(imported, get(target), threads or 0, made)
+    walk = pipeline.start(imported, get(target), threads or default_threads(), made)
     return Lowered(walk, made, progress)
 
 

@@ -323,7 +323,7 @@ def compile_to_artifact(
     artifact_path: Path,
     *,
     target: str = "cpu",
-    threads: int = 0,
+    threads: int = 1,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     options: CompileOptions | None = None,
     progress: Progress | None = None,

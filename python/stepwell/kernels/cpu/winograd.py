@@ -26,7 +26,6 @@ import numpy as np
 from stepwell.kernels.builder import Lanes
 from stepwell.kernels.cpu.contraction_strategy import (
     fits_registers,
-    step_time,
     steps_at_once,
     summation_levels,
 )
@@ -42,6 +41,10 @@ from stepwell.targets import Target
 FILTER = 3
 _MOST_ROWS = 14
 """Tiles of a register tile at most: more have no registers on any target for two vectors."""
+
+_LINE = 16
+"""Numbers that keep the positions of a tile apart: without them, they would lie a power of two
+apart, in few sets of the cache."""
 
 ATTRIBUTE = "kernel.winograd"
 """Marks a convolution whose input is padded to whole tiles: its value is the tile."""
@@ -155,20 +158,43 @@ def packing(filters: tuple[int, int, int, int], tile: int, panel: int) -> Winogr
     return WinogradPacking(filters, tuple(map(tuple, g.tolist())), panel)
 
 
-def choose(shape: ConvolutionShape, target: Target) -> WinogradStrategy | None:
-    """The strategy with the least estimated time, None when direct convolution is faster."""
+def choose(shape: ConvolutionShape, target: Target, threads: int) -> WinogradStrategy | None:
+    """The strategy with the least estimated time on `threads` cores of `target`, None when direct
+    convolution is faster."""
     lanes = target.vector_lanes
     batch, height, width, inputs, outputs = shape.extents()
     if inputs % lanes or outputs % lanes or inputs < 2 * lanes:
         return None
-    best = None
-    best_time = batch * height * width * FILTER * FILTER * inputs * outputs / lanes / 0.95
-    for tile in POINTS:
-        strategy = blocking(tile, shape, target)
-        time = _time(strategy, shape, target)
-        if time < best_time:
-            best, best_time = strategy, time
-    return best
+    direct = batch * height * width * FILTER * FILTER * inputs * outputs / lanes / 0.95 / threads
+    strategies = [blocking(tile, shape, target, threads) for tile in POINTS]
+    best = min(strategies, key=lambda strategy: _time(strategy, shape, target, threads))
+    return best if _time(best, shape, target, threads) < direct else None
+
+
+@functools.lru_cache(256)
+def blocking(tile: int, shape: ConvolutionShape, target: Target, threads: int) -> WinogradStrategy:
+    """How to run F(tile x tile): register tiles that waste little, as many input tiles a task as
+    keep their transforms in L2 (or more, where weights come from memory), and panels in as few
+    groups as keep the threads busy, since each group transforms its input tiles itself."""
+    lanes = target.vector_lanes
+    *_, inputs, outputs = shape.extents()
+    tiles = _tiles(tile, shape)
+    most = max(4, target.l2_bytes * 6 // 10 // ((tile + FILTER - 1) ** 2 * inputs * 4))
+    strategies = []
+    for vectors in (v for v in (4, 3, 2, 1) if (outputs // lanes) % v == 0):
+        panels = math.ceil(outputs / (vectors * lanes))
+        groups = {min(panels, g) for g in (1, threads, 2 * threads)}
+        for rows in range(1, min(_MOST_ROWS, tiles) + 1):
+            if not fits_registers(rows, vectors, target):
+                break
+            all_rows = math.ceil(tiles / rows)
+            counts = {*range(1, min(max(1, most // rows), all_rows) + 1), all_rows}
+            strategies += [
+                WinogradStrategy(tile, rows * count, rows, vectors, math.ceil(panels / group))
+                for count in sorted(counts)
+                for group in sorted(groups)
+            ]
+    return min(strategies, key=lambda strategy: _time(strategy, shape, target, threads))
 
 
 def _tiles(tile: int, shape: ConvolutionShape) -> int:
@@ -176,80 +202,67 @@ def _tiles(tile: int, shape: ConvolutionShape) -> int:
     return batch * math.ceil(height / tile) * math.ceil(width / tile)
 
 
-def _time(strategy: WinogradStrategy, shape: ConvolutionShape, target: Target) -> float:
-    """Estimated vector multiply-adds: the products or the weights they wait for, and both
-    transforms."""
+_THERE, _BACK = 10, 10
+"""Multiply-adds that a position's share of a tile's transforms takes as long as."""
+
+_TILE = 80
+"""The same of what a register tile takes beside its steps."""
+
+_STEP, _STEP_ROW = 0.4, 0.03
+"""And of what a step of it takes beside its multiply-adds and loads, and for each row."""
+
+_IN_FLIGHT = 0.8
+"""The part of `in_flight` that register tiles need here, whose sums are short."""
+
+_WAITING = 0.3
+"""The part of the shorter of products and weights' reading that the longer does not hide."""
+
+
+def _time(
+    strategy: WinogradStrategy, shape: ConvolutionShape, target: Target, threads: int
+) -> float:
+    """Estimated time, in vector multiply-adds: the products and the weights they wait for, both
+    transforms, and the transformed tiles that each panel reads, half a vector at a time from L2;
+    all by the thread that has most.
+    The constants were fitted to 190 strategies of 14 shapes, timed with AVX2."""
     lanes = target.vector_lanes
     *_, inputs, outputs = shape.extents()
     tiles = _tiles(strategy.tile, shape)
     blocks = math.ceil(tiles / strategy.block)
-    groups = math.ceil(outputs / (strategy.vectors * lanes * strategy.panels))
+    panels = math.ceil(outputs / (strategy.vectors * lanes))
+    groups = math.ceil(panels / strategy.panels)
     positions = strategy.window**2
-    products = blocks * strategy.block * positions * inputs * outputs / lanes / 0.88
-    there = tiles * groups * (inputs / lanes) * positions * 7
-    back = tiles * (outputs / lanes) * positions * 8
-    return max(products, _streaming(strategy, shape, target)) + there + back
+    register_tiles = blocks * strategy.block // strategy.rows * positions * panels
+    products = register_tiles * (inputs * _step(strategy, inputs, target) + _TILE)
+    weights = _streaming(strategy, shape, target)
+    there = groups * tiles * (inputs / lanes) * positions * _THERE
+    back = tiles * (outputs / lanes) * positions * _BACK
+    moved = positions * strategy.block * inputs * 4
+    rate = target.vector_bits / 16 if moved <= target.l2_bytes * 3 // 4 else target.l3_rate
+    read = blocks * panels * moved / rate
+    time = max(products, weights) + _WAITING * min(products, weights) + there + back + read
+    tasks = blocks * groups
+    return time * math.ceil(tasks / threads) / tasks
+
+
+def _step(strategy: WinogradStrategy, inputs: int, target: Target) -> float:
+    """Of a step of a register tile. Vectors of a panel that fills L1 come from L2."""
+    panel_bytes = inputs * strategy.vectors * target.vector_lanes * 4
+    load = 1 + (panel_bytes > target.l1_bytes // 2) + (panel_bytes > target.l1_bytes)
+    rows, vectors = strategy.rows, strategy.vectors
+    loads = max(rows * target.broadcast_time + vectors, vectors * load)
+    return max(rows * vectors, _IN_FLIGHT * target.in_flight, loads) + _STEP + _STEP_ROW * rows
 
 
 def _streaming(strategy: WinogradStrategy, shape: ConvolutionShape, target: Target) -> float:
-    """Vector multiply-adds that take as long as the weights of each block."""
+    """Vector multiply-adds that take as long as the weights of each block: from memory first, then
+    from where they stay."""
+    *_, inputs, outputs = shape.extents()
     blocks = math.ceil(_tiles(strategy.tile, shape) / strategy.block)
-    weights = _weight_bytes(strategy.tile, shape)
+    weights = strategy.window**2 * inputs * outputs * 4
+    again = (blocks - 1) * weights if weights > target.l2_bytes // 2 else 0
     stays = weights < target.l3_bytes // 2
-    return weights * blocks / (target.l3_rate if stays else target.memory_rate)
-
-
-def _weight_bytes(tile: int, shape: ConvolutionShape) -> int:
-    *_, inputs, outputs = shape.extents()
-    return (tile + FILTER - 1) ** 2 * inputs * outputs * 4
-
-
-def blocking(tile: int, shape: ConvolutionShape, target: Target) -> WinogradStrategy:
-    """How to run F(tile x tile): as many tiles a task as keep their transforms in L2, or all of
-    them where weights come from memory, in register tiles that waste little, and panels enough for
-    several tasks."""
-    lanes = target.vector_lanes
-    *_, inputs, outputs = shape.extents()
-    positions = (tile + FILTER - 1) ** 2
-    tiles = _tiles(tile, shape)
-    most = max(4, target.l2_bytes * 6 // 10 // (positions * inputs * 4))
-    best: tuple[float, WinogradStrategy] | None = None
-    for vectors in (v for v in (4, 3, 2, 1) if (outputs // lanes) % v == 0):
-        panels = math.ceil(outputs / (vectors * lanes))
-        for rows in range(1, min(_MOST_ROWS, tiles) + 1):
-            if not fits_registers(rows, vectors, target):
-                break
-            counts = [*range(1, max(1, most // rows) + 1)]
-            if _weight_bytes(tile, shape) > target.l3_bytes // 2 and counts[-1] * rows < tiles:
-                counts.append(math.ceil(tiles / rows))
-            for count in counts:
-                block = rows * count
-                blocks = math.ceil(tiles / block)
-                groups = _panel_groups(blocks, panels)
-                strategy = WinogradStrategy(tile, block, rows, vectors, math.ceil(panels / groups))
-                step = (step_time(rows, vectors, target) + 0.7 + 0.03 * rows) / (rows * vectors)
-                tasks = blocks * groups
-                balance = 2 * math.ceil(tasks / 2) / tasks
-                cost = blocks * block * positions * inputs * outputs / lanes * step
-                cost = max(cost, _streaming(strategy, shape, target))
-                if block > max(most, rows):
-                    moved = positions * block * inputs * 4
-                    cost += panels * blocks * moved / target.l3_rate
-                cost *= 1 + 0.02 * blocks / max(1, tiles / most)
-                cost *= 1 + 0.5 * (balance - 1)
-                cost *= 1 + 0.02 * (4 - vectors)  # narrow panels: the lhs is read more often
-                if best is None or cost < best[0] * (1 - 1e-9):
-                    best = (cost, strategy)
-    assert best is not None
-    return best[1]
-
-
-def _panel_groups(blocks: int, panels: int) -> int:
-    """Into how many groups the panels are split, so that there are at least 8 tasks."""
-    groups = 1
-    while blocks * groups < 8 and groups * 2 <= panels:
-        groups *= 2
-    return groups
+    return weights / target.memory_rate + again / (target.l3_rate if stays else target.memory_rate)
 
 
 def emit(group: KernelGroup, strategy: WinogradStrategy, lanes: int) -> None:
@@ -278,8 +291,8 @@ class _Winograd:
         strategy, nest = self.strategy, self.nest
         element = element_type(self.op.op.results[0])
         positions = strategy.window**2
-        moved = nest.scratch([positions, strategy.block, self.inputs], element)
-        products = nest.scratch([positions, strategy.block, self.panel], element)
+        moved = nest.scratch([positions, strategy.block * self.inputs + _LINE], element)
+        products = nest.scratch([positions, strategy.block * self.panel + _LINE], element)
         blocks = -(-self.tiles // strategy.block)
         panels = self.outputs // self.panel
         groups = -(-panels // strategy.panels)
@@ -321,7 +334,7 @@ class _Winograd:
             for i in range(window):
                 values = self._input_side([columns[j][i] for j in range(window)])
                 for j, value in enumerate(values):
-                    place = [constant(i * window + j), local, channel]
+                    place = [constant(i * window + j), local * self.inputs + channel]
                     self.nest.store(value, moved, place, vector)
 
     def _multiply(self, panel: Index, moved: ir.Value, products: ir.Value) -> None:
@@ -357,7 +370,7 @@ class _Winograd:
                     ]
                     following = list(carried)
                     for r, index in enumerate(rows):
-                        scalar = nest.load(moved, [here, index, k], one)
+                        scalar = nest.load(moved, [here, index * self.inputs + k], one)
                         left = nest.as_vector(scalar, vectors[0])
                         for n, value in enumerate(right):
                             cell = r * len(vectors) + n
@@ -368,7 +381,7 @@ class _Winograd:
                 sums = self._sum(step, cells, functools.partial(ask, Index.of(row)))
                 for r, index in enumerate(rows):
                     for n, v in enumerate(vectors):
-                        place = [here, index, v.index + n * self.lanes]
+                        place = [here, index * self.panel + v.index + n * self.lanes]
                         nest.store(sums[r * len(vectors) + n], products, place, v)
 
     def _sum(
@@ -416,7 +429,11 @@ class _Winograd:
             columns = [
                 self._output_side(
                     [
-                        self.nest.load(products, [constant(i * window + j), local, offset], vector)
+                        self.nest.load(
+                            products,
+                            [constant(i * window + j), local * self.panel + offset],
+                            vector,
+                        )
                         for i in range(window)
                     ]
                 )

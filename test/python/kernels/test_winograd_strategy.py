@@ -1,0 +1,66 @@
+"""How Winograd convolutions are cut into tasks: by what the threads need, and no further."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.helper
+import onnx.numpy_helper
+import pytest
+
+import stepwell
+from stepwell.kernels.cpu.winograd import ConvolutionShape, WinogradStrategy, choose
+from stepwell.targets import get
+
+TOLERANCE = 1e-5
+"""Relative L2 error: sums of 576 terms in float32 by Winograd's algorithm."""
+
+
+def _strategy(batch: int, size: int, channels: int, target: str, threads: int) -> WinogradStrategy:
+    sizes = (batch, size, size, channels, 3, 3, channels)
+    strategy = choose(ConvolutionShape(0, 1, 2, 3, 4, 5, 6, sizes), get(target), threads)
+    assert strategy is not None
+    return strategy
+
+
+def _groups(strategy: WinogradStrategy, channels: int, lanes: int) -> int:
+    return -(-channels // (strategy.panels * strategy.vectors * lanes))
+
+
+@pytest.mark.parametrize("target", ["x86_64-v3", "x86_64-v4"])
+@pytest.mark.parametrize(("size", "channels"), [(56, 64), (28, 128), (14, 256), (7, 512)])
+def test_one_thread_transforms_once(target: str, size: int, channels: int) -> None:
+    strategy = _strategy(1, size, channels, target, 1)
+    assert _groups(strategy, channels, get(target).vector_lanes) == 1
+
+
+@pytest.mark.parametrize("target", ["x86_64-v3", "x86_64-v4"])
+def test_few_tiles_are_shared_by_their_panels(target: str) -> None:
+    strategy = _strategy(1, 14, 256, target, 2)
+    assert _groups(strategy, 256, get(target).vector_lanes) == 2
+
+
+def test_uneven_groups_match() -> None:
+    """Panels that the threads cannot share evenly, and more threads than panels."""
+    random = np.random.default_rng(0)
+    filters = (random.standard_normal((208, 64, 3, 3)) / 24).astype(np.float32)
+    image = random.standard_normal((1, 64, 14, 14)).astype(np.float32)
+    padded = np.pad(image[0].astype(np.float64), ((0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
+    wanted = np.einsum("oikl,ihwkl->ohw", filters, windows)
+    for threads in (1, 2, 3, 16):
+        lowered = stepwell.lower(_convolution(filters), threads=threads)
+        lowered.step("linalg")
+        assert "tile = 4" in str(lowered)
+        (result,) = lowered.compile()(image)
+        assert np.linalg.norm(result[0] - wanted) <= TOLERANCE * np.linalg.norm(wanted)
+
+
+def _convolution(filters: np.ndarray) -> onnx.ModelProto:
+    node = onnx.helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, channels, 14, 14])
+        for name, channels in (("x", filters.shape[1]), ("y", filters.shape[0]))
+    )
+    weights = [onnx.numpy_helper.from_array(filters, "w")]
+    return onnx.helper.make_model(onnx.helper.make_graph([node], "layer", [x], [y], weights))
