@@ -32,6 +32,7 @@ _SINGLE: dict[str, Callable[..., ir.Value]] = {
     "math.tanh": vector_math.tanh,
     "math.erf": vector_math.erf,
     "math.rsqrt": vector_math.rsqrt,
+    "math.powf": vector_math_double.through_double(vector_math_double.power_of_singles),
 }
 """Expansions in f32, of the functions that networks spend time in."""
 

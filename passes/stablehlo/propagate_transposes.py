@@ -308,8 +308,8 @@ def _sums_of_rows(op: ir.Operation) -> ir.Value | None:
         vector_size = prod(sizes[: len(leading)]) * sizes[along]
         if rows is None or prod(hlo.shape(vector)) != vector_size:
             continue
-        if matrix == rhs and constant_attribute(rhs) is not None:
-            continue  # as a weight it is packed
+        if matrix == rhs and _is_weight(rhs):
+            continue  # it is packed
         shape = hlo.shape(rows)
         flat = hlo.reshape(vector, [*shape[:-2], shape[-1]])
         repeated = hlo.broadcast_in_dim(flat, shape, [*leading, len(shape) - 1])
@@ -317,6 +317,12 @@ def _sums_of_rows(op: ir.Operation) -> ir.Value | None:
         sums = hlo.reduce(hlo.multiply(rows, repeated), zero, [len(shape) - 1], "add")
         return hlo.reshape(sums, hlo.shape(op.results[0]))
     return None
+
+
+def _is_weight(value: ir.Value) -> bool:
+    """Whether `value` is a constant, but perhaps for the order of its elements."""
+    moved = producer(value, "transpose", "reshape")
+    return constant_attribute(value) is not None if moved is None else _is_weight(moved.operands[0])
 
 
 def _with_rows_along(matrix: ir.Value, along: int, batch: int) -> ir.Value | None:

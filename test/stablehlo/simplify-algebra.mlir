@@ -30,6 +30,24 @@ func.func @strength(%x: tensor<4xf32>) -> tensor<4xf32> {
   return %2 : tensor<4xf32>
 }
 
+// CHECK-LABEL: func.func @roots
+// CHECK: %[[R:.*]] = stablehlo.sqrt %arg0
+// CHECK: %[[RR:.*]] = stablehlo.sqrt %[[R]]
+// CHECK: stablehlo.multiply %[[R]], %[[RR]]
+func.func @roots(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %exponent = stablehlo.constant dense<0.75> : tensor<4xf32>
+  %0 = stablehlo.power %x, %exponent : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// CHECK-LABEL: func.func @no_roots_of_halves
+// CHECK: stablehlo.power
+func.func @no_roots_of_halves(%x: tensor<4xf16>) -> tensor<4xf16> {
+  %exponent = stablehlo.constant dense<0.75> : tensor<4xf16>
+  %0 = stablehlo.power %x, %exponent : tensor<4xf16>
+  return %0 : tensor<4xf16>
+}
+
 // CHECK-LABEL: func.func @shapes
 // CHECK-NEXT: return %arg0
 func.func @shapes(%x: tensor<2x3x1xf32>) -> tensor<2x3x1xf32> {
