@@ -17,8 +17,11 @@ from stepwell.kernels.cpu.contraction_strategy import (
     summation_levels,
 )
 from stepwell.kernels.evaluate import Evaluator
-from stepwell.kernels.index import Index, Variable, linearize
+from stepwell.kernels.index import Index, Variable, constant, linearize
 from stepwell.mlir import ir
+
+_WRITTEN_OUT = 32
+"""Terms of inner loops that are written out at most: a window's row of few channels, say."""
 
 Step = Callable[[list[Index], list[ir.Value]], list[ir.Value]]
 """Adds the terms at a point of the reduced space to the sums it is given."""
@@ -77,6 +80,10 @@ class TermLoops:
                     inner = self._added(inner, [v for part in parts[number::side] for v in part])
                 return inner
 
+            if _is_written_out(levels, level):
+                for number in range(size):
+                    carried = body(constant(number), carried)
+                return carried
             if level < len(levels) - 1:
                 return self.nest.reduce_steps("k", 0, size // side, carried, body)
 
@@ -134,6 +141,18 @@ class TermLoops:
 
     def _added(self, sums: list[ir.Value], others: list[ir.Value]) -> list[ir.Value]:
         return [self.nest.add(a, b) for a, b in zip(sums, others, strict=True)]
+
+
+def _is_written_out(levels: list[tuple[int, int, int, bool]], level: int) -> bool:
+    """Whether loop `level`, one of several, and those inside of it have few terms."""
+    while level > 0 and not levels[level - 1][3]:
+        level -= 1
+    inner = levels[level:]
+    return (
+        len(inner) > 1
+        and not any(restart for *_, restart in inner)
+        and math.prod(size for _, size, _, _ in inner) <= _WRITTEN_OUT
+    )
 
 
 def _parts(values: list[ir.Value], size: int) -> list[list[ir.Value]]:
