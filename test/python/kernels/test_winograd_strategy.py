@@ -9,7 +9,7 @@ import onnx.numpy_helper
 import pytest
 
 import stepwell
-from stepwell.kernels.cpu.winograd import ConvolutionShape, WinogradStrategy, choose
+from stepwell.kernels.cpu.winograd import ConvolutionShape, WinogradStrategy, blocking, choose
 from stepwell.targets import get
 
 TOLERANCE = 1e-5
@@ -38,6 +38,15 @@ def test_one_thread_transforms_once(target: str, size: int, channels: int) -> No
 def test_few_tiles_are_shared_by_their_panels(target: str) -> None:
     strategy = _strategy(1, 14, 256, target, 2)
     assert _groups(strategy, 256, get(target).vector_lanes) == 2
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(("batch", "size", "channels"), [(64, 14, 256), (1, 64, 256), (8, 7, 2048)])
+def test_scratch_fits_a_stack(tile: int, batch: int, size: int, channels: int) -> None:
+    sizes = (batch, size, size, channels, 3, 3, channels)
+    shape = ConvolutionShape(0, 1, 2, 3, 4, 5, 6, sizes)
+    strategy = blocking(tile, shape, get("x86_64-v3"), 2)
+    assert strategy.window**2 * strategy.block * channels * 4 <= 3 << 20
 
 
 def test_uneven_groups_match() -> None:

@@ -39,6 +39,9 @@ from stepwell.packing import WinogradPacking
 from stepwell.targets import Target
 
 FILTER = 3
+_SCRATCH_BYTES = 3 << 20
+"""The largest scratch of a task: a thread's stack has 8 MiB, or what its creator gave it."""
+
 _MOST_ROWS = 14
 """Tiles of a register tile at most: more have no registers on any target for two vectors."""
 
@@ -167,6 +170,9 @@ def choose(shape: ConvolutionShape, target: Target, threads: int) -> WinogradStr
         return None
     direct = batch * height * width * FILTER * FILTER * inputs * outputs / lanes / 0.95 / threads
     strategies = [blocking(tile, shape, target, threads) for tile in POINTS]
+    strategies = [s for s in strategies if _scratch_bytes(s, shape, target) <= _SCRATCH_BYTES]
+    if not strategies:
+        return None
     best = min(strategies, key=lambda strategy: _time(strategy, shape, target, threads))
     return best if _time(best, shape, target, threads) < direct else None
 
@@ -194,7 +200,15 @@ def blocking(tile: int, shape: ConvolutionShape, target: Target, threads: int) -
                 for count in sorted(counts)
                 for group in sorted(groups)
             ]
-    return min(strategies, key=lambda strategy: _time(strategy, shape, target, threads))
+    small = [s for s in strategies if _scratch_bytes(s, shape, target) <= _SCRATCH_BYTES]
+    return min(small or strategies[:1], key=lambda s: _time(s, shape, target, threads))
+
+
+def _scratch_bytes(strategy: WinogradStrategy, shape: ConvolutionShape, target: Target) -> int:
+    """What a task has on its stack: transformed tiles, and products of a panel."""
+    *_, inputs, _ = shape.extents()
+    panel = strategy.vectors * target.vector_lanes
+    return strategy.window**2 * (strategy.block * (inputs + panel) + 2 * _LINE) * 4
 
 
 def _tiles(tile: int, shape: ConvolutionShape) -> int:
@@ -214,7 +228,7 @@ _STEP, _STEP_ROW = 0.4, 0.03
 _IN_FLIGHT = 0.8
 """The part of `in_flight` that register tiles need here, whose sums are short."""
 
-_ASKED = 1.25
+_ASKED = 1.15
 """How much faster weights come from memory that are asked for a position ahead."""
 
 _WAITING = 0.3
@@ -265,7 +279,7 @@ def _streaming(strategy: WinogradStrategy, shape: ConvolutionShape, target: Targ
     weights = strategy.window**2 * inputs * outputs * 4
     again = (blocks - 1) * weights if weights > target.l2_bytes // 2 else 0
     memory = _ASKED * target.memory_rate
-    rate = target.l3_rate if weights < target.l3_bytes // 2 else memory
+    rate = target.l3_rate if weights < target.l3_bytes * 3 // 4 else memory
     return weights / memory + again / rate
 
 
