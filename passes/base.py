@@ -11,6 +11,7 @@ import functools
 import importlib
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -35,6 +36,8 @@ class State:
     pack_parameters: bool = True
     host: HostProgram | None = None
     remarks: list[str] = field(default_factory=list)
+    on_kernel: Callable[[ir.Operation], None] | None = None
+    """Called with each kernel function as soon as it stands at level affine."""
 
 
 @dataclass(frozen=True)

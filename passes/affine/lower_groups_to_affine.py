@@ -88,7 +88,9 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRef
     if ir.StringAttr(kernel.attributes["kernel.kind"]).value == LIBRARY_CALL:
         return library_call.emit(kernel, body, name + _NEW)
     try:
-        _emit(kernel, body, state)
+        function = _emit(kernel, body, state)
+        if state.on_kernel is not None:
+            state.on_kernel(function)
         return []
     except LoweringError as error:
         if ir.StringAttr(kernel.attributes["kernel.kind"]).value == "update":
@@ -108,7 +110,7 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRef
         return scratch
 
 
-def _emit(kernel: ir.Operation, body: ir.Block, state: State) -> None:
+def _emit(kernel: ir.Operation, body: ir.Block, state: State) -> ir.Operation:
     block = kernel.regions[0].blocks[0]
     types = [memref_type(argument.type) for argument in block.arguments]
     with ir.InsertionPoint(body):
@@ -137,6 +139,7 @@ def _emit(kernel: ir.Operation, body: ir.Block, state: State) -> None:
     if isinstance(nest, GridBuilder):
         _state_launch(function.operation, nest)
     function.attributes["kernel.flops"] = i64(flops(group.operations))
+    return function.operation
 
 
 def _state_launch(function: ir.Operation, nest: GridBuilder) -> None:

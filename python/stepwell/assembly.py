@@ -62,10 +62,14 @@ class KernelUnit:
 
 
 def write_artifact(
-    walk: Walk, path: Path, options: CompileOptions, progress: Progress | None = None
+    walk: Walk,
+    path: Path,
+    options: CompileOptions,
+    progress: Progress | None = None,
+    pool: KernelPool | None = None,
 ) -> None:
     """Compile a module of level affine, kernel by kernel, or llvm, as a whole, and write the
-    artifact to `path`."""
+    artifact to `path`. `pool` has begun to compile some of its kernels, perhaps."""
     if isinstance(walk.state.target, NvidiaTarget):
         from stepwell import cuda_assembly
 
@@ -83,7 +87,8 @@ def write_artifact(
     begin = begin_step(progress, "compile-kernels")
     used = {call.kernel for call in program.calls}
     wanted = {u.symbol: u for u in units.values() if u.symbol in used}
-    objects = compile_units(list(wanted.values()), walk.state.target, options)
+    with pool or KernelPool(walk.state.target, options) as processes:
+        objects = processes.objects(list(wanted.values()))
     end_step(progress, "compile-kernels", begin)
     begin = begin_step(progress, "link")
     objects.append(host_object(program, walk.state.target, options.opt_level))
@@ -149,34 +154,37 @@ def weights_of(program: HostProgram, state: State) -> Iterator[tuple[int, np.nda
 
 def kernel_units(walk: Walk, options: CompileOptions) -> dict[str, KernelUnit]:
     """The kernels of an affine-level module by function name."""
-    target = walk.state.target
-    units = {}
-    for child in walk.module.body.operations:
-        op = child.operation
-        if "kernel.kind" not in op.attributes:
-            continue
-        name = ir.StringAttr(op.attributes["sym_name"]).value
-        text = op.get_asm(enable_debug_info=False, use_local_scope=True)
-        text = text.replace(f"@{name}(", "@kernel(", 1)
-        digest = hashlib.sha256(
-            json.dumps([text, dataclasses.asdict(target), options.opt_level, _compiler()]).encode()
-        ).hexdigest()[:24]
-        kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
-        match = _PARALLEL.search(text)
-        strategy = ir.StringAttr(op.attributes["kernel.kind"]).value
-        units[name] = KernelUnit(
-            name,
-            f"kernel_{digest}",
-            text,
-            len(kind.inputs),
-            int(match.group(1)) if match else 1,
-            strategy,
-            ir.IntegerAttr(op.attributes["kernel.flops"]).value
-            if "kernel.flops" in op.attributes
-            else 0,
-            sum(_bytes(t) for t in kind.inputs),
-        )
-    return units
+    kernels = [
+        child.operation
+        for child in walk.module.body.operations
+        if "kernel.kind" in child.operation.attributes
+    ]
+    units = [kernel_unit(kernel, walk.state.target, options) for kernel in kernels]
+    return {unit.name: unit for unit in units}
+
+
+def kernel_unit(kernel: ir.Operation, target: Target, options: CompileOptions) -> KernelUnit:
+    """A kernel function of level affine as a unit, which is the same under any name."""
+    name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    text = kernel.get_asm(enable_debug_info=False, use_local_scope=True)
+    text = text.replace(f"@{name}(", "@kernel(", 1)
+    digest = hashlib.sha256(
+        json.dumps([text, dataclasses.asdict(target), options.opt_level, _compiler()]).encode()
+    ).hexdigest()[:24]
+    kind = ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value)
+    match = _PARALLEL.search(text)
+    return KernelUnit(
+        name,
+        f"kernel_{digest}",
+        text,
+        len(kind.inputs),
+        int(match.group(1)) if match else 1,
+        ir.StringAttr(kernel.attributes["kernel.kind"]).value,
+        ir.IntegerAttr(kernel.attributes["kernel.flops"]).value
+        if "kernel.flops" in kernel.attributes
+        else 0,
+        sum(_bytes(t) for t in kind.inputs),
+    )
 
 
 def _bytes(kind: ir.Type) -> int:
@@ -199,26 +207,66 @@ def _compiler() -> str:
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
 
-def compile_units(units: list[KernelUnit], target: Target, options: CompileOptions) -> list[bytes]:
-    """Objects of `units`, in order: from the cache, or compiled by one process a core."""
-    found: dict[str, bytes] = {}
-    if options.use_cache:
-        for unit in units:
-            path = cache.lookup("kernels", unit.symbol)
-            if path is not None:
-                found[unit.symbol] = path.read_bytes()
-    missing = [u for u in units if u.symbol not in found]
-    missing.sort(key=lambda u: -len(u.text))
-    compile_one: Callable[[KernelUnit], bytes | str] = functools.partial(
-        _compile_unit, target=target, opt_level=options.opt_level
-    )
-    for unit, result in zip(missing, in_processes(compile_one, missing), strict=True):
-        if isinstance(result, str):
-            raise LoweringError(f"{unit.name}: {result}")
-        found[unit.symbol] = result
-        if options.use_cache:
-            cache.put("kernels", unit.symbol, result)
-    return [found[unit.symbol] for unit in units]
+class KernelPool:
+    """Processes, one a core, that compile the kernels of a model for `target`: each from when it is
+    known (`begin`), so that others are lowered meanwhile. With one core, or for one kernel, there
+    are none."""
+
+    def __init__(self, target: Target, options: CompileOptions) -> None:
+        self._compile: Callable[[KernelUnit], bytes | str] = functools.partial(
+            _compile_unit, target=target, opt_level=options.opt_level
+        )
+        self._target, self._options = target, options
+        self._begun: dict[str, concurrent.futures.Future[bytes | str]] = {}
+        workers = len(os.sched_getaffinity(0))
+        context = multiprocessing.get_context("fork")
+        self._processes = (
+            concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)
+            if workers > 1
+            else None
+        )
+
+    def __enter__(self) -> KernelPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._processes is not None:
+            self._processes.shutdown(cancel_futures=True)
+
+    def begin(self, kernel: ir.Operation) -> None:
+        """Begin to compile a kernel function of level affine, unless it is known."""
+        unit = kernel_unit(kernel, self._target, self._options)
+        if self._processes is not None and self._stored(unit) is None:
+            self._submit(unit)
+
+    def objects(self, units: list[KernelUnit]) -> list[bytes]:
+        """Objects of `units`, in order: from the cache, or compiled. Raises LoweringError."""
+        found = {unit.symbol: self._stored(unit) for unit in units}
+        missing = [unit for unit in units if found[unit.symbol] is None]
+        if self._processes is not None and (self._begun or len(missing) > 1):
+            for unit in sorted(missing, key=lambda unit: -len(unit.text)):
+                self._submit(unit)
+        for unit in missing:
+            result = self._result(unit)
+            if isinstance(result, str):
+                raise LoweringError(f"{unit.name}: {result}")
+            found[unit.symbol] = result
+            if self._options.use_cache:
+                cache.put("kernels", unit.symbol, result)
+        return [data for unit in units if (data := found[unit.symbol]) is not None]
+
+    def _stored(self, unit: KernelUnit) -> bytes | None:
+        path = cache.lookup("kernels", unit.symbol) if self._options.use_cache else None
+        return None if path is None else path.read_bytes()
+
+    def _submit(self, unit: KernelUnit) -> None:
+        assert self._processes is not None
+        if unit.symbol not in self._begun:
+            self._begun[unit.symbol] = self._processes.submit(self._compile, unit)
+
+    def _result(self, unit: KernelUnit) -> bytes | str:
+        begun = self._begun.get(unit.symbol)
+        return self._compile(unit) if begun is None else begun.result()
 
 
 def in_processes(function: Callable, items: list) -> list:

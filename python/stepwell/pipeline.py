@@ -6,7 +6,9 @@ compiles the kernels in parallel, each cached by its content, and writes the art
 
 from __future__ import annotations
 
+import functools
 import time
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,9 @@ from stepwell.passes.llvm.lower_host_to_llvm import ENTRY
 from stepwell.specialization import Specialization
 from stepwell.targets import Target, get
 from stepwell.targets.nvidia import NvidiaTarget
+
+if typing.TYPE_CHECKING:
+    from stepwell.assembly import KernelPool
 
 LEVELS = ("stablehlo", "linalg", "affine", "llvm")
 """Levels at which a person can stop and look, of CPUs; `binary` follows."""
@@ -330,7 +335,7 @@ def compile_to_artifact(
     specialization: Specialization | None = None,
 ) -> None:
     """Compile the model at `source` and write its artifact."""
-    from stepwell.assembly import write_artifact
+    from stepwell.assembly import KernelPool, write_artifact
 
     options = options or CompileOptions()
     if progress is not None:
@@ -345,8 +350,17 @@ def compile_to_artifact(
         progress("import", time.perf_counter() - begin)
     walk = start(imported, get(target), threads, options)
     dump = phase_dumper(Path(options.dump_phases_to)) if options.dump_phases_to else None
-    lower_to(walk, "affine", opt_level=options.opt_level, progress=progress, dump=dump)
-    write_artifact(walk, artifact_path, options, progress)
+    with KernelPool(walk.state.target, options) as pool:
+        if sizes is None and machine_of(walk.state.target) == "cpu":
+            # With open sizes, and for GPUs, later passes change kernels.
+            walk.state.on_kernel = functools.partial(_begin_kernel, pool)
+        lower_to(walk, "affine", opt_level=options.opt_level, progress=progress, dump=dump)
+        write_artifact(walk, artifact_path, options, progress, pool)
+
+
+def _begin_kernel(pool: KernelPool, kernel: ir.Operation) -> None:
+    run_upstream(kernel, "canonicalize")  # as bufferize-host will do
+    pool.begin(kernel)
 
 
 def phase_dumper(folder: Path) -> Callable[[int, str, ir.Module], None]:
