@@ -21,6 +21,40 @@ func.func private @serial(%x: memref<48xf32>) attributes {kernel.kind = "scalar"
   return
 }
 
+// Tasks that do nothing are not counted through.
+// CHECK-LABEL: func.func private @used
+// CHECK-SAME: (%arg0: memref<48xf32>, %arg1: index, %[[BEGIN:.*]]: index, %[[END:.*]]: index)
+// CHECK: %[[TASKS:.*]] = arith.ceildivsi %arg1, %{{.*}} : index
+// CHECK: %[[LAST:.*]] = arith.minsi %[[END]], %[[TASKS]] : index
+// CHECK: affine.for %{{.*}} = %[[BEGIN]] to %[[LAST]] {
+// CHECK-NEXT: affine.store
+func.func private @used(%x: memref<48xf32>, %used: index) attributes {kernel.kind = "elementwise"} {
+  %zero = arith.constant 0.0 : f32
+  affine.parallel (%t) = (0) to (12) {
+    %first = affine.apply affine_map<(d0) -> (d0 * 4)>(%t)
+    %needed = arith.cmpi slt, %first, %used : index
+    scf.if %needed {
+      affine.store %zero, %x[%t * 4] : memref<48xf32>
+    }
+  }
+  return
+}
+
+// A condition that ends elsewhere stays.
+// CHECK-LABEL: func.func private @backwards
+// CHECK: scf.if
+func.func private @backwards(%x: memref<48xf32>, %used: index) attributes {kernel.kind = "elementwise"} {
+  %zero = arith.constant 0.0 : f32
+  affine.parallel (%t) = (0) to (12) {
+    %first = affine.apply affine_map<(d0) -> (47 - d0 * 4)>(%t)
+    %needed = arith.cmpi slt, %first, %used : index
+    scf.if %needed {
+      affine.store %zero, %x[%t * 4] : memref<48xf32>
+    }
+  }
+  return
+}
+
 // Rejected: functions that are no kernels stay as they are.
 // CHECK-LABEL: func.func @host
 // CHECK-SAME: (%arg0: memref<48xf32>) {

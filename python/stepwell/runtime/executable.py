@@ -107,6 +107,12 @@ class Executable(LoadedModel):
             outputs = self._run(taken, self._results)
         return self._arranged(outputs)
 
+    def hold_inputs(self, first: int, arrays: Sequence[np.ndarray]) -> None:
+        """The inputs from number `first` on are `arrays`, which the caller keeps: `run_as_is` is
+        given those before."""
+        for number, array in enumerate(arrays, first):
+            self._input_pointers[number] = address(array)
+
     def run_as_is(
         self, arrays: Sequence[np.ndarray], results: Sequence[tuple[np.dtype, tuple[int, ...]]]
     ) -> list[np.ndarray]:

@@ -25,12 +25,12 @@ _MOST_PLANS = 4096
 
 @dataclass(frozen=True)
 class _Plan:
-    """A call with these open sizes: the shapes of its results, and the types and shapes of the
-    arrays that the code writes them into."""
+    """A call with these open sizes: the types and shapes of the arrays that the code writes its
+    results into, and the shapes of those that are then cut."""
 
     sizes: tuple[int, ...]
-    shapes: list[tuple[int, ...]]
     results: list[tuple[np.dtype, tuple[int, ...]]]
+    cuts: dict[int, tuple[int, ...]]
 
 
 class OpenSizeExecutable:
@@ -61,6 +61,7 @@ class OpenSizeExecutable:
         self._told: tuple[int, ...] = ()
         self._scalars = np.zeros(len(self._sizes.scalars), np.int64)
         self._prefixes = [np.zeros(capacity, np.bool_) for _, capacity in self._sizes.prefixes]
+        self._code.hold_inputs(len(self.inputs), [self._scalars, *self._prefixes])
         self._open_lock = threading.Lock()
 
     @property
@@ -112,27 +113,28 @@ class OpenSizeExecutable:
         """The inputs of the compiled code for `arrays`, and what to do for their shapes."""
         if len(arrays) != len(self.inputs):
             raise wrong_count(self.inputs, len(arrays))
-        taken = [
-            array
-            if type(array) is np.ndarray and array.dtype is dtype
-            else input_array(spec.name, array, spec.dtype)
-            for array, dtype, spec in zip(arrays, self._dtypes, self.inputs, strict=True)
-        ]
-        plan = self._plan(tuple([array.shape for array in taken]))
+        taken: list[np.ndarray] = []
+        shapes = []
+        for array, dtype in zip(arrays, self._dtypes, strict=True):
+            if type(array) is not np.ndarray or array.dtype is not dtype:
+                spec = self.inputs[len(taken)]
+                array = input_array(spec.name, array, spec.dtype)
+            taken.append(array)
+            shapes.append(array.shape)
+        plan = self._plan(tuple(shapes))
         if plan is None:
             raise self._misfit(taken)
-        staged = []
-        for array, buffer in zip(taken, self._buffers, strict=True):
-            if array.flags.carray and (buffer is None or array.shape == buffer.shape):
-                staged.append(array)
-            elif buffer is None:
-                staged.append(np.require(array, requirements=["C", "A"]))
-            else:
+        for number, buffer in enumerate(self._buffers):
+            array = taken[number]
+            if buffer is None:
+                if not array.flags.carray:
+                    taken[number] = np.require(array, requirements=["C", "A"])
+            elif array.shape != buffer.shape or not array.flags.carray:
                 buffer[tuple(slice(0, n) for n in array.shape)] = array
-                staged.append(buffer)
+                taken[number] = buffer
         if plan.sizes != self._told:
             self._tell(plan.sizes)
-        return [*staged, self._scalars, *self._prefixes], plan
+        return taken, plan
 
     def _tell(self, sizes: tuple[int, ...]) -> None:
         """Fill in what the code reads of the sizes."""
@@ -157,14 +159,16 @@ class OpenSizeExecutable:
         specs = self.artifact.manifest.outputs
         shapes = [tuple(extent.at(sizes) for extent in shape) for shape in self._sizes.outputs]
         exact = self._sizes.exact_outputs
-        return _Plan(
-            sizes,
-            shapes,
-            [
-                (numpy_dtype(spec.dtype), shape if number in exact else spec.shape)
-                for number, (spec, shape) in enumerate(zip(specs, shapes, strict=True))
-            ],
-        )
+        results = [
+            (numpy_dtype(spec.dtype), shape if number in exact else spec.shape)
+            for number, (spec, shape) in enumerate(zip(specs, shapes, strict=True))
+        ]
+        cuts = {
+            number: shape
+            for number, ((_, written), shape) in enumerate(zip(results, shapes, strict=True))
+            if written != shape
+        }
+        return _Plan(sizes, results, cuts)
 
     def _solved(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
         """The open sizes that inputs of `shapes` have; None where there are none."""
@@ -193,15 +197,13 @@ class OpenSizeExecutable:
 
     def _called(self, staged: list[np.ndarray], plan: _Plan) -> tuple[np.ndarray, ...]:
         """The part of each output that is in use, an array of its own."""
-        found = []
         outputs = self._code.run_as_is(staged, plan.results)
-        for output, shape in zip(outputs, plan.shapes, strict=True):
-            if output.shape != shape:
-                part = output[tuple(slice(0, n) for n in shape)]
-                keeps = part.flags.c_contiguous and 4 * part.nbytes >= output.nbytes
-                output = part if keeps else part.copy()
-            found.append(output)
-        return tuple(found)
+        for number, shape in plan.cuts.items():
+            output = outputs[number]
+            part = output[tuple(slice(0, n) for n in shape)]
+            keeps = part.flags.c_contiguous and 4 * part.nbytes >= output.nbytes
+            outputs[number] = part if keeps else part.copy()
+        return tuple(outputs)
 
 
 def open_signature(
