@@ -8,9 +8,10 @@ pack them like constants; the runtime packs them, once for each new content.
       ->  func.func @main(%w: tensor<784x1024xf32> {stepwell.parameter}, ...)
 
 An argument counts as a weight when all that reads it multiplies by it, as the rhs of a contraction
-without batch dimensions. When fewer than `least` arguments are such, as in a product of two
-activations, only those are marked that a loop of the host reads again and again. None is marked
-when a result has the type of one, as in a training step that updates them.
+without batch dimensions, and none of its dimensions is open. When fewer than `least` arguments are
+such, as in a product of two activations, only those are marked that a loop of the host reads again
+and again. None is marked when a result has the type of one, as in a training step that updates
+them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell.frontends.open_sizes import read_extents
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.structured import (
     RESHAPES,
@@ -50,11 +52,11 @@ class MarkParameters(Pass):
         if not state.pack_parameters or not len(op.regions[0].blocks):
             return
         entry = op.regions[0].blocks[0]
-        constants = weight_arguments(op)
+        no_weights = {*weight_arguments(op), *_open_arguments(op)}
         found = [
             argument.arg_number
             for argument in entry.arguments
-            if argument.arg_number not in constants and _is_parameter(argument)
+            if argument.arg_number not in no_weights and _is_parameter(argument)
         ]
         returned = [value.type for value in list(entry.operations)[-1].operation.operands]
         if len(found) < self.least:
@@ -67,6 +69,12 @@ class MarkParameters(Pass):
             entries = {name.name: name.attr for name in ir.DictAttr(known[number])}
             known[number] = ir.DictAttr.get({**entries, PARAMETER: ir.UnitAttr.get()})
         op.attributes["arg_attrs"] = ir.ArrayAttr.get(known)
+
+
+def _open_arguments(host: ir.Operation) -> set[int]:
+    """The arguments that have an open dimension, as no weight has."""
+    extents = read_extents(host) or []
+    return {n for n, shape in enumerate(extents) if any(not e.is_constant for e in shape)}
 
 
 def _is_parameter(argument: ir.BlockArgument) -> bool:

@@ -114,10 +114,16 @@ class Executable(LoadedModel):
             self._input_pointers[number] = address(array)
 
     def run_as_is(
-        self, arrays: Sequence[np.ndarray], results: Sequence[tuple[np.dtype, tuple[int, ...]]]
+        self,
+        arrays: Sequence[np.ndarray],
+        results: Sequence[tuple[np.dtype, tuple[int, ...]]],
+        given: Sequence[object],
     ) -> list[np.ndarray]:
-        """Run on arrays that are what the code takes, into arrays of these types and shapes."""
+        """Run on arrays that are what the code takes, made of the objects `given`, into arrays of
+        these types and shapes."""
         with self._lock:
+            if self._derived is not None:
+                self._derived.refresh(given, arrays)
             return self._run(arrays, results)
 
     def _run(

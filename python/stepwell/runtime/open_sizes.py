@@ -94,7 +94,7 @@ class OpenSizeExecutable:
         other or are above the capacities.
         """
         with self._open_lock:
-            return self._called(*self._staged(arrays))
+            return self._called(*self._staged(arrays), arrays)
 
     def run(self, feed: Mapping[str, object]) -> dict[str, np.ndarray]:
         """Run on arrays by input name; returns arrays by output name. Raises InputError."""
@@ -106,7 +106,7 @@ class OpenSizeExecutable:
         with self._open_lock:
             staged, plan = self._staged(arrays)
             with self._code.traced() as spent:
-                self._called(staged, plan)
+                self._called(staged, plan, arrays)
         return [(self.kernels[kernel], time) for kernel, time in spent.items()]
 
     def _staged(self, arrays: Sequence[object]) -> tuple[list[np.ndarray], _Plan]:
@@ -195,9 +195,11 @@ class OpenSizeExecutable:
         most = ", ".join(f"{name} <= {n}" for name, n in self.capacities.items())
         return InputError(f"inputs have the shapes {shapes}; the model takes {wanted} with {most}")
 
-    def _called(self, staged: list[np.ndarray], plan: _Plan) -> tuple[np.ndarray, ...]:
+    def _called(
+        self, staged: list[np.ndarray], plan: _Plan, given: Sequence[object]
+    ) -> tuple[np.ndarray, ...]:
         """The part of each output that is in use, an array of its own."""
-        outputs = self._code.run_as_is(staged, plan.results)
+        outputs = self._code.run_as_is(staged, plan.results, given)
         for number, shape in plan.cuts.items():
             output = outputs[number]
             part = output[tuple(slice(0, n) for n in shape)]

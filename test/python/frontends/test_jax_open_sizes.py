@@ -98,6 +98,33 @@ def test_any_size(function: Callable, shapes: list[str]) -> None:
     assert isinstance(exe.specialized(*arrays), OpenSizeExecutable)
 
 
+def test_weights_as_arguments() -> None:
+    """Weights of a function are packed, and packed again when they are others; a matrix of which a
+    dimension is open is none."""
+
+    def layers(p: list[jax.Array], m: jax.Array, x: jax.Array) -> jax.Array:
+        for w in p:
+            x = jnp.tanh(x @ w)
+        return x @ m
+
+    (b, n) = jax.export.symbolic_shape("b, n")
+    exported = jax.export.export(jax.jit(layers))(
+        [jax.ShapeDtypeStruct((96, 96), np.float32)] * 3,
+        jax.ShapeDtypeStruct((96, n), np.float32),
+        jax.ShapeDtypeStruct((b, 96), np.float32),
+    )
+    exe = stepwell.compile(exported)
+    sizes = [(3, 50), (5, 64), (9, 64), (4, 77)]
+    for rows, columns in sizes:
+        p = [(R.standard_normal((96, 96)) / 10).astype(np.float32) for _ in range(3)]
+        m = (R.standard_normal((96, columns)) / 10).astype(np.float32)
+        x = R.standard_normal((rows, 96)).astype(np.float32)
+        (found,) = exe(*p, m, x)
+        np.testing.assert_allclose(found, layers(p, m, x), 2e-6, 2e-6)
+    assert isinstance(exe, SpecializingExecutable)
+    assert any(len(code.artifact.manifest.derived) == 3 for code in exe._open)
+
+
 def test_ahead_of_the_first_call() -> None:
     (rows,) = jax.export.symbolic_shape("b")
 
