@@ -85,6 +85,9 @@ const char *cuda_failed(const char *doing, cuda_result code);
     if (code_) return cuda_failed(doing, code_);      \
   } while (0)
 
+// The multiprocessors of the GPU that stepwell_cuda_open found.
+int cuda_multiprocessors(void);
+
 // Make the context of the GPU that stepwell_cuda_open found that of the calling thread.
 const char *cuda_enter(void);
 

@@ -6,7 +6,7 @@
 
 enum { LAUNCH, COPY, LOAD, JUMP, JUMP_UNLESS };
 enum { INPUT, OUTPUT, WEIGHTS, ARENA };
-enum { PLACE = 3, LAUNCH_HEADER = 7, MAP_HEADER = 5, MAP_RANKS = 5 };
+enum { PLACE = 3, LAUNCH_HEADER = 8, MAP_HEADER = 5, MAP_RANKS = 5 };
 enum { DYNAMIC_SHARED_BYTES = 8 };  // a kernel's attribute
 enum { NO_INTERLEAVING, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
 enum { CAPTURE_OF_THIS_THREAD = 1, RECORD_IN_GRAPH = 1 };
@@ -75,19 +75,19 @@ static const char *prepare_launch(cuda_program *program, int64_t at, int64_t *ne
   const int64_t *code = program->code + at, left = program->length - at;
   const char *problem = NULL;
   if (left < LAUNCH_HEADER || code[1] < 0 || code[1] >= program->kernel_count || code[4] < 0 ||
-      code[5] < 0 || code[6] < 0 || left - LAUNCH_HEADER < PLACE * code[5])
+      code[5] < 0 || code[6] < 0 || code[7] < 0 || left - LAUNCH_HEADER < PLACE * code[6])
     return damaged(at);
-  for (int64_t i = 0; i < code[5] && !problem; i++) {
+  for (int64_t i = 0; i < code[6] && !problem; i++) {
     const int64_t place = at + LAUNCH_HEADER + PLACE * i;
     problem = resolve(program, place);
     program->arguments[at + LAUNCH_HEADER + i] = &program->addresses[place];
   }
-  *next = at + LAUNCH_HEADER + PLACE * code[5];
-  for (int64_t i = 0; i < code[6] && !problem; i++) {
+  *next = at + LAUNCH_HEADER + PLACE * code[6];
+  for (int64_t i = 0; i < code[7] && !problem; i++) {
     const int64_t length = map_length(program, *next), number = program->map_count++;
     if (!length) return damaged(at);
     program->map_starts[number] = *next;
-    program->arguments[at + LAUNCH_HEADER + code[5] + i] = &program->maps[number];
+    program->arguments[at + LAUNCH_HEADER + code[6] + i] = &program->maps[number];
     problem = resolve(program, *next);
     if (!problem && !moves(program, *next)) problem = encode(program, number);
     *next += length;
@@ -211,13 +211,20 @@ static const char *mark(const timing *times, int64_t event, void *stream) {
   return NULL;
 }
 
+// The blocks of the launch `code`: no more than the GPU runs at a time, where it says how many those
+// of a multiprocessor are.
+static unsigned blocks_of(const int64_t *code) {
+  const int64_t most = code[5] * cuda_multiprocessors();
+  return (unsigned)(most && most < code[2] ? most : code[2]);
+}
+
 static const char *launch(cuda_program *program, int64_t at, void *stream, timing *times) {
   const int64_t *code = program->code + at, number = program->numbers[at];
   const char *problem = times ? read_time(times, number) : NULL;
   if (!problem) problem = mark(times, 2 * number, stream);
   if (problem) return problem;
   TRY("launch a kernel",
-      cuda.cuLaunchKernel(program->functions[code[1]], (unsigned)code[2], 1, 1, (unsigned)code[3],
+      cuda.cuLaunchKernel(program->functions[code[1]], blocks_of(code), 1, 1, (unsigned)code[3],
                           1, 1, (unsigned)code[4], stream,
                           &program->arguments[at + LAUNCH_HEADER], NULL));
   if (times) times->pending[number] = true;
@@ -231,8 +238,8 @@ static const char *follow(cuda_program *program, void *stream, timing *times) {
       case LAUNCH: {
         const char *problem = launch(program, at, stream, times);
         if (problem) return problem;
-        at += LAUNCH_HEADER + PLACE * code[5];
-        for (int64_t i = 0; i < code[6]; i++) at += map_length(program, at);
+        at += LAUNCH_HEADER + PLACE * code[6];
+        for (int64_t i = 0; i < code[7]; i++) at += map_length(program, at);
         break;
       }
       case COPY:

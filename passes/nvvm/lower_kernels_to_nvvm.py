@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.errors import LoweringError
-from stepwell.kernels.gpu.grid import ACCESS_BYTES, DYNAMIC_SHARED, TENSOR_MAPS
+from stepwell.kernels.gpu.grid import ACCESS_BYTES, DYNAMIC_SHARED, RESIDENT, TENSOR_MAPS
 from stepwell.mlir import dialect, ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
 from stepwell.passes.llvm.lower_kernels_to_llvm import (
@@ -44,6 +44,7 @@ _KEPT = (
     BLOCKS,
     THREADS,
     DYNAMIC_SHARED,
+    RESIDENT,
     TENSOR_MAPS,
 )
 

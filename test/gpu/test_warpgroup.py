@@ -14,6 +14,7 @@ from test_device_arrays import FakeTensor, aligned
 
 from stepwell.kernels.gpu import mma_tile, wgmma_tile
 from stepwell.kernels.gpu.wgmma_tile import WgmmaTile
+from stepwell.launch import LAUNCH, instructions
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +67,51 @@ def test_tile(
     program = compiled.artifact.manifest.cuda
     assert program is not None
     assert program.code[2:5] == (4, tile.threads, tile.shared_bytes)
+
+
+def blocks_of(compiled: Compiled) -> list[tuple[int, ...]]:
+    """Tiles, and blocks a multiprocessor, of every kernel of warpgroups."""
+    program = compiled.artifact.manifest.cuda
+    assert program is not None
+    launches = [at for operation, at in instructions(program.code) if operation == LAUNCH]
+    return [(program.code[at + 2], program.code[at + 5]) for at in launches]
+
+
+@pytest.mark.parametrize("tile", [WgmmaTile(128, 64, stages=3), WgmmaTile(128, 128, stages=4)])
+@pytest.mark.parametrize("k", [64, 200, 448], ids=["one-step", "fewer-steps", "more-steps"])
+def test_more_tiles_than_blocks(
+    tile: WgmmaTile, k: int, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The four multiprocessors of the emulated GPU walk 18 tiles: the ring's stages and phases go
+    on from tile to tile."""
+    monkeypatch.setattr(wgmma_tile, "TILES", (tile,))
+    sizes = (2, 2 * tile.rows + 8, k, 2 * tile.columns + 24)
+    compiled = check(*matrices("kn", sizes, np.float16), emulator)
+    assert blocks_of(compiled) == [(18, 1)]
+
+
+def test_halo_of_more_tiles_than_blocks(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A padded output, whose halo all blocks write beside their tiles."""
+    monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, 64, stages=3),))
+    x = integers(2, 20, 20, 64, seed=1, dtype=np.float16)
+    w, v = integers(64, 64, seed=2, dtype=np.float16), integers(3, 3, 64, 8, seed=3, dtype=np.int8)
+    v = (v % 2).astype(np.float16)
+    names = ("NHWC", "HWIO", "NHWC")
+
+    def layers(x: jax.Array, w: jax.Array, v: jax.Array) -> jax.Array:
+        dims = (((3,), (0,)), ((), ()))
+        inner = lax.dot_general(x, w, dims, preferred_element_type=np.float32)
+        inner = jax.numpy.clip(inner, -2, 2).astype(x.dtype)
+        return lax.conv_general_dilated(
+            inner, v, (1, 1), "SAME", dimension_numbers=names, preferred_element_type=np.float32
+        )
+
+    expected = np.asarray(layers(*(a.astype(np.float32) for a in (x, w, v))))
+    compiled = check(jax.export.export(jax.jit(layers))(x, w, v).mlir_module(), [x, w, v], expected,
+                     emulator)  # fmt: skip
+    assert (7, 1) in blocks_of(compiled)
 
 
 def test_inputs_that_move(emulator: Emulator) -> None:

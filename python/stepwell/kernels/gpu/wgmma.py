@@ -9,11 +9,16 @@ between them, with two barriers a stage:
     multiply:  for each step:  wait until the stage is full;   ask for its products;
                                wait for those of the step before; its stage is empty
 
-Sums stay in registers, of which the warpgroups that multiply take most, and go through the epilogue
-there, 8 neighbours at a time.
+A multiprocessor has one block, which walks the tiles of the output; the ring goes on from tile to
+tile, so that the next one's first steps are copied during the epilogue. Sums stay in registers, of
+which the warpgroups that multiply take most, and go through the epilogue there, 8 neighbours at a
+time.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
 
 from stepwell.kernels.builder import Lanes
 from stepwell.kernels.gpu import hopper, tensor_map
@@ -24,7 +29,12 @@ from stepwell.kernels.gpu.mma import PANEL
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.gpu.tensor_map import TensorMap
 from stepwell.kernels.gpu.tile_space import TileSpace
-from stepwell.kernels.gpu.wgmma_tile import CONSUMER_REGISTERS, PRODUCER_REGISTERS, WgmmaTile
+from stepwell.kernels.gpu.wgmma_tile import (
+    BLOCKS,
+    CONSUMER_REGISTERS,
+    PRODUCER_REGISTERS,
+    WgmmaTile,
+)
 from stepwell.kernels.index import Index, Variable, delinearize
 from stepwell.mlir import ir
 from stepwell.targets.nvidia import WARP
@@ -62,18 +72,42 @@ class WgmmaKernel:
         nest.states_alignment = True
         nest.tensor_maps += [m.to_attribute() for m in self.maps]
         nest.dynamic_shared_bytes = tile.shared_bytes
+        nest.resident_blocks = BLOCKS
         down, across = -(-shape.m // tile.rows), -(-shape.n // tile.columns)
-        batch = shape.extent(shape.batch)
-        blocks = batch * down * across
         panel = PANEL if down % PANEL == 0 else 1
-        with nest.grid(blocks, tile.threads) as (block, thread), self.space.evaluator.scope():
-            fill_halos(group, nest, block * tile.threads + thread, blocks * tile.threads)
-            which, outer, column, inner = delinearize(block, [batch, down // panel, across, panel])
-            dims = self.space.batch_dims(which)
-            row = nest.named("row", outer * panel + inner) * tile.rows
-            self._block(dims, row, nest.named("column", column) * tile.columns, thread)
+        self.tiles = [shape.extent(shape.batch), down // panel, across, panel]
+        count = math.prod(self.tiles)
+        with nest.grid(count, tile.threads) as (block, thread), self.space.evaluator.scope():
+            if any(output.halo is not None for output in group.outputs):
 
-    def _block(self, dims: list[Index], row: Index, column: Index, thread: Index) -> None:
+                def fill(place: Index, carried: list[ir.Value]) -> list[ir.Value]:
+                    worker = place * tile.threads + thread
+                    fill_halos(group, nest, worker, count * tile.threads)
+                    return carried
+
+                nest.walk_places(block, count, [], fill)
+            self._block(block, thread)
+
+    def _walk_tiles(
+        self,
+        block: Index,
+        initial: list[ir.Value],
+        body: Callable[[list[Index], Index, Index, list[ir.Value]], list[ir.Value]],
+    ) -> None:
+        """Do `body(dims, row, column, carried)` for the tiles of a block: the dimensions of the
+        batch, and the first row and column. Those of a panel follow one another."""
+        nest, tile = self.nest, self.tile
+
+        def walk(place: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            which, outer, column, inner = delinearize(place, self.tiles)
+            row = nest.named("row", outer * self.tiles[-1] + inner) * tile.rows
+            column = nest.named("column", column) * tile.columns
+            with self.space.evaluator.scope():
+                return body(self.space.batch_dims(which), row, column, carried)
+
+        nest.walk_places(block, math.prod(self.tiles), initial, walk)
+
+    def _block(self, block: Index, thread: Index) -> None:
         self.shared = hopper.shared_memory()
         self.descriptions = [hopper.tensor_map(number) for number in range(2)]
         number = hopper.as_word(self._value(thread))
@@ -90,8 +124,8 @@ class WgmmaKernel:
         warp = hopper.uniform(hopper.as_word(self._value(thread.floordiv(WARP))))
         hopper.either(
             hopper.is_equal(which, _COPYING),
-            lambda: self._copy_all(dims, row, column, warp),
-            lambda: self._multiply_all(dims, row, column, thread, which),
+            lambda: self._copy_all(block, warp),
+            lambda: self._multiply_all(block, thread, which),
         )
 
     def _value(self, index: Index) -> ir.Value:
@@ -117,27 +151,32 @@ class WgmmaKernel:
 
     # Copies
 
-    def _copy_all(self, dims: list[Index], row: Index, column: Index, warp: ir.Value) -> None:
+    def _copy_all(self, block: Index, warp: ir.Value) -> None:
         hopper.fewer_registers(PRODUCER_REGISTERS)
         with hopper.when(hopper.is_equal(warp, _COPYING)), hopper.when(hopper.elected()):
-            places = [
-                [hopper.as_word(self._value(i)) for i in (first, *(dims[d] for d in m.batch))]
-                for m, first in zip(self.maps, (row, column), strict=True)
-            ]
+            self._walk_tiles(block, [hopper.word(0), hopper.word(1)], self._copy_tile)
 
-            def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
-                stage, phase = carried
-                full = self._full(stage)
-                hopper.wait(self._empty(stage), phase)
-                hopper.expect_bytes(full, self.tile.stage_bytes)
-                start = hopper.as_word(self._value(Index.of(k) * self.depth))
-                at = self._tile_at(stage)
-                for number, lines in enumerate((self.tile.rows, self.tile.columns)):
-                    target = hopper.plus(at, number * self.tile.rows * LINE_BYTES)
-                    self._copy(number, lines, target, start, places[number], full)
-                return [*self._next(stage, phase)]
+    def _copy_tile(
+        self, dims: list[Index], row: Index, column: Index, carried: list[ir.Value]
+    ) -> list[ir.Value]:
+        places = [
+            [hopper.as_word(self._value(i)) for i in (first, *(dims[d] for d in m.batch))]
+            for m, first in zip(self.maps, (row, column), strict=True)
+        ]
 
-            self.nest.reduce_loop("k", 0, self.steps, 1, [hopper.word(0), hopper.word(1)], step)
+        def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+            stage, phase = carried
+            full = self._full(stage)
+            hopper.wait(self._empty(stage), phase)
+            hopper.expect_bytes(full, self.tile.stage_bytes)
+            start = hopper.as_word(self._value(Index.of(k) * self.depth))
+            at = self._tile_at(stage)
+            for number, lines in enumerate((self.tile.rows, self.tile.columns)):
+                target = hopper.plus(at, number * self.tile.rows * LINE_BYTES)
+                self._copy(number, lines, target, start, places[number], full)
+            return [*self._next(stage, phase)]
+
+        return self.nest.reduce_loop("k", 0, self.steps, 1, carried, step)
 
     def _copy(
         self,
@@ -161,14 +200,30 @@ class WgmmaKernel:
 
     # Products
 
-    def _multiply_all(
-        self, dims: list[Index], row: Index, column: Index, thread: Index, which: ir.Value
-    ) -> None:
+    def _multiply_all(self, block: Index, thread: Index, which: ir.Value) -> None:
         hopper.more_registers(CONSUMER_REGISTERS)
         lane = self.nest.named("lane", thread.mod(WARP))
         leads = hopper.is_equal(hopper.as_word(self._value(lane)), 0)
-        base = hopper.address_of(self.shared)
         own = hopper.times(hopper.plus(which, -1), ROWS * LINE_BYTES)
+        group = self.nest.named("group", thread.floordiv(WARPGROUP) + (-1))
+        warp = self.nest.named("warp", thread.floordiv(WARP).mod(_WARPS))
+        first = group * ROWS + warp * (ROWS // _WARPS)
+
+        def multiply(
+            dims: list[Index], row: Index, column: Index, carried: list[ir.Value]
+        ) -> list[ir.Value]:
+            sums, *carried = self._multiply_tile(own, leads, carried)
+            self._finish(dims, row + first, column, lane, sums)
+            return carried
+
+        self._walk_tiles(block, [hopper.word(0), hopper.word(0)], multiply)
+
+    def _multiply_tile(
+        self, own: ir.Value, leads: ir.Value, carried: list[ir.Value]
+    ) -> list[ir.Value]:
+        """The sums of a tile, and the ring's next stage and its phase; `leads` says whether this
+        thread speaks for its warp."""
+        base = hopper.address_of(self.shared)
 
         def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
             sums, stage, phase, before = carried
@@ -178,14 +233,13 @@ class WgmmaKernel:
                 self._release(k, before)
             return [sums, *self._next(stage, phase), stage]
 
-        zero = hopper.word(0)
         sums = hopper.no_sums(self.tile.columns, self.kind)
-        sums = self.nest.reduce_loop("k", 0, self.steps, 1, [sums, zero, zero, zero], step)[0]
+        initial = [sums, *carried, hopper.word(0)]
+        *following, last = self.nest.reduce_loop("k", 0, self.steps, 1, initial, step)
         hopper.wait_products()
-        down = thread.floordiv(WARPGROUP) + (-1)
-        first = row + self.nest.named("group", down) * ROWS
-        warp = self.nest.named("warp", thread.floordiv(WARP).mod(_WARPS))
-        self._finish(dims, first + warp * (ROWS // _WARPS), column, lane, sums)
+        with hopper.when(leads):
+            hopper.arrive(self._empty(last))
+        return following
 
     def _release(self, k: Variable, stage: ir.Value) -> None:
         """A warp's products of the step before are done: its stage is empty."""

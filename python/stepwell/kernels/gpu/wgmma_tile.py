@@ -12,9 +12,9 @@ from stepwell.targets.nvidia import NvidiaTarget
 
 INSTRUCTION = "wgmma"
 
-_STEP_CYCLES, _TILE_CYCLES = 20, 1500
-"""What each step and each tile takes beside multiplying and copying: barriers, the first copies,
-the epilogue."""
+_STEP_CYCLES, _TILE_CYCLES, _FIRST_CYCLES = 20, 800, 700
+"""What each step takes beside multiplying and copying: barriers; each tile: the epilogue, during
+which the next one's first copies come; and the first tile, whose copies nothing hides."""
 
 _PRODUCT_BYTES = 4096
 """Bytes of k that a multiprocessor multiplies, for as many pairs of a row and a column, a cycle."""
@@ -57,7 +57,8 @@ TILES = (
     WgmmaTile(128, 128, stages=6),
     WgmmaTile(128, 64, stages=8),
 )
-"""One block of each is on a multiprocessor at a time."""
+BLOCKS = 1
+"""Of each, on a multiprocessor at a time."""
 
 CONSUMER_REGISTERS, PRODUCER_REGISTERS = 232, 40
 """Of a thread, with two warpgroups that multiply: 64,512 in all, which is what 384 threads get."""
@@ -83,4 +84,4 @@ def cycles(
     steps = -(-shape.k * kind.bytes // LINE_BYTES)
     multiply = tile.rows * tile.columns * LINE_BYTES / _PRODUCT_BYTES
     copy = tile.stage_bytes / _L2_BYTES
-    return rounds * (steps * (max(multiply, copy) + _STEP_CYCLES) + _TILE_CYCLES)
+    return rounds * (steps * (max(multiply, copy) + _STEP_CYCLES) + _TILE_CYCLES) + _FIRST_CYCLES
