@@ -2,7 +2,8 @@
 // array, and products of a warpgroup. PTX ISA, "mbarrier", "cp.async.bulk.tensor", "Asynchronous
 // Warpgroup Level Matrix Instructions"; the swizzle of 128 bytes throughout.
 //
-// Copies come as late as they may: when no thread can go on. Products are computed when they are asked
+// Copies come as late as they may: when no thread can go on; those from shared memory read it when their
+// thread waits for that. Products are computed when they are asked
 // for, but what they read must be the same when the warpgroup waits for them.
 #include "emulator.h"
 
@@ -94,13 +95,16 @@ int cuTensorMapEncodeTiled(void *out, int type, uint32_t rank, void *address, co
 static uintptr_t swizzled(uintptr_t address) { return address ^ ((address >> 7 & 7) << 4); }
 
 typedef struct {
-  char *to;
-  barrier *at;
+  char *shared;
+  barrier *at;  // NULL of a copy from shared memory
   tensor_map map;
   int32_t first[RANKS];
+  int thread;
+  long group;  // of its thread's, from shared memory
 } bulk_copy;
-static bulk_copy waiting[MAX_COPIES];
-static int copies;
+static bulk_copy waiting[MAX_COPIES], leaving[MAX_COPIES];
+static int copies, leaving_count;
+static long committed[MAX_THREADS];
 
 static void deliver(const bulk_copy *copy) {
   const tensor_map *map = &copy->map;
@@ -116,30 +120,56 @@ static void deliver(const bulk_copy *copy) {
     }
     for (int i = 0; i < map->box[0]; i++) {
       const int64_t place = copy->first[0] + i;
-      char *to = (char *)swizzled((uintptr_t)(copy->to + line * LINE + i * map->bytes));
-      if (inside && place >= 0 && place < (int64_t)map->sizes[0])
-        memcpy(to, (const char *)(uintptr_t)from + place * map->bytes, map->bytes);
-      else
-        memset(to, 0, map->bytes);
+      char *at = (char *)swizzled((uintptr_t)(copy->shared + line * LINE + i * map->bytes));
+      char *there = (char *)(uintptr_t)from + place * map->bytes;
+      const int exists = inside && place >= 0 && place < (int64_t)map->sizes[0];
+      if (!copy->at && exists) memcpy(there, at, map->bytes);
+      if (copy->at && exists) memcpy(at, there, map->bytes);
+      if (copy->at && !exists) memset(at, 0, map->bytes);
     }
   }
+  if (!copy->at) return;
   copy->at->bytes -= lines * LINE;
   complete(copy->at);
 }
 
-void emulator_bulk_copy(void *to, void *at, const void *map, int32_t rank, const int32_t *first) {
-  bulk_copy made = {.to = to, .at = barrier_at(at)};
-  memcpy(&made.map, map, sizeof made.map);
-  if (rank != made.map.rank || (uintptr_t)to % ATOM || copies == MAX_COPIES) {
-    emulator_fail("a bulk copy of another rank than its map, or to an address that is no multiple "
+static int is_possible(bulk_copy *made, const void *map, int32_t rank, const int32_t *first, int count) {
+  memcpy(&made->map, map, sizeof made->map);
+  if (rank != made->map.rank || (uintptr_t)made->shared % ATOM || count == MAX_COPIES) {
+    emulator_fail("a bulk copy of another rank than its map, or at an address that is no multiple "
                   "of 1024, or one of too many");
-    return;
+    return 0;
   }
-  memcpy(made.first, first, (size_t)rank * sizeof *first);
+  memcpy(made->first, first, (size_t)rank * sizeof *first);
+  return 1;
+}
+void emulator_bulk_copy(void *to, void *at, const void *map, int32_t rank, const int32_t *first) {
+  bulk_copy made = {.shared = to, .at = barrier_at(at)};
+  if (!is_possible(&made, map, rank, first, copies)) return;
   if (emulator_backwards)
     deliver(&made);
   else
     waiting[copies++] = made;
+}
+void emulator_bulk_store(void *from, const void *map, int32_t rank, const int32_t *first) {
+  const int thread = emulator_tid;
+  bulk_copy made = {.shared = from, .thread = thread, .group = committed[thread]};
+  if (!is_possible(&made, map, rank, first, leaving_count)) return;
+  if (emulator_backwards)
+    deliver(&made);
+  else
+    leaving[leaving_count++] = made;
+}
+void emulator_bulk_commit(void) { committed[emulator_tid]++; }
+void emulator_bulk_wait(int32_t pending) {
+  const long done = committed[emulator_tid] - pending;
+  int kept = 0;
+  for (int i = 0; i < leaving_count; i++)
+    if (leaving[i].thread == emulator_tid && leaving[i].group < done)
+      deliver(&leaving[i]);
+    else
+      leaving[kept++] = leaving[i];
+  leaving_count = kept;
 }
 int emulator_deliver_copy(void) {
   if (!copies) return 0;
@@ -165,7 +195,8 @@ static warpgroup groups_of_warps[MAX_THREADS / WARPGROUP];
 static uint64_t shown[MAX_THREADS][2];
 
 void emulator_reset_bulk(void) {
-  copies = 0;
+  copies = leaving_count = 0;
+  memset(committed, 0, sizeof committed);
   for (int i = 0; i < MAX_THREADS / WARPGROUP; i++) {
     groups_of_warps[i].place = (meeting){0};
     groups_of_warps[i].decoded = -1;
@@ -300,4 +331,5 @@ void emulator_check_products(void) {
   for (int i = 0; i < MAX_THREADS / WARPGROUP; i++)
     if (groups_of_warps[i].count) emulator_fail("a warpgroup does not wait for its products");
   if (copies) emulator_fail("a block ends before its bulk copies arrive");
+  if (leaving_count) emulator_fail("a block ends before its bulk copies have read shared memory");
 }

@@ -26,6 +26,9 @@ SYMBOLS = {
     "emulator_barrier_expect": "void (ptr addrspace(3), i32)",
     "emulator_barrier_try": "i32 (ptr addrspace(3), i32)",
     "emulator_bulk_copy": "void (ptr addrspace(7), ptr addrspace(3), ptr, i32, ptr)",
+    "emulator_bulk_store": "void (ptr addrspace(3), ptr, i32, ptr)",
+    "emulator_bulk_commit": "void ()",
+    "emulator_bulk_wait": "void (i32)",
     "emulator_multiply_group": "void (ptr, i64, i64, i32, i32, i32)",
     "emulator_commit_products": "void ()",
     "emulator_wait_products": "void (i64)",
@@ -178,16 +181,33 @@ def _bulk(match: re.Match[str]) -> str:
     lines = [
         "define internal void @NAME(ptr addrspace(7) %to, ptr addrspace(3) %at, ptr %map, "
         f"{places}, i16 %mask, i64 %hint, i1 %masked, i1 %hinted, i32 %group) {{",
-        f"  %first = alloca [{rank} x i32]",
+        *_places(rank),
+        "  call void @emulator_bulk_copy(ptr addrspace(7) %to, ptr addrspace(3) %at, ptr %map, "
+        f"i32 {rank}, ptr %first)\n  ret void\n}}",
     ]
+    return "\n".join(lines)
+
+
+def _bulk_store(match: re.Match[str]) -> str:
+    rank = int(match[1])
+    places = ", ".join(f"i32 %c{i}" for i in range(rank))
+    lines = [
+        "define internal void @NAME(ptr addrspace(3) %from, ptr %map, "
+        f"{places}, i64 %hint, i1 %hinted) {{",
+        *_places(rank),
+        "  call void @emulator_bulk_store(ptr addrspace(3) %from, ptr %map, "
+        f"i32 {rank}, ptr %first)\n  ret void\n}}",
+    ]
+    return "\n".join(lines)
+
+
+def _places(rank: int) -> list[str]:
+    """The place of a box in memory."""
+    lines = [f"  %first = alloca [{rank} x i32]"]
     for i in range(rank):
         lines.append(f"  %p{i} = getelementptr i32, ptr %first, i64 {i}")
         lines.append(f"  store i32 %c{i}, ptr %p{i}")
-    lines.append(
-        "  call void @emulator_bulk_copy(ptr addrspace(7) %to, ptr addrspace(3) %at, ptr %map, "
-        f"i32 {rank}, ptr %first)\n  ret void\n}}"
-    )
-    return "\n".join(lines)
+    return lines
 
 
 def _arrive(match: re.Match[str]) -> str:
@@ -215,6 +235,10 @@ _WRAPPERS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (_MULTIPLY, _multiply),
     (re.compile(r"llvm\.nvvm\.elect\.sync$"), _elect),
     (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.tensor\.g2s\.tile\.([1-5])d$"), _bulk),
+    (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.tensor\.s2g\.tile\.([1-5])d$"), _bulk_store),
+    (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.commit\.group$"), _call("emulator_bulk_commit")),
+    (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.wait\.group\.read$"),
+     _call("emulator_bulk_wait", "i32 %n")),
     (re.compile(r"llvm\.nvvm\.mbarrier\.init\.shared$"),
      _call("emulator_barrier_init", "ptr addrspace(3) %at, i32 %count")),
     (re.compile(r"llvm\.nvvm\.mbarrier\.arrive(\.expect\.tx)?[\w.]*$"), _arrive),

@@ -144,6 +144,14 @@ void emulator_barrier(int32_t number) {
   emulator_meet(&block_meetings[number], emulator_ntid);
 }
 
+void emulator_barrier_some(int32_t number, int32_t threads) {
+  if (number < 0 || number > 15 || threads % WARP) {
+    emulator_fail("a barrier beyond the 16 that there are, or for no whole warps");
+    return;
+  }
+  emulator_meet(&block_meetings[number], threads);
+}
+
 static uint32_t exchanged[MAX_THREADS];
 
 static int warp_size(void) {

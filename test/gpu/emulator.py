@@ -25,6 +25,7 @@ _SOURCES = [
 _REGISTERS = {"tid.x": "tid", "ctaid.x": "ctaid", "ntid.x": "ntid", "nctaid.x": "nctaid"}
 _CALLS = {
     "llvm.nvvm.barrier.cta.sync.aligned.all": "void @emulator_barrier(i32)",
+    "llvm.nvvm.barrier.cta.sync.aligned.count": "void @emulator_barrier_some(i32, i32)",
     "llvm.nvvm.shfl.sync.bfly.i32": "i32 @emulator_shuffle_xor(i32, i32, i32, i32)",
     "llvm.nvvm.shfl.sync.idx.i32": "i32 @emulator_shuffle_index(i32, i32, i32, i32)",
     "llvm.nvvm.shfl.sync.bfly.f32": "float @emulator_shuffle_xor_float(i32, float, i32, i32)",
@@ -201,8 +202,8 @@ class Emulator:
             linking.export_symbol(symbol)
         ours = (
             *(f"emulator_{variable}" for variable in _REGISTERS.values()),
-            "emulator_barrier", "emulator_shuffle_xor", "emulator_shuffle_xor_float",
-            "emulator_shuffle_index",
+            "emulator_barrier", "emulator_barrier_some", "emulator_shuffle_index",
+            "emulator_shuffle_xor", "emulator_shuffle_xor_float",
             "emulator_power_of_two",
             *emulated_intrinsics.SYMBOLS,
         )  # fmt: skip

@@ -180,14 +180,18 @@ def test_exact_product_of_warpgroups(
         (r".*call void @llvm\.nvvm\.wgmma\.wait_group.*\n", ""),
         (rf"(wait_group\.sync\.aligned\(i64 0\)(?:.*\n)+?.*){ARRIVAL}", r"\1= add i64 0, 0"),
         (r"= .*call .*@llvm\.nvvm\.read\.ptx\.sreg\.nctaid\.x\(\).*", "= add i32 0, 5"),
+        (r"(bulk\.wait\.group\.read\(i32) 1\)", r"\1 2)"),
+        (r".*call void @llvm\.nvvm\.cp\.async\.bulk\.wait\.group\.read\(i32 0\).*\n", ""),
+        (r".*call void @llvm\.nvvm\.barrier\.cta\.sync\.aligned\.count\(.*\n", ""),
+        (r"(xor i32 %\d+,) 32\n", r"\1 64\n"),
         (BARRIER, ""),
         (str(DESCRIPTOR), str(DESCRIPTOR + (64 << 32))),
         (r"(add [\w ]*i64 %\d+, )2\n", r"\g<1>4\n"),
         (r"(tile\.2d\(.*, i32) [^,\n]+, i16", r"\1 7, i16"),
     ],
     ids=["no-wait", "more-bytes", "fewer-bytes", "more-arrivals", "fewer-arrivals", "early-release",
-         "no-group", "kept-stage", "lost-tile", "no-barrier", "wrong-stride", "wrong-step",
-         "wrong-place"],
+         "no-group", "kept-stage", "lost-tile", "late-slab", "unread-slab", "no-group-barrier",
+         "wrong-chunk", "no-barrier", "wrong-stride", "wrong-step", "wrong-place"],
 )  # fmt: skip
 def test_fault_of_a_product_of_warpgroups(
     grouped: Compiled, emulator: Emulator, pattern: str, planted: str

@@ -183,7 +183,7 @@ def test_instructions(target: NvidiaTarget) -> None:
     by_warps = {"LDGSTS": 4, "LDSM": 4, "STG.E.128": 4}
     kernels = assembled(
         lowered.step("affine"), target,
-        {"mma.sync": by_warps, "wgmma": {"QGMMA": 4, "UTMALDG": 2, "STG.E.128": 4}},
+        {"mma.sync": by_warps, "wgmma": {"QGMMA": 4, "UTMALDG": 2, "UTMASTG": 1}},
     )  # fmt: skip
     assert len(kernels) == 2
     for kernel in kernels:

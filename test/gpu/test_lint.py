@@ -159,7 +159,7 @@ def test_tensor_core_kernels(target: NvidiaTarget) -> None:
     options = {"precision": "tf32", "use_cache": False}
     lowered = stepwell.lower(module, target=target.name, options=options).step("affine")
     copies = {"LDGSTS": 4, "LDSM": 4, "STG.E.128": 4}
-    groups = {"UTMALDG": 2, "STG.E.128": 4}
+    groups = {"UTMALDG": 2, "UTMASTG": 1}
     kernels = assembled(
         lowered, target, {"mma.sync": copies, "wgmma": groups, ".col.f32.f16": {"HMMA": 8},
                           ".col.f32.bf16": {"HMMA": 8}, ".col.f32.tf32": {"HMMA": 8},
@@ -185,7 +185,7 @@ def test_warpgroup_kernels(
     tile: wgmma_tile.WgmmaTile, dtype: type, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Products by warpgroups, with an epilogue: bulk copies, products that do not wait for each
-    other, registers that add up."""
+    other, registers that add up; outputs are seen by the engine that copies them."""
     monkeypatch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
     monkeypatch.setattr(wgmma_tile, "TILES", (tile,))
     monkeypatch.setattr(split_long_sums, "PARTS", ())
@@ -205,11 +205,13 @@ def test_warpgroup_kernels(
     options = {"precision": "tf32", "use_cache": False}
     lowered = stepwell.lower(module, target=SM_90.name, options=options).step("affine")
     multiply = "IGMMA" if dtype is np.int8 else "HGMMA"
-    expected = {"wgmma": {multiply: 4, "UTMALDG": 2, "USETMAXREG": 2, "STG.E.128": 4}}
+    expected = {"wgmma": {multiply: 4, "UTMALDG": 2, "USETMAXREG": 2, "UTMASTG": 1}}
     (kernel,) = assembled(lowered, SM_90, expected)
     assert kernel.expected
     assert lint(kernel, SM_90) == []
     assert kernel.sass.count("WARPGROUP.ARRIVE") == 1
+    stored, shown = "cp.async.bulk.tensor.2d.global.shared::cta", "fence.proxy.async.shared::cta"
+    assert kernel.ptx.count(stored) == kernel.ptx.count(shown) == tile.columns * 4 // 128
 
 
 LOG = """ptxas info    : Compiling entry function 'k' for 'sm_90a'

@@ -90,6 +90,29 @@ def test_more_tiles_than_blocks(
     assert blocks_of(compiled) == [(18, 1)]
 
 
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32], ids=["f16", "bf16", "f32"])
+@pytest.mark.parametrize("columns", [64, 192])
+def test_boxes_of_outputs(
+    dtype: type, columns: int, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs of 16 and of 32 bits, by even and odd numbers of slabs, with rows and columns that
+    nothing divides, in batches, through an epilogue that reads an array."""
+    monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, columns, stages=3),))
+    shapes = [(3, 200, 64), (3, columns + 24, 64), (3, 200, columns + 24)]
+    x, w, y = (integers(*s, seed=i, dtype=np.float16) for i, s in enumerate(shapes))
+
+    def layer(x: jax.Array, w: jax.Array, y: jax.Array) -> jax.Array:
+        dims = (((2,), (2,)), ((0,), (0,)))
+        sums = lax.dot_general(x, w, dims, preferred_element_type=np.float32)
+        return (jax.numpy.clip(sums, -99, 99) + y).astype(dtype)
+
+    sums = np.einsum("bmk,bnk->bmn", *(a.astype(np.float32) for a in (x, w)))
+    expected = np.clip(sums, -99, 99) + y.astype(np.float32)
+    compiled = check(jax.export.export(jax.jit(layer))(x, w, y).mlir_module(), [x, w, y], expected,
+                     emulator)  # fmt: skip
+    assert any("bulk.tensor.s2g" in text for text in compiled.kernels.values())
+
+
 def test_halo_of_more_tiles_than_blocks(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

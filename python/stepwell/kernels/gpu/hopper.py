@@ -59,6 +59,11 @@ def as_word(value: ir.Value) -> ir.Value:
     return arith.IndexCastOp(ir.IntegerType.get_signless(32), value).result
 
 
+def exclusive_or(one: ir.Value, other: ir.Value) -> ir.Value:
+    """The bits in which two words differ."""
+    return arith.XOrIOp(one, other).result
+
+
 def is_equal(value: ir.Value, other: int) -> ir.Value:
     """Whether a word is `other`."""
     return arith.CmpIOp(_EQUAL, value, word(other)).result
@@ -202,6 +207,39 @@ def copy_box(
     describes; its bytes are counted at `barrier`. What lies outside of the array is zeros."""
     cluster = llvm.addrspacecast(ir.Type.parse("!llvm.ptr<7>"), target)
     nvvm.cp_async_bulk_tensor_shared_cluster_global(cluster, pointer, list(first), barrier, [])
+
+
+def store_shared(value: ir.Value, pointer: ir.Value) -> None:
+    """Write a vector to shared memory, at a multiple of its size."""
+    llvm.store(value, pointer, alignment=_bytes_of(ir.VectorType(value.type)))
+
+
+def _bytes_of(kind: ir.VectorType) -> int:
+    return kind.shape[0] * (4 if str(kind.element_type) in ("f32", "i32") else 2)
+
+
+def show_stores() -> None:
+    """Let the copies' engine see what this thread has written to shared memory."""
+    nvvm.fence_proxy(nvvm.ProxyKind.async_shared, space=nvvm.SharedSpace.shared_cta)
+
+
+def store_box(pointer: ir.Value, first: Sequence[ir.Value], source: ir.Value) -> None:
+    """Begin to copy a box from shared memory to the array that a tensor map describes, to where
+    `first` says, innermost place first; what lies outside of the array is left out."""
+    nvvm.cp_async_bulk_tensor_global_shared_cta(pointer, source, list(first))
+    nvvm.cp_async_bulk_commit_group()
+
+
+def wait_stores(pending: int) -> None:
+    """Wait until no more than `pending` of this thread's copies from shared memory have still to
+    read it."""
+    nvvm.cp_async_bulk_wait_group(pending, read=True)
+
+
+def group_barrier(number: ir.Value, threads: int) -> None:
+    """Wait for `threads` threads of the block at a barrier (a word) of their own; 0 is that of
+    all."""
+    nvvm.barrier(barrier_id=number, number_of_threads=word(threads))
 
 
 # Products

@@ -11,8 +11,8 @@ between them, with two barriers a stage:
 
 A multiprocessor has one block, which walks the tiles of the output; the ring goes on from tile to
 tile, so that the next one's first steps are copied during the epilogue. Sums stay in registers, of
-which the warpgroups that multiply take most, and go through the epilogue there, 8 neighbours at a
-time.
+which the warpgroups that multiply take most, and go through the epilogue there; outputs that are an
+array are written as boxes of it (`tile_store`), others 8 neighbours at a time.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from stepwell.kernels.gpu.mma import PANEL
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.gpu.tensor_map import TensorMap
 from stepwell.kernels.gpu.tile_space import TileSpace
+from stepwell.kernels.gpu.tile_store import TileStore
 from stepwell.kernels.gpu.wgmma_tile import (
     BLOCKS,
     CONSUMER_REGISTERS,
+    OUTPUT_BYTES,
     PRODUCER_REGISTERS,
     WgmmaTile,
 )
@@ -70,7 +72,9 @@ class WgmmaKernel:
         shape, tile, nest = self.shape, self.tile, self.nest
         group = self.space.group
         nest.states_alignment = True
-        nest.tensor_maps += [m.to_attribute() for m in self.maps]
+        self.output = tensor_map.find_output(self.space)
+        arrays = [*self.maps, *([self.output] if self.output is not None else [])]
+        nest.tensor_maps += [array.to_attribute() for array in arrays]
         nest.dynamic_shared_bytes = tile.shared_bytes
         nest.resident_blocks = BLOCKS
         down, across = -(-shape.m // tile.rows), -(-shape.n // tile.columns)
@@ -109,7 +113,8 @@ class WgmmaKernel:
 
     def _block(self, block: Index, thread: Index) -> None:
         self.shared = hopper.shared_memory()
-        self.descriptions = [hopper.tensor_map(number) for number in range(2)]
+        count = len(self.maps) + (self.output is not None)
+        self.descriptions = [hopper.tensor_map(number) for number in range(count)]
         number = hopper.as_word(self._value(thread))
         with hopper.when(hopper.is_equal(number, 0)):
             for stage in range(self.tile.stages):
@@ -209,14 +214,32 @@ class WgmmaKernel:
         warp = self.nest.named("warp", thread.floordiv(WARP).mod(_WARPS))
         first = group * ROWS + warp * (ROWS // _WARPS)
 
+        store = self._store(thread, which)
+
         def multiply(
             dims: list[Index], row: Index, column: Index, carried: list[ir.Value]
         ) -> list[ir.Value]:
             sums, *carried = self._multiply_tile(own, leads, carried)
-            self._finish(dims, row + first, column, lane, sums)
+            if store is None:
+                self._finish(dims, row + first, column, lane, sums)
+            else:
+                numbers = hopper.numbers(sums, self.tile.columns, self.kind)
+                store.write(dims, row + group * ROWS, column, numbers)
             return carried
 
         self._walk_tiles(block, [hopper.word(0), hopper.word(0)], multiply)
+        if store is not None:
+            store.finish()
+
+    def _store(self, thread: Index, which: ir.Value) -> TileStore | None:
+        """The way of outputs through shared memory, where they are an array."""
+        if self.output is None:
+            return None
+        store = TileStore(self.space, self.output, self.descriptions[-1], self.tile.columns)
+        start = hopper.times(hopper.plus(which, -1), OUTPUT_BYTES)
+        shared = hopper.at(self.shared, hopper.plus(start, self.tile.output_start))
+        store.prepare(shared, which, thread)
+        return store
 
     def _multiply_tile(
         self, own: ir.Value, leads: ir.Value, carried: list[ir.Value]

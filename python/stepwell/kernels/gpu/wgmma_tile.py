@@ -23,6 +23,10 @@ _L2_BYTES = 64
 """Bytes that a multiprocessor gets from L2 a cycle."""
 
 
+OUTPUT_BYTES = 2 * ROWS * LINE_BYTES
+"""Of each warpgroup that multiplies: two slabs of its outputs."""
+
+
 @dataclass(frozen=True)
 class WgmmaTile(IntegerStrategy):
     """A block's tile, `rows` x `columns`, 64 rows for each of its warpgroups that multiply, and
@@ -46,14 +50,19 @@ class WgmmaTile(IntegerStrategy):
         return (self.rows + self.columns) * LINE_BYTES
 
     @property
-    def shared_bytes(self) -> int:
-        """The tiles, and before them as much as keeps them aligned, for barriers."""
+    def output_start(self) -> int:
+        """Where outputs lie on their way to memory: behind the tiles, and before these as much as
+        keeps them aligned, for barriers."""
         return ATOM_BYTES + self.stages * self.stage_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.output_start + self.consumers * OUTPUT_BYTES
 
 
 TILES = (
     WgmmaTile(128, 256, stages=4),
-    WgmmaTile(128, 192, stages=5),
+    WgmmaTile(128, 192, stages=4),
     WgmmaTile(128, 128, stages=6),
     WgmmaTile(128, 64, stages=8),
 )
