@@ -145,7 +145,7 @@ def grid(unit: assembly.KernelUnit) -> tuple[int, int]:
 class Launch:
     """What a launch of a kernel says beside its operands: blocks, threads a block, bytes of shared
     memory beside what the kernel declares, the fields of its tensor maps (the argument and the
-    bytes in it where the array begins, type, rank, sizes, strides, box), and the most blocks that
+    bytes in it where the array begins, then what stepwell.launch says), and the most blocks that
     it makes a multiprocessor (0: any number)."""
 
     blocks: int

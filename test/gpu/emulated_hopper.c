@@ -67,7 +67,9 @@ int32_t emulator_barrier_try(void *address, int32_t parity) {
 typedef struct {
   uint64_t address, sizes[RANKS], strides[RANKS - 1];
   uint16_t box[RANKS];
-  uint8_t rank, bytes;
+  uint8_t rank, bytes, is_image;
+  int16_t lower[RANKS], upper[RANKS];  // of an image: the first pixels that there are, by dimension
+  uint8_t steps[RANKS];
 } tensor_map;
 _Static_assert(sizeof(tensor_map) <= MAP_WORDS * 8, "a tensor map has 128 bytes");
 
@@ -92,19 +94,64 @@ int cuTensorMapEncodeTiled(void *out, int type, uint32_t rank, void *address, co
   return 0;
 }
 
+int cuTensorMapEncodeIm2col(void *out, int type, uint32_t rank, void *address, const uint64_t *sizes,
+                            const uint64_t *strides, const int *lower, const int *upper,
+                            uint32_t channels, uint32_t pixels, const uint32_t *steps,
+                            int interleaved, int swizzle, int promotion, int filling) {
+  const uint32_t box[RANKS] = {channels, 1, 1, 1, 1}, ones[RANKS] = {1, 1, 1, 1, 1};
+  _Alignas(64) uint64_t plain[MAP_WORDS];
+  tensor_map map;
+  if (rank != 4 || !pixels || pixels > 1024 || steps[0] != 1 || steps[3] != 1) return 1;
+  if (cuTensorMapEncodeTiled(plain, type, rank, address, sizes, strides, box, ones, interleaved, swizzle,
+                             promotion, filling))
+    return 1;
+  memcpy(&map, plain, sizeof map);
+  map.is_image = 1, map.box[1] = (uint16_t)pixels;
+  for (int i = 1; i <= 2; i++) {
+    const int low = lower[i - 1], high = (int)sizes[i] - 1 + upper[i - 1];
+    if (low < -128 || low > 127 || upper[i - 1] < -128 || upper[i - 1] > 127 || high < low) return 1;
+    if (!steps[i] || steps[i] > 8) return 1;
+    map.lower[i] = (int16_t)low, map.upper[i] = (int16_t)high, map.steps[i] = (uint8_t)steps[i];
+  }
+  memset(out, 0, MAP_WORDS * 8);
+  memcpy(out, &map, sizeof map);
+  return 0;
+}
+
 static uintptr_t swizzled(uintptr_t address) { return address ^ ((address >> 7 & 7) << 4); }
 
 typedef struct {
   char *shared;
   barrier *at;  // NULL of a copy from shared memory
   tensor_map map;
-  int32_t first[RANKS];
+  int32_t first[RANKS], offsets[RANKS];  // offsets in an image, as first by dimension
   int thread;
   long group;  // of its thread's, from shared memory
 } bulk_copy;
 static bulk_copy waiting[MAX_COPIES], leaving[MAX_COPIES];
 static int copies, leaving_count;
 static long committed[MAX_THREADS];
+
+// Line `line` of the box: its place in all dimensions but the innermost.
+static void place_of_line(const bulk_copy *copy, int line, int64_t *places) {
+  const tensor_map *map = &copy->map;
+  for (int i = 1, rest = line; i < map->rank; rest /= map->box[i], i++)
+    places[i] = copy->first[i] + rest % map->box[i];
+}
+// The same of an image, where a line is a row's pixel: rows follow one another in a line of the image,
+// then in the next one, then in the next image.
+static void place_of_row(const bulk_copy *copy, int row, int64_t *places) {
+  const tensor_map *map = &copy->map;
+  int64_t at[RANKS] = {0, copy->first[1], copy->first[2], copy->first[3]};
+  for (; row; row--) {
+    at[1] += map->steps[1];
+    if (at[1] <= map->upper[1]) continue;
+    at[1] = map->lower[1], at[2] += map->steps[2];
+    if (at[2] <= map->upper[2]) continue;
+    at[2] = map->lower[2], at[3]++;
+  }
+  for (int i = 1; i < map->rank; i++) places[i] = at[i] + copy->offsets[i];
+}
 
 static void deliver(const bulk_copy *copy) {
   const tensor_map *map = &copy->map;
@@ -113,8 +160,10 @@ static void deliver(const bulk_copy *copy) {
   for (int line = 0; line < lines; line++) {
     uint64_t from = map->address;
     int inside = 1;
-    for (int i = 1, rest = line; i < map->rank; rest /= map->box[i], i++) {
-      const int64_t place = copy->first[i] + rest % map->box[i];
+    int64_t places[RANKS];
+    (map->is_image ? place_of_row : place_of_line)(copy, line, places);
+    for (int i = 1; i < map->rank; i++) {
+      const int64_t place = places[i];
       inside &= place >= 0 && place < (int64_t)map->sizes[i];
       from += (uint64_t)place * map->strides[i - 1];
     }
@@ -143,9 +192,22 @@ static int is_possible(bulk_copy *made, const void *map, int32_t rank, const int
   memcpy(made->first, first, (size_t)rank * sizeof *first);
   return 1;
 }
-void emulator_bulk_copy(void *to, void *at, const void *map, int32_t rank, const int32_t *first) {
+// `first` has the place in all dimensions; of an image, offsets of the inner ones follow.
+void emulator_bulk_copy(void *to, void *at, const void *map, int32_t rank, const int32_t *first,
+                        int32_t is_image) {
   bulk_copy made = {.shared = to, .at = barrier_at(at)};
   if (!is_possible(&made, map, rank, first, copies)) return;
+  if (is_image != made.map.is_image) {
+    emulator_fail("a bulk copy of another kind than its map");
+    return;
+  }
+  if (is_image)
+    for (int i = 1; i <= 2; i++) {
+      made.offsets[i] = first[rank + i - 1];
+      if (made.offsets[i] < 0 || made.offsets[i] > 255) emulator_fail("an offset beyond 255 pixels");
+      if (first[i] < made.map.lower[i] || first[i] > made.map.upper[i])
+        emulator_fail("a window that begins at no row's first pixel");
+    }
   if (emulator_backwards)
     deliver(&made);
   else

@@ -25,7 +25,7 @@ SYMBOLS = {
     "emulator_barrier_arrive": "i64 (ptr addrspace(3))",
     "emulator_barrier_expect": "void (ptr addrspace(3), i32)",
     "emulator_barrier_try": "i32 (ptr addrspace(3), i32)",
-    "emulator_bulk_copy": "void (ptr addrspace(7), ptr addrspace(3), ptr, i32, ptr)",
+    "emulator_bulk_copy": "void (ptr addrspace(7), ptr addrspace(3), ptr, i32, ptr, i32)",
     "emulator_bulk_store": "void (ptr addrspace(3), ptr, i32, ptr)",
     "emulator_bulk_commit": "void ()",
     "emulator_bulk_wait": "void (i32)",
@@ -176,14 +176,17 @@ def _elect(match: re.Match[str]) -> str:
 
 
 def _bulk(match: re.Match[str]) -> str:
-    rank = int(match[1])
-    places = ", ".join(f"i32 %c{i}" for i in range(rank))
+    rank, is_image = int(match[2]), match[1] == "im2col"
+    places = [f"i32 %c{i}" for i in range(rank)]
+    offsets = range(rank, 2 * rank - 2) if is_image else []
+    arguments = ", ".join([*places, *(f"i16 %o{i}" for i in offsets)])
     lines = [
         "define internal void @NAME(ptr addrspace(7) %to, ptr addrspace(3) %at, ptr %map, "
-        f"{places}, i16 %mask, i64 %hint, i1 %masked, i1 %hinted, i32 %group) {{",
-        *_places(rank),
+        f"{arguments}, i16 %mask, i64 %hint, i1 %masked, i1 %hinted, i32 %group) {{",
+        *(f"  %c{i} = zext i16 %o{i} to i32" for i in offsets),
+        *_places(rank + len(offsets)),
         "  call void @emulator_bulk_copy(ptr addrspace(7) %to, ptr addrspace(3) %at, ptr %map, "
-        f"i32 {rank}, ptr %first)\n  ret void\n}}",
+        f"i32 {rank}, ptr %first, i32 {int(is_image)})\n  ret void\n}}",
     ]
     return "\n".join(lines)
 
@@ -234,7 +237,7 @@ _WRAPPERS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (_MATRICES, _matrices),
     (_MULTIPLY, _multiply),
     (re.compile(r"llvm\.nvvm\.elect\.sync$"), _elect),
-    (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.tensor\.g2s\.tile\.([1-5])d$"), _bulk),
+    (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.tensor\.g2s\.(tile|im2col)\.([1-5])d$"), _bulk),
     (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.tensor\.s2g\.tile\.([1-5])d$"), _bulk_store),
     (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.commit\.group$"), _call("emulator_bulk_commit")),
     (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.wait\.group\.read$"),

@@ -160,6 +160,55 @@ def grouped() -> Compiled:
         return compile_for_gpu(str(module), "cuda:sm_90a")
 
 
+IMAGES, WINDOWS = (
+    np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float16)
+    for seed, shape in enumerate([(2, 11, 13, 64), (3, 3, 64, 64)])
+)
+CONVOLVED = sum(
+    IMAGES[:, i : i + 9, j : j + 11].astype(np.float32) @ WINDOWS[i, j].astype(np.float32)
+    for i in range(3)
+    for j in range(3)
+)
+
+
+@pytest.fixture(scope="module")
+def convolution() -> Compiled:
+    """A convolution by warpgroups: copies of what its window sees."""
+    function = jax.jit(
+        lambda x, w: jax.lax.conv_general_dilated(
+            x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            preferred_element_type=np.float32,
+        )
+    )  # fmt: skip
+    module = jax.export.export(function)(IMAGES, WINDOWS).mlir_module()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
+        return compile_for_gpu(str(module), "cuda:sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "planted"),
+    [
+        (r"(im2col\.4d\(.*), i16 (%\d+), i16 (%\d+),", r"\1, i16 \3, i16 \2,"),
+        (r"(im2col\.4d\(.*), i16 (%\d+), i16 (%\d+),", r"\1, i16 \2, i16 0,"),
+        (r"(im2col\.4d\(.*), i32 %\d+, i16", r"\1, i32 1, i16"),
+        (r"(im2col\.4d\(.*), i32 %\d+, (i32 [^,]+, i32 [^,]+, i16)", r"\1, i32 11, \2"),
+    ],
+    ids=["turned-window", "lost-offset", "wrong-image", "wrong-pixel"],
+)
+def test_fault_of_a_convolution(
+    convolution: Compiled, emulator: Emulator, pattern: str, planted: str
+) -> None:
+    """What a window sees, taken from somewhere else."""
+    inputs = (IMAGES, WINDOWS)
+    np.testing.assert_array_equal(run(convolution, emulator, "", "", inputs), CONVOLVED)
+    try:
+        seen = run(convolution, emulator, pattern, planted, inputs)
+    except stepwell.Error:
+        return
+    assert not np.array_equal(seen, CONVOLVED)
+
+
 @pytest.mark.parametrize("backwards", [False, True])
 def test_exact_product_of_warpgroups(
     grouped: Compiled, emulator: Emulator, backwards: bool

@@ -214,6 +214,33 @@ def test_warpgroup_kernels(
     assert kernel.ptx.count(stored) == kernel.ptx.count(shown) == tile.columns * 4 // 128
 
 
+@needs_ptxas
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions_by_warpgroups(stride: int) -> None:
+    """Of ResNet-50 in batches of 32: copies of what windows see, chosen by the cost model."""
+    inputs = (
+        np.zeros((32, 28, 28, 128), np.float16),
+        np.zeros((3, 3, 128, 128), np.float16),
+        np.zeros(128, np.float16),
+    )
+
+    def layer(x: jax.Array, w: jax.Array, bias: jax.Array) -> jax.Array:
+        names = ("NHWC", "HWIO", "NHWC")
+        return jax.nn.relu(
+            jax.lax.conv_general_dilated(x, w, (stride, stride), "SAME", dimension_numbers=names)
+            + bias
+        )
+
+    module = str(jax.export.export(jax.jit(layer))(*inputs).mlir_module())
+    options = {"use_cache": False}
+    lowered = stepwell.lower(module, target=SM_90.name, options=options).step("affine")
+    expected = {"wgmma": {"HGMMA": 4, "UTMALDG.4D.IM2COL": 1, "USETMAXREG": 2, "UTMASTG": 1}}
+    kernels = assembled(lowered, SM_90, expected)
+    assert any(kernel.expected for kernel in kernels)
+    for kernel in kernels:
+        assert lint(kernel, SM_90) == []
+
+
 LOG = """ptxas info    : Compiling entry function 'k' for 'sm_90a'
 ptxas info    : Function properties for k
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads

@@ -137,6 +137,65 @@ def test_halo_of_more_tiles_than_blocks(
     assert (7, 1) in blocks_of(compiled)
 
 
+CONVOLUTIONS = [
+    ((2, 14, 14, 64), (3, 3), (1, 1), (1, 1), "SAME"),
+    ((3, 15, 13, 128), (3, 3), (2, 2), (1, 1), "SAME"),
+    ((2, 16, 20, 64), (5, 3), (2, 1), (1, 2), "SAME"),
+    ((1, 20, 20, 64), (2, 2), (3, 2), (2, 3), "VALID"),
+    ((2, 15, 15, 192), (1, 1), (2, 2), (1, 1), "VALID"),
+]
+"""Shapes of images, windows, strides, dilations and padding."""
+
+
+@pytest.mark.parametrize(("shape", "window", "strides", "dilation", "padding"), CONVOLUTIONS)
+def test_convolution(
+    shape: tuple[int, ...],
+    window: tuple[int, int],
+    strides: tuple[int, int],
+    dilation: tuple[int, int],
+    padding: str,
+    emulator: Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tiles of rows that go on in the next line and in the next image, in blocks that walk."""
+    monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, 64, stages=4),))
+    x = integers(*shape, seed=1, dtype=np.float16)
+    w = integers(*window, shape[-1], 72, seed=2, dtype=np.float16)
+
+    def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(
+            x, w, strides, padding, rhs_dilation=dilation,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"), preferred_element_type=np.float32,
+        )  # fmt: skip
+
+    expected = np.asarray(convolve(*(v.astype(np.float32) for v in (x, w))))
+    compiled = check(jax.export.export(jax.jit(convolve))(x, w).mlir_module(), [x, w], expected,
+                     emulator)  # fmt: skip
+    assert any("g2s.im2col.4d" in text for text in compiled.kernels.values())
+
+
+@pytest.mark.parametrize(
+    ("channels", "strides", "dilation"),
+    [(48, (1, 1), (1, 1)), (64, (1, 9), (1, 1)), (64, (1, 1), (256, 1))],
+    ids=["parts-of-lines", "far-steps", "far-window"],
+)
+def test_convolution_that_is_no_window(
+    channels: int, strides: tuple[int, int], dilation: tuple[int, int]
+) -> None:
+    """What the maps of images cannot say is multiplied by warps."""
+    images = [np.zeros(s, np.float16) for s in ((1, 300, 20, channels), (2, 2, channels, 64))]
+
+    def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(
+            x, w, strides, "VALID", rhs_dilation=dilation,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"), preferred_element_type=np.float32,
+        )  # fmt: skip
+
+    compiled = compile_for_gpu(str(jax.export.export(jax.jit(convolve))(*images).mlir_module()))
+    assert any("mma.m16n8k16" in text for text in compiled.kernels.values())
+    assert not any("im2col" in text for text in compiled.kernels.values())
+
+
 def test_inputs_that_move(emulator: Emulator) -> None:
     """Arrays on the GPU are multiplied where they lie, which may be elsewhere in each call."""
     model, (a, b), expected = matrices("kk", (1, 72, 64, 40), np.float16)

@@ -209,6 +209,28 @@ def copy_box(
     nvvm.cp_async_bulk_tensor_shared_cluster_global(cluster, pointer, list(first), barrier, [])
 
 
+def copy_window(
+    pointer: ir.Value,
+    first: Sequence[ir.Value],
+    offsets: Sequence[ir.Value],
+    target: ir.Value,
+    barrier: ir.Value,
+) -> None:
+    """Begin to copy what an im2col map's window sees: `first` is the channel, then the first pixel
+    of the first row, innermost place first, `offsets` how far (words) the window's place lies from
+    rows' first pixels. Bytes and what lies outside are as with `copy_box`."""
+    cluster = llvm.addrspacecast(ir.Type.parse("!llvm.ptr<7>"), target)
+    short = ir.IntegerType.get_signless(16)
+    nvvm.cp_async_bulk_tensor_shared_cluster_global(
+        cluster,
+        pointer,
+        list(first),
+        barrier,
+        [arith.TruncIOp(short, offset).result for offset in offsets],
+        mode=nvvm.TMALoadMode.IM2COL,
+    )
+
+
 def store_shared(value: ir.Value, pointer: ir.Value) -> None:
     """Write a vector to shared memory, at a multiple of its size."""
     llvm.store(value, pointer, alignment=_bytes_of(ir.VectorType(value.type)))

@@ -3,20 +3,25 @@ maps).
 
 A tile of an operand is a box of at most 256 lines of 128 bytes, or several, if the operand is
 contiguous along k or along its rows, and all else in it are strides that are multiples of 16 bytes.
-So is a tile of an output that is contiguous along its columns.
+So is a tile of an output that is contiguous along its columns. Images of convolutions have maps of
+their own (`image_window`).
 The driver makes the 128 bytes that describe the array, once its address is known.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.gpu import image_window
 from stepwell.kernels.gpu.hopper import LINE_BYTES, ROWS
+from stepwell.kernels.gpu.image_window import ImageWindow
 from stepwell.kernels.gpu.tensor_core import CHUNK_BYTES, FLOAT8_TYPES, MatrixType
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.index import Index, Variable, apply_map, linearize
 from stepwell.kernels.structured import element_type, shape_of
+from stepwell.launch import IM2COL, TILED
 from stepwell.mlir import ir
 
 _MAX_BATCH_DIMS = 3
@@ -32,7 +37,8 @@ class TensorMap:
     """An array: the number of the kernel's argument that it lies in, and where (bytes); the extents
     and the steps (bytes) of its dimensions, innermost first; and the box that is copied. Dimension
     0 or 1 is k (0 with `along_k`), the other one rows or columns; `batch` are the operation's
-    dimensions that the others are."""
+    dimensions that the others are. With a `window` the array is an image, and the box is channels
+    and pixels."""
 
     argument: int
     element: str
@@ -42,11 +48,18 @@ class TensorMap:
     box: tuple[int, ...]
     along_k: bool
     batch: tuple[int, ...]
+    window: ImageWindow | None = None
 
     def to_attribute(self) -> ir.Attribute:
-        """Argument, offset, type and rank, then sizes, strides and box."""
+        """Argument, offset, type, rank and kind, then sizes, strides, what is to be known of a
+        window, and the box (stepwell.launch)."""
         fields = [self.argument, self.offset, _TYPES[self.element], len(self.sizes)]
-        return ir.DenseI64ArrayAttr.get([*fields, *self.sizes, *self.strides, *self.box])
+        window: list[int] = []
+        if self.window is not None:
+            pairs = (*self.window.corners, self.window.steps)
+            window = [n for pair in pairs for n in reversed(pair)]
+        fields += [TILED if self.window is None else IM2COL, *self.sizes, *self.strides]
+        return ir.DenseI64ArrayAttr.get([*fields, *window, *self.box])
 
 
 def find(space: TileSpace, kind: MatrixType, operand: int, lines: int) -> TensorMap | None:
@@ -65,7 +78,30 @@ def find(space: TileSpace, kind: MatrixType, operand: int, lines: int) -> Tensor
         kind.bytes,
     )
     outer = shape.rows if operand == shape.lhs else (shape.column,)
-    return _describe(array, shape, outer, shape.reduced, lines)
+    described = _describe(array, shape, outer, shape.reduced, lines)
+    if described is not None or operand != shape.lhs:
+        return described
+    sizes = list(shape_of(found[0]))
+    window = image_window.find(shape, kind, dims, found[1], sizes)
+    return None if window is None else _image(array, window, sizes, lines)
+
+
+def _image(array: _Elements, window: ImageWindow, sizes: list[int], lines: int) -> TensorMap | None:
+    """The map of an image of extents `sizes`, [n, h, w, channels]."""
+    strides = [math.prod(sizes[i:]) * array.bytes for i in (3, 2, 1)]
+    if not isinstance(array.buffer, ir.BlockArgument) or strides[0] % CHUNK_BYTES:
+        return None
+    return TensorMap(
+        array.buffer.arg_number,
+        array.element,
+        0,
+        tuple(reversed(sizes)),
+        tuple(strides),
+        (LINE_BYTES // array.bytes, lines),
+        True,
+        (),
+        window,
+    )
 
 
 def find_output(space: TileSpace) -> TensorMap | None:

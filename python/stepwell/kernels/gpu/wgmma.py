@@ -136,6 +136,9 @@ class WgmmaKernel:
     def _value(self, index: Index) -> ir.Value:
         return self.nest.index_value(index, Lanes.of(1))
 
+    def _word(self, index: Index) -> ir.Value:
+        return hopper.as_word(self._value(index))
+
     def _full(self, stage: ir.Value) -> ir.Value:
         return hopper.at(self.shared, hopper.times(stage, _BARRIER_BYTES))
 
@@ -164,21 +167,33 @@ class WgmmaKernel:
     def _copy_tile(
         self, dims: list[Index], row: Index, column: Index, carried: list[ir.Value]
     ) -> list[ir.Value]:
+        window = self.maps[0].window
         places = [
-            [hopper.as_word(self._value(i)) for i in (first, *(dims[d] for d in m.batch))]
+            [self._word(i) for i in (first, *(dims[d] for d in m.batch))]
             for m, first in zip(self.maps, (row, column), strict=True)
         ]
+        pixel = [] if window is None else [self._word(i) for i in window.first_pixel(row)]
 
         def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
             stage, phase = carried
             full = self._full(stage)
             hopper.wait(self._empty(stage), phase)
             hopper.expect_bytes(full, self.tile.stage_bytes)
-            start = hopper.as_word(self._value(Index.of(k) * self.depth))
+            start = Index.of(k) * self.depth
             at = self._tile_at(stage)
             for number, lines in enumerate((self.tile.rows, self.tile.columns)):
                 target = hopper.plus(at, number * self.tile.rows * LINE_BYTES)
-                self._copy(number, lines, target, start, places[number], full)
+                if number or window is None:
+                    self._copy(number, lines, target, self._word(start), places[number], full)
+                    continue
+                offsets, channel = window.seen(start)
+                hopper.copy_window(
+                    self.descriptions[0],
+                    [self._word(channel), *reversed(pixel)],
+                    [self._word(offset) for offset in reversed(offsets)],
+                    hopper.at(self.shared, target),
+                    full,
+                )
             return [*self._next(stage, phase)]
 
         return self.nest.reduce_loop("k", 0, self.steps, 1, carried, step)
