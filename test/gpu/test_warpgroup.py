@@ -9,7 +9,7 @@ import pytest
 from emulator import Emulator
 from jax import lax
 from models import Compiled, compile_for_gpu, load_on_emulator
-from products import BF16, integers, matrices
+from products import BF16, SUMS, integers, matrices
 from test_device_arrays import FakeTensor, aligned
 
 from stepwell.kernels.gpu import mma_tile, wgmma_tile
@@ -194,6 +194,39 @@ def test_convolution_that_is_no_window(
     compiled = compile_for_gpu(str(jax.export.export(jax.jit(convolve))(*images).mlir_module()))
     assert any("mma.m16n8k16" in text for text in compiled.kernels.values())
     assert not any("im2col" in text for text in compiled.kernels.values())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8], ids=["tf32", "s8"])
+def test_constant_weights(dtype: type, emulator: Emulator) -> None:
+    """Weights of 32 and of 8 bits that do not lie along k, and are transposed for good: one that
+    two products share, and a convolution's."""
+    x, w = integers(152, 144, seed=1, dtype=dtype), integers(144, 144, seed=2, dtype=dtype)
+    total = SUMS[dtype]
+
+    def products(x: jax.Array) -> jax.Array:
+        first = jax.numpy.matmul(x, w, preferred_element_type=total)
+        inner = jax.numpy.clip(first, -4, 4).astype(dtype)
+        return jax.numpy.matmul(inner, w, preferred_element_type=total)
+
+    inner = np.clip(x.astype(np.float64) @ w, -4, 4)
+    compiled = check(
+        jax.export.export(jax.jit(products))(x).mlir_module(), [x], inner @ w, emulator
+    )
+    assert all("wgmma" in text for text in compiled.kernels.values())
+
+    image, window = (integers(*s, seed=3, dtype=dtype) for s in ((2, 9, 9, 128), (3, 3, 128, 40)))
+
+    def convolve(x: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(
+            x, window.astype(x.dtype), (2, 1), "VALID",
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            preferred_element_type=total if x.dtype == dtype else np.float32,
+        )  # fmt: skip
+
+    expected = np.asarray(convolve(image.astype(np.float32)))
+    compiled = check(jax.export.export(jax.jit(convolve))(image).mlir_module(), [image], expected,
+                     emulator)  # fmt: skip
+    assert any("g2s.im2col.4d" in text for text in compiled.kernels.values())
 
 
 def test_inputs_that_move(emulator: Emulator) -> None:
