@@ -232,10 +232,10 @@ static const char *mark(const timing *times, int64_t event, void *stream) {
 }
 
 // The blocks of the launch `code`: no more than the GPU runs at a time, where it says how many those
-// of a multiprocessor are.
+// of a multiprocessor are. Blocks may run in pairs, which have to be whole.
 static unsigned blocks_of(const int64_t *code) {
   const int64_t most = code[5] * cuda_multiprocessors();
-  return (unsigned)(most && most < code[2] ? most : code[2]);
+  return (unsigned)(most && most < code[2] ? most - (most > 1 ? most % 2 : 0) : code[2]);
 }
 
 static const char *launch(cuda_program *program, int64_t at, void *stream, timing *times) {

@@ -31,6 +31,7 @@ static barrier *barrier_at(void *address) {
   none = (barrier){.pending = 1, .count = 1, .magic = MAGIC};
   return &none;
 }
+static barrier *barrier_of(void *address, int rank) { return barrier_at(emulator_of_block(address, rank)); }
 static void complete(barrier *at) {
   if (at->pending || at->bytes) return;
   at->phase ^= 1;
@@ -51,6 +52,7 @@ void emulator_barrier_init(void *address, int32_t count) {
   *(barrier *)address = (barrier){.pending = (uint16_t)count, .count = (uint8_t)count, .magic = MAGIC};
 }
 int64_t emulator_barrier_arrive(void *address) { return arrive(barrier_at(address)), 0; }
+void emulator_barrier_arrive_at(void *address, int32_t rank) { arrive(barrier_of(address, rank)); }
 void emulator_barrier_expect(void *address, int32_t bytes) {
   barrier *at = barrier_at(address);
   at->bytes += bytes;
@@ -122,7 +124,8 @@ static uintptr_t swizzled(uintptr_t address) { return address ^ ((address >> 7 &
 
 typedef struct {
   char *shared;
-  barrier *at;  // NULL of a copy from shared memory
+  void *at;  // the barrier; NULL of a copy from shared memory
+  int rank;  // of the block whose these are
   tensor_map map;
   int32_t first[RANKS], offsets[RANKS];  // offsets in an image, as first by dimension
   int thread;
@@ -155,6 +158,7 @@ static void place_of_row(const bulk_copy *copy, int row, int64_t *places) {
 
 static void deliver(const bulk_copy *copy) {
   const tensor_map *map = &copy->map;
+  char *shared = emulator_of_block(copy->shared, copy->rank);
   int lines = 1;
   for (int i = 1; i < map->rank; i++) lines *= map->box[i];
   for (int line = 0; line < lines; line++) {
@@ -169,7 +173,7 @@ static void deliver(const bulk_copy *copy) {
     }
     for (int i = 0; i < map->box[0]; i++) {
       const int64_t place = copy->first[0] + i;
-      char *at = (char *)swizzled((uintptr_t)(copy->shared + line * LINE + i * map->bytes));
+      char *at = (char *)swizzled((uintptr_t)(shared + line * LINE + i * map->bytes));
       char *there = (char *)(uintptr_t)from + place * map->bytes;
       const int exists = inside && place >= 0 && place < (int64_t)map->sizes[0];
       if (!copy->at && exists) memcpy(there, at, map->bytes);
@@ -178,8 +182,9 @@ static void deliver(const bulk_copy *copy) {
     }
   }
   if (!copy->at) return;
-  copy->at->bytes -= lines * LINE;
-  complete(copy->at);
+  barrier *at = barrier_of(copy->at, copy->rank);
+  at->bytes -= lines * LINE;
+  complete(at);
 }
 
 static int is_possible(bulk_copy *made, const void *map, int32_t rank, const int32_t *first, int count) {
@@ -192,10 +197,11 @@ static int is_possible(bulk_copy *made, const void *map, int32_t rank, const int
   memcpy(made->first, first, (size_t)rank * sizeof *first);
   return 1;
 }
-// `first` has the place in all dimensions; of an image, offsets of the inner ones follow.
+// `first` has the place in all dimensions; of an image, offsets of the inner ones follow. `blocks` has a
+// bit for each block of the cluster that gets the copy, at its own addresses.
 void emulator_bulk_copy(void *to, void *at, const void *map, int32_t rank, const int32_t *first,
-                        int32_t is_image) {
-  bulk_copy made = {.shared = to, .at = barrier_at(at)};
+                        int32_t is_image, int32_t blocks) {
+  bulk_copy made = {.shared = to, .at = at};
   if (!is_possible(&made, map, rank, first, copies)) return;
   if (is_image != made.map.is_image) {
     emulator_fail("a bulk copy of another kind than its map");
@@ -208,26 +214,32 @@ void emulator_bulk_copy(void *to, void *at, const void *map, int32_t rank, const
       if (first[i] < made.map.lower[i] || first[i] > made.map.upper[i])
         emulator_fail("a window that begins at no row's first pixel");
     }
-  if (emulator_backwards)
-    deliver(&made);
-  else
-    waiting[copies++] = made;
+  if (!blocks) blocks = 1 << emulator_rank();
+  if (blocks >> emulator_cluster()) emulator_fail("a copy to blocks beyond the cluster");
+  for (made.rank = 0; made.rank < emulator_cluster(); made.rank++) {
+    if (!(blocks >> made.rank & 1)) continue;
+    if (emulator_backwards)
+      deliver(&made);
+    else if (copies < MAX_COPIES)
+      waiting[copies++] = made;
+  }
 }
 void emulator_bulk_store(void *from, const void *map, int32_t rank, const int32_t *first) {
-  const int thread = emulator_tid;
+  const int thread = emulator_thread;
   bulk_copy made = {.shared = from, .thread = thread, .group = committed[thread]};
+  made.rank = emulator_rank();
   if (!is_possible(&made, map, rank, first, leaving_count)) return;
   if (emulator_backwards)
     deliver(&made);
   else
     leaving[leaving_count++] = made;
 }
-void emulator_bulk_commit(void) { committed[emulator_tid]++; }
+void emulator_bulk_commit(void) { committed[emulator_thread]++; }
 void emulator_bulk_wait(int32_t pending) {
-  const long done = committed[emulator_tid] - pending;
+  const long done = committed[emulator_thread] - pending;
   int kept = 0;
   for (int i = 0; i < leaving_count; i++)
-    if (leaving[i].thread == emulator_tid && leaving[i].group < done)
+    if (leaving[i].thread == emulator_thread && leaving[i].group < done)
       deliver(&leaving[i]);
     else
       leaving[kept++] = leaving[i];
@@ -326,7 +338,7 @@ static uint64_t read_operands(const product *of, warpgroup *group) {
 // `sums` are this thread's: of rows r and r + 8, two columns of every 8.
 void emulator_multiply_group(uint32_t *sums, uint64_t left, uint64_t right, int32_t columns,
                              int32_t kind, int32_t transposed) {
-  const int thread = emulator_tid, number = thread / WARPGROUP, lane = thread % WARP;
+  const int thread = emulator_thread, number = thread / WARPGROUP, lane = thread % WARP;
   warpgroup *group = &groups_of_warps[number];
   shown[thread][0] = left, shown[thread][1] = right;
   emulator_meet(&group->place, WARPGROUP);
@@ -366,18 +378,18 @@ void emulator_multiply_group(uint32_t *sums, uint64_t left, uint64_t right, int3
 }
 
 void emulator_commit_products(void) {
-  warpgroup *group = &groups_of_warps[emulator_tid / WARPGROUP];
+  warpgroup *group = &groups_of_warps[emulator_thread / WARPGROUP];
   emulator_meet(&group->place, WARPGROUP);
-  if (emulator_tid % WARPGROUP == 0 && group->groups < MAX_PRODUCTS)
+  if (emulator_thread % WARPGROUP == 0 && group->groups < MAX_PRODUCTS)
     group->ends[group->groups++] = group->count;
   emulator_meet(&group->place, WARPGROUP);
 }
 
 void emulator_wait_products(int64_t left) {
-  warpgroup *group = &groups_of_warps[emulator_tid / WARPGROUP];
+  warpgroup *group = &groups_of_warps[emulator_thread / WARPGROUP];
   emulator_meet(&group->place, WARPGROUP);
   const int done = group->groups - (int)left;
-  if (emulator_tid % WARPGROUP == 0 && done > 0) {
+  if (emulator_thread % WARPGROUP == 0 && done > 0) {
     const int end = group->ends[done - 1];
     for (int i = 0; i < end; i++)
       if (read_operands(&group->asked[i], NULL) != group->asked[i].digest)

@@ -160,6 +160,52 @@ def grouped() -> Compiled:
         return compile_for_gpu(str(module), "cuda:sm_90a")
 
 
+SHARED_A, SHARED_B = (
+    np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float16)
+    for seed, shape in enumerate([(512, 640), (640, 128)])
+)
+"""Operands of four tiles below one another: two clusters, each with one pair."""
+
+CLUSTERED = SHARED_A.astype(np.float32) @ SHARED_B.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Compiled:
+    """A product by pairs of blocks, which copy for each other."""
+    function = jax.jit(lambda c, d: jax.numpy.matmul(c, d, preferred_element_type=np.float32))
+    module = jax.export.export(function)(SHARED_A, SHARED_B).mlir_module()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
+        patch.setattr(wgmma_tile, "TILES", (wgmma_tile.WgmmaTile(128, 128, 3, cluster=2),))
+        return compile_for_gpu(str(module), "cuda:sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "planted"),
+    [
+        (r"(mapa[^\n]*\(ptr addrspace\(3\) [^,\n]+, i32) %\w+\)", r"\1 0)"),
+        (r"(mbarrier\.init\.shared\(.*, i32) 16\)", r"\1 8)"),
+        (r"(tile\.2d\([^\n]*), i16 3,", r"\1, i16 1,"),
+        (r".*call void @llvm\.nvvm\.barrier\.cluster\.wait.*\n", ""),
+        (r'"nvvm.cluster_dim"="2,1,1"', ""),
+    ],
+    ids=["own-arrival", "fewer-arrivals", "own-copy", "no-cluster-barrier", "no-cluster"],
+)
+def test_fault_of_a_cluster(
+    clusters: Compiled, emulator: Emulator, pattern: str, planted: str
+) -> None:
+    """Blocks that copy to each other too early, or not, or to one that is not there."""
+    inputs, seen = (SHARED_A, SHARED_B), []
+    for backwards in (False, True):
+        emulator.configure(backwards=backwards)
+        np.testing.assert_array_equal(run(clusters, emulator, "", "", inputs), CLUSTERED)
+        try:
+            seen.append(run(clusters, emulator, pattern, planted, inputs))
+        except stepwell.Error:
+            return
+    assert not all(np.array_equal(got, CLUSTERED) for got in seen)
+
+
 IMAGES, WINDOWS = (
     np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float16)
     for seed, shape in enumerate([(2, 11, 13, 64), (3, 3, 64, 64)])

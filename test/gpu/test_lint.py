@@ -210,6 +210,7 @@ def test_warpgroup_kernels(
     assert kernel.expected
     assert lint(kernel, SM_90) == []
     assert kernel.sass.count("WARPGROUP.ARRIVE") == 1
+    assert ("MULTICAST" in kernel.sass) == (tile.cluster > 1)
     stored, shown = "cp.async.bulk.tensor.2d.global.shared::cta", "fence.proxy.async.shared::cta"
     assert kernel.ptx.count(stored) == kernel.ptx.count(shown) == tile.columns * 4 // 128
 

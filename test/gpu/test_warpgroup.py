@@ -12,9 +12,13 @@ from models import Compiled, compile_for_gpu, load_on_emulator
 from products import BF16, SUMS, integers, matrices
 from test_device_arrays import FakeTensor, aligned
 
+from stepwell import targets
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.gpu import mma_tile, wgmma_tile
+from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES
 from stepwell.kernels.gpu.wgmma_tile import WgmmaTile
 from stepwell.launch import LAUNCH, instructions
+from stepwell.targets.nvidia import NvidiaTarget
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +115,48 @@ def test_boxes_of_outputs(
     compiled = check(jax.export.export(jax.jit(layer))(x, w, y).mlir_module(), [x, w, y], expected,
                      emulator)  # fmt: skip
     assert any("bulk.tensor.s2g" in text for text in compiled.kernels.values())
+
+
+@pytest.mark.parametrize("layout", ["kk", "kn", "mn"])
+@pytest.mark.parametrize("columns", [128, 256])
+def test_clusters(
+    layout: str, columns: int, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pairs of blocks that walk pairs of tiles, and each copy half of what both need."""
+    monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, columns, stages=3, cluster=2),))
+    compiled = check(*matrices(layout, (2, 248, 264, 2 * columns + 24), BF16), emulator)
+    assert blocks_of(compiled) == [(12, 1)]
+    (text,) = compiled.kernels.values()
+    assert '"nvvm.cluster_dim"="2,1,1"' in text
+
+
+def test_convolution_in_clusters(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of images beside weights that two blocks share."""
+    monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, 128, stages=3, cluster=2),))
+    x = integers(3, 15, 15, 64, seed=1, dtype=np.float16)
+    w = integers(3, 3, 64, 136, seed=2, dtype=np.float16)
+
+    def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(
+            x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            preferred_element_type=np.float32,
+        )  # fmt: skip
+
+    expected = np.asarray(convolve(*(v.astype(np.float32) for v in (x, w))))
+    model = jax.export.export(jax.jit(convolve))(x, w).mlir_module()
+    assert blocks_of(check(model, [x, w], expected, emulator)) == [(8, 1)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cluster"), [((4096, 4096, 4096), 2), ((128, 4096, 4096), 1), ((384, 4096, 8192), 1)]
+)
+def test_choice_of_clusters(sizes: tuple[int, ...], cluster: int) -> None:
+    """Products that wait for L2, with an even number of tiles below one another."""
+    m, k, n = sizes
+    shape = ContractionShape(0, 1, (0,), (1,), 2, (3,), (1, m, n, k))
+    target = targets.get("cuda:sm_90a")
+    assert isinstance(target, NvidiaTarget)
+    assert wgmma_tile.choose(shape, MATRIX_TYPES[0], target).cluster == cluster
 
 
 def test_halo_of_more_tiles_than_blocks(

@@ -30,6 +30,9 @@ RESIDENT = "kernel.resident_blocks"
 """Attribute of a kernel whose blocks walk the grid's places: of how many a multiprocessor runs a
 launch makes no more, however many places there are."""
 
+CLUSTER = "kernel.cluster"
+"""Attribute of a kernel whose neighbouring blocks run together: how many."""
+
 SHARED = "#gpu.address_space<workgroup>"
 _SHUFFLE_BITS = 32
 _BEYOND_BLOCKS = 1 << 31
@@ -53,6 +56,8 @@ class GridBuilder(NestBuilder):
         """What the kernel takes after its buffers."""
         self.resident_blocks = 0
         """How many blocks a multiprocessor runs, where no more are launched; else 0."""
+        self.cluster = 1
+        """How many neighbouring blocks run together, and see each other's shared memory."""
         self.states_alignment = False
         """Whether accesses of vectors say how they are aligned: for indices in which quotients nest
         deeper than LLVM looks."""
@@ -88,9 +93,12 @@ class GridBuilder(NestBuilder):
         body: Callable[[Index, list[ir.Value]], Sequence[ir.Value]],
     ) -> None:
         """Do `body(place, carried)` for the places block, block + n, block + 2 n, ... below
-        `count`, where n are the blocks that were launched, which `resident_blocks` limits."""
+        `count`, where n are the blocks that were launched, which `resident_blocks` limits. Blocks
+        of a cluster, whose size divides `count` and n, have neighbouring places."""
+        own, together = block.mod(self.cluster), self.cluster
+        block, count = block.floordiv(together), count // together
         if count == 1:
-            body(Index(), list(initial))
+            body(own, list(initial))
             return
         index = ir.IndexType.get()
         with self.at_top():
@@ -98,6 +106,9 @@ class GridBuilder(NestBuilder):
                 "nvvm.read.ptx.sreg.nctaid.x", results=[ir.IntegerType.get_signless(32)]
             ).results[0]
             blocks = arith.IndexCastUIOp(index, word).result
+            if together > 1:
+                size = arith.ConstantOp(index, together).result
+                blocks = arith.DivUIOp(blocks, size).result
             places = arith.ConstantOp(index, count).result
             rounds = arith.DivUIOp(places, blocks).result
             rest = arith.RemUIOp(places, blocks).result
@@ -106,17 +117,16 @@ class GridBuilder(NestBuilder):
         high, operands = self._map([end])
         op = affine.AffineForOp(0, high, 1, upper_bound_operands=operands, iter_args=list(initial))
         with ir.InsertionPoint(op.body):
-            own = self.index_value(block, Lanes.of(1))
+            first = self.index_value(block, Lanes.of(1))
             place = affine.AffineLinearizeIndexOp(
                 index,
-                [op.induction_variable, own],
+                [op.induction_variable, first],
                 [blocks],
                 [ir.ShapedType.get_dynamic_size()],
                 disjoint=True,
             ).result
-            following = body(
-                Index.of(Variable("place", 0, count - 1, place)), list(op.inner_iter_args)
-            )
+            number = Index.of(Variable("place", 0, count - 1, place)) * together + own
+            following = body(number, list(op.inner_iter_args))
             affine.AffineYieldOp(list(following))
 
     @contextmanager

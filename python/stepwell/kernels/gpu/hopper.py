@@ -35,7 +35,7 @@ SHARED, MAP = "kernel.dynamic_shared", "kernel.tensor_map"
 """Attributes of casts that stand for the shared memory that a launch asks for, and for a tensor map
 among a kernel's parameters."""
 
-_EQUAL, _NOT_EQUAL = 0, 1
+_EQUAL, _NOT_EQUAL, _BELOW = 0, 1, 6
 _DYNAMIC_INDEX = -(1 << 31)
 
 
@@ -67,6 +67,11 @@ def exclusive_or(one: ir.Value, other: ir.Value) -> ir.Value:
 def is_equal(value: ir.Value, other: int) -> ir.Value:
     """Whether a word is `other`."""
     return arith.CmpIOp(_EQUAL, value, word(other)).result
+
+
+def is_below(value: ir.Value, other: int) -> ir.Value:
+    """Whether a word that is not negative is less than `other`."""
+    return arith.CmpIOp(_BELOW, value, word(other)).result
 
 
 def is_not(value: ir.Value, other: int) -> ir.Value:
@@ -166,6 +171,25 @@ def arrive(address: ir.Value) -> None:
     nvvm.mbarrier_arrive(address)
 
 
+def arrive_at(address: ir.Value, rank: ir.Value) -> None:
+    """Arrive at the barrier that block `rank` (a word) of the cluster has at this address."""
+    llvm.inline_asm(
+        None,
+        [address, rank],
+        "{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; "
+        "mbarrier.arrive.shared::cluster.b64 _, [a]; }",
+        "r,r,~{memory}",
+        has_side_effects=True,
+        asm_dialect=0,
+    )
+
+
+def cluster_barrier() -> None:
+    """Wait for all threads of all blocks of the cluster; what they did is seen from here on."""
+    nvvm.cluster_arrive()
+    nvvm.cluster_wait()
+
+
 def expect_bytes(address: ir.Value, count: int) -> None:
     """Arrive at a barrier, and say that so many bytes are to come in this phase."""
     nvvm.mbarrier_arrive_expect_tx(address, word(count))
@@ -201,12 +225,21 @@ def prefetch_map(pointer: ir.Value) -> None:
 
 
 def copy_box(
-    pointer: ir.Value, first: Sequence[ir.Value], target: ir.Value, barrier: ir.Value
+    pointer: ir.Value,
+    first: Sequence[ir.Value],
+    target: ir.Value,
+    barrier: ir.Value,
+    blocks: int = 1,
 ) -> None:
     """Begin to copy the box at `first`, innermost place first, of the array that a tensor map
-    describes; its bytes are counted at `barrier`. What lies outside of the array is zeros."""
+    describes; its bytes are counted at `barrier`. What lies outside of the array is zeros. With
+    several `blocks`, all of a cluster get it, at the same address, and count it."""
     cluster = llvm.addrspacecast(ir.Type.parse("!llvm.ptr<7>"), target)
-    nvvm.cp_async_bulk_tensor_shared_cluster_global(cluster, pointer, list(first), barrier, [])
+    short = ir.IntegerType.get_signless(16)
+    mask = arith.ConstantOp(short, (1 << blocks) - 1).result if blocks > 1 else None
+    nvvm.cp_async_bulk_tensor_shared_cluster_global(
+        cluster, pointer, list(first), barrier, [], multicast_mask=mask
+    )
 
 
 def copy_window(

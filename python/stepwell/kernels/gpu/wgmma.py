@@ -77,8 +77,9 @@ class WgmmaKernel:
         nest.tensor_maps += [array.to_attribute() for array in arrays]
         nest.dynamic_shared_bytes = tile.shared_bytes
         nest.resident_blocks = BLOCKS
+        nest.cluster = tile.cluster
         down, across = -(-shape.m // tile.rows), -(-shape.n // tile.columns)
-        panel = PANEL if down % PANEL == 0 else 1
+        panel = PANEL if down % PANEL == 0 else tile.cluster
         self.tiles = [shape.extent(shape.batch), down // panel, across, panel]
         count = math.prod(self.tiles)
         with nest.grid(count, tile.threads) as (block, thread), self.space.evaluator.scope():
@@ -120,11 +121,12 @@ class WgmmaKernel:
             for stage in range(self.tile.stages):
                 place = hopper.word(stage)
                 hopper.init_barrier(self._full(place), 1)
-                hopper.init_barrier(self._empty(place), self.tile.consumers * _WARPS)
+                arrivals = self.tile.consumers * _WARPS * self.tile.cluster
+                hopper.init_barrier(self._empty(place), arrivals)
             hopper.show_barriers()
             for pointer in self.descriptions:
                 hopper.prefetch_map(pointer)
-        self.nest.barrier()
+        self._meet()
         which = hopper.uniform(hopper.as_word(self._value(thread.floordiv(WARPGROUP))))
         warp = hopper.uniform(hopper.as_word(self._value(thread.floordiv(WARP))))
         hopper.either(
@@ -132,6 +134,24 @@ class WgmmaKernel:
             lambda: self._copy_all(block, warp),
             lambda: self._multiply_all(block, thread, which),
         )
+        if self.tile.cluster > 1:
+            # Others may still arrive at this block's barriers.
+            self._meet()
+
+    def _meet(self) -> None:
+        """Wait for all threads that use the block's barriers."""
+        if self.tile.cluster > 1:
+            hopper.cluster_barrier()
+        else:
+            self.nest.barrier()
+
+    def _release(self, lane: ir.Value, stage: ir.Value) -> None:
+        """A warp's products of a stage are done: it is empty, in every block that fills it; a
+        thread says so to each of them."""
+        if self.tile.cluster > 1:
+            hopper.arrive_at(self._empty(stage), lane)
+        else:
+            hopper.arrive(self._empty(stage))
 
     def _value(self, index: Index) -> ir.Value:
         return self.nest.index_value(index, Lanes.of(1))
@@ -161,6 +181,7 @@ class WgmmaKernel:
 
     def _copy_all(self, block: Index, warp: ir.Value) -> None:
         hopper.fewer_registers(PRODUCER_REGISTERS)
+        self.rank = self._word(block.mod(self.tile.cluster))
         with hopper.when(hopper.is_equal(warp, _COPYING)), hopper.when(hopper.elected()):
             self._walk_tiles(block, [hopper.word(0), hopper.word(1)], self._copy_tile)
 
@@ -210,20 +231,26 @@ class WgmmaKernel:
         """Begin to copy a tile of operand `number`: one box, or one for every 128 bytes of rows or
         columns."""
         pointer, (first, *batch) = self.descriptions[number], places
+        blocks = self.tile.cluster if number else 1
+        if blocks > 1:
+            lines //= blocks
+            first = hopper.plus(first, hopper.times(self.rank, lines))
+            target = hopper.plus(target, hopper.times(self.rank, lines * LINE_BYTES))
         if self.maps[number].along_k:
-            hopper.copy_box(pointer, [k, first, *batch], hopper.at(self.shared, target), full)
+            at = hopper.at(self.shared, target)
+            hopper.copy_box(pointer, [k, first, *batch], at, full, blocks)
             return
         for part in range(lines // self.depth):
             place = hopper.plus(first, part * self.depth)
             to = hopper.at(self.shared, hopper.plus(target, part * self.depth * LINE_BYTES))
-            hopper.copy_box(pointer, [place, k, *batch], to, full)
+            hopper.copy_box(pointer, [place, k, *batch], to, full, blocks)
 
     # Products
 
     def _multiply_all(self, block: Index, thread: Index, which: ir.Value) -> None:
         hopper.more_registers(CONSUMER_REGISTERS)
         lane = self.nest.named("lane", thread.mod(WARP))
-        leads = hopper.is_equal(hopper.as_word(self._value(lane)), 0)
+        number = self._word(lane)
         own = hopper.times(hopper.plus(which, -1), ROWS * LINE_BYTES)
         group = self.nest.named("group", thread.floordiv(WARPGROUP) + (-1))
         warp = self.nest.named("warp", thread.floordiv(WARP).mod(_WARPS))
@@ -234,7 +261,7 @@ class WgmmaKernel:
         def multiply(
             dims: list[Index], row: Index, column: Index, carried: list[ir.Value]
         ) -> list[ir.Value]:
-            sums, *carried = self._multiply_tile(own, leads, carried)
+            sums, *carried = self._multiply_tile(own, number, carried)
             if store is None:
                 self._finish(dims, row + first, column, lane, sums)
             else:
@@ -257,18 +284,19 @@ class WgmmaKernel:
         return store
 
     def _multiply_tile(
-        self, own: ir.Value, leads: ir.Value, carried: list[ir.Value]
+        self, own: ir.Value, lane: ir.Value, carried: list[ir.Value]
     ) -> list[ir.Value]:
-        """The sums of a tile, and the ring's next stage and its phase; `leads` says whether this
-        thread speaks for its warp."""
+        """The sums of a tile, and the ring's next stage and its phase; `lane` is this thread's
+        number in its warp."""
         base = hopper.address_of(self.shared)
+        leads = hopper.is_below(lane, self.tile.cluster)
 
         def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
             sums, stage, phase, before = carried
             hopper.wait(self._full(stage), phase)
             sums = self._multiply(sums, hopper.plus(base, self._tile_at(stage)), own)
             with hopper.when(leads):
-                self._release(k, before)
+                self._release_before(k, lane, before)
             return [sums, *self._next(stage, phase), stage]
 
         sums = hopper.no_sums(self.tile.columns, self.kind)
@@ -276,16 +304,16 @@ class WgmmaKernel:
         *following, last = self.nest.reduce_loop("k", 0, self.steps, 1, initial, step)
         hopper.wait_products()
         with hopper.when(leads):
-            hopper.arrive(self._empty(last))
+            self._release(lane, last)
         return following
 
-    def _release(self, k: Variable, stage: ir.Value) -> None:
-        """A warp's products of the step before are done: its stage is empty."""
+    def _release_before(self, k: Variable, lane: ir.Value, stage: ir.Value) -> None:
+        """The products of the step before are done, if there was one."""
         index = Index.of(k)
         if index.is_constant:
             return
         with hopper.when(hopper.is_not(hopper.as_word(self._value(index)), 0)):
-            hopper.arrive(self._empty(stage))
+            self._release(lane, stage)
 
     def _multiply(self, sums: ir.Value, at: ir.Value, own: ir.Value) -> ir.Value:
         """Ask for the products of the tiles at `at`, of rows that begin `own` bytes further."""
@@ -328,5 +356,5 @@ def find_maps(
     """The operands as arrays of which boxes are copied; None where one is not."""
     shape = space.shape
     left = tensor_map.find(space, kind, shape.lhs, tile.rows)
-    right = tensor_map.find(space, kind, shape.rhs, tile.columns)
+    right = tensor_map.find(space, kind, shape.rhs, tile.columns // tile.cluster)
     return (left, right) if left is not None and right is not None else None

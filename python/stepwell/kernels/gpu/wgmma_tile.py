@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.gpu.hopper import ATOM_BYTES, LINE_BYTES, ROWS, WARPGROUP
+from stepwell.kernels.gpu.mma_tile import L2_BYTES
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.strategy import IntegerStrategy
 from stepwell.targets.nvidia import NvidiaTarget
@@ -19,9 +20,6 @@ which the next one's first copies come; and the first tile, whose copies nothing
 _PRODUCT_BYTES = 4096
 """Bytes of k that a multiprocessor multiplies, for as many pairs of a row and a column, a cycle."""
 
-_L2_BYTES = 64
-"""Bytes that a multiprocessor gets from L2 a cycle."""
-
 
 OUTPUT_BYTES = 2 * ROWS * LINE_BYTES
 """Of each warpgroup that multiplies: two slabs of its outputs."""
@@ -30,11 +28,13 @@ OUTPUT_BYTES = 2 * ROWS * LINE_BYTES
 @dataclass(frozen=True)
 class WgmmaTile(IntegerStrategy):
     """A block's tile, `rows` x `columns`, 64 rows for each of its warpgroups that multiply, and
-    `stages` steps of 128 bytes of k in shared memory at a time."""
+    `stages` steps of 128 bytes of k in shared memory at a time. Of a `cluster`, blocks have tiles
+    below one another; each copies a part of the columns' tile, to all."""
 
     rows: int
     columns: int
     stages: int
+    cluster: int = 1
 
     @property
     def consumers(self) -> int:
@@ -62,8 +62,10 @@ class WgmmaTile(IntegerStrategy):
 
 TILES = (
     WgmmaTile(128, 256, stages=4),
+    WgmmaTile(128, 256, stages=4, cluster=2),
     WgmmaTile(128, 192, stages=4),
     WgmmaTile(128, 128, stages=6),
+    WgmmaTile(128, 128, stages=6, cluster=2),
     WgmmaTile(128, 64, stages=8),
 )
 BLOCKS = 1
@@ -79,8 +81,10 @@ def takes(kind: MatrixType, target: NvidiaTarget) -> bool:
 
 
 def choose(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> WgmmaTile:
-    """The tile with the least estimated time on `target`; of equal ones, the first."""
-    return min(TILES, key=lambda tile: cycles(tile, shape, kind, target))
+    """The tile with the least estimated time on `target`; of equal ones, the first. Clusters need
+    tiles below one another."""
+    tiles = [tile for tile in TILES if -(-shape.m // tile.rows) % tile.cluster == 0]
+    return min(tiles, key=lambda tile: cycles(tile, shape, kind, target))
 
 
 def cycles(
@@ -92,5 +96,5 @@ def cycles(
     rounds = -(-tiles // target.multiprocessors)
     steps = -(-shape.k * kind.bytes // LINE_BYTES)
     multiply = tile.rows * tile.columns * LINE_BYTES / _PRODUCT_BYTES
-    copy = tile.stage_bytes / _L2_BYTES
+    copy = (tile.rows + tile.columns // tile.cluster) * LINE_BYTES / L2_BYTES
     return rounds * (steps * (max(multiply, copy) + _STEP_CYCLES) + _TILE_CYCLES) + _FIRST_CYCLES
