@@ -242,6 +242,29 @@ def test_convolutions_by_warpgroups(stride: int) -> None:
         assert lint(kernel, SM_90) == []
 
 
+WIDE_OUTPUTS = """
+func.func @main(%x: tensor<4096x3072xf32>, %w: tensor<768x3072xf32>, %bias: tensor<4096x768xf32>,
+                %y: tensor<4096x768xf32>) -> (tensor<4096x768xf32>, tensor<4096x768xf64>) {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [1]
+      : (tensor<4096x3072xf32>, tensor<768x3072xf32>) -> tensor<4096x768xf32>
+  %1 = stablehlo.add %0, %bias : tensor<4096x768xf32>
+  %2 = stablehlo.add %1, %y : tensor<4096x768xf32>
+  %3 = stablehlo.convert %2 : (tensor<4096x768xf32>) -> tensor<4096x768xf64>
+  return %2, %3 : tensor<4096x768xf32>, tensor<4096x768xf64>
+}
+"""
+
+
+@needs_ptxas
+def test_wide_outputs_of_warpgroups() -> None:
+    """Numbers of 64 bits beside the sums, before a layer norm: no spills."""
+    options = {"precision": "tf32", "use_cache": False}
+    lowered = stepwell.lower(WIDE_OUTPUTS, target=SM_90.name, options=options).step("affine")
+    (kernel,) = assembled(lowered, SM_90, {"wgmma": {"HGMMA": 4}})
+    assert kernel.expected
+    assert lint(kernel, SM_90) == []
+
+
 LOG = """ptxas info    : Compiling entry function 'k' for 'sm_90a'
 ptxas info    : Function properties for k
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads

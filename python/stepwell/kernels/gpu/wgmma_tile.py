@@ -21,6 +21,9 @@ _PRODUCT_BYTES = 4096
 """Bytes of k that a multiprocessor multiplies, for as many pairs of a row and a column, a cycle."""
 
 
+_MOST_OF_WIDE = 128
+"""Columns of a tile whose outputs are of 64 bits."""
+
 OUTPUT_BYTES = 2 * ROWS * LINE_BYTES
 """Of each warpgroup that multiplies: two slabs of its outputs."""
 
@@ -80,10 +83,17 @@ def takes(kind: MatrixType, target: NvidiaTarget) -> bool:
     return kind.ptx in dict(target.matrix_instructions).get(INSTRUCTION, ())
 
 
-def choose(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> WgmmaTile:
+def choose(
+    shape: ContractionShape, kind: MatrixType, target: NvidiaTarget, *, wide: bool = False
+) -> WgmmaTile:
     """The tile with the least estimated time on `target`; of equal ones, the first. Clusters need
-    tiles below one another."""
-    tiles = [tile for tile in TILES if -(-shape.m // tile.rows) % tile.cluster == 0]
+    tiles below one another; outputs that are `wide`, of 64 bits, need registers beside the sums."""
+    tiles = [
+        tile
+        for tile in TILES
+        if -(-shape.m // tile.rows) % tile.cluster == 0
+        and (not wide or tile.columns <= _MOST_OF_WIDE)
+    ]
     return min(tiles, key=lambda tile: cycles(tile, shape, kind, target))
 
 
