@@ -11,6 +11,7 @@ enum { TIMED_COPIES = 8 };
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static void *context;
+static int multiprocessors;
 
 static const char *open_device(const char *library, stepwell_cuda_device *device) {
   const char *problem = cuda_look_up(library);
@@ -31,6 +32,7 @@ static const char *open_device(const char *library, stepwell_cuda_device *device
     TRY("describe the GPU",
         cuda.cuDeviceGetAttribute(facts[i].value, facts[i].attribute, number));
   TRY("tell its version", cuda.cuDriverGetVersion(&device->driver));
+  multiprocessors = device->multiprocessors;
   if (!context) TRY("make a context on the GPU", cuda.cuDevicePrimaryCtxRetain(&context, number));
   return NULL;
 }
@@ -41,6 +43,8 @@ EXPORT const char *stepwell_cuda_open(const char *library, stepwell_cuda_device 
   pthread_mutex_unlock(&opening);
   return problem;
 }
+
+int cuda_multiprocessors(void) { return multiprocessors; }
 
 const char *cuda_enter(void) {
   TRY("use its context", cuda.cuCtxSetCurrent(context));

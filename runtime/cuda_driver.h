@@ -54,10 +54,14 @@ typedef int cuda_result;
   F(cuEventRecordWithFlags, (void *, void *, unsigned))
 
 // NULL in drivers before CUDA 12, which know no GPU with tensor maps: type, rank, address, sizes,
-// strides, box, steps, interleaving, swizzle, promotion in L2, filling.
+// strides; box, steps, or the window's corners, channels, pixels, steps; interleaving, swizzle,
+// promotion in L2, filling.
 #define CUDA_TENSOR_MAP_FUNCTIONS(F)                                                               \
   F(cuTensorMapEncodeTiled, (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *,     \
-                             const uint32_t *, const uint32_t *, int, int, int, int))
+                             const uint32_t *, const uint32_t *, int, int, int, int))             \
+  F(cuTensorMapEncodeIm2col, (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *,    \
+                              const int *, const int *, uint32_t, uint32_t, const uint32_t *, int, \
+                              int, int, int))
 
 struct cuda_functions {
 #define CUDA_MEMBER(name, arguments) cuda_result(*name) arguments;
@@ -84,6 +88,9 @@ const char *cuda_failed(const char *doing, cuda_result code);
     const cuda_result code_ = (call);                 \
     if (code_) return cuda_failed(doing, code_);      \
   } while (0)
+
+// The multiprocessors of the GPU that stepwell_cuda_open found.
+int cuda_multiprocessors(void);
 
 // Make the context of the GPU that stepwell_cuda_open found that of the calling thread.
 const char *cuda_enter(void);

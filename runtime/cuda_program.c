@@ -6,7 +6,8 @@
 
 enum { LAUNCH, COPY, LOAD, JUMP, JUMP_UNLESS };
 enum { INPUT, OUTPUT, WEIGHTS, ARENA };
-enum { PLACE = 3, LAUNCH_HEADER = 7, MAP_HEADER = 5, MAP_RANKS = 5 };
+enum { PLACE = 3, LAUNCH_HEADER = 8, MAP_HEADER = 6, MAP_RANKS = 5 };
+enum { TILED, IM2COL };             // kinds of maps
 enum { DYNAMIC_SHARED_BYTES = 8 };  // a kernel's attribute
 enum { NO_INTERLEAVING, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
 enum { CAPTURE_OF_THIS_THREAD = 1, RECORD_IN_GRAPH = 1 };
@@ -43,26 +44,45 @@ static int64_t map_length(const cuda_program *program, int64_t at) {
   const int64_t left = program->length - at;
   if (left < MAP_HEADER) return 0;
   const int64_t rank = program->code[at + 4];
-  if (rank < 1 || rank > MAP_RANKS || left < MAP_HEADER + 3 * rank - 1) return 0;
-  return MAP_HEADER + 3 * rank - 1;
+  const int64_t kind = program->code[at + 5], least = kind == IM2COL ? 3 : 1;
+  const int64_t length = MAP_HEADER + (kind == IM2COL ? 5 * rank - 5 : 3 * rank - 1);
+  if (kind < TILED || kind > IM2COL || rank < least || rank > MAP_RANKS || left < length) return 0;
+  return length;
 }
 
 // Describe the array of map `number` where it lies now.
 static const char *encode(cuda_program *program, int64_t number) {
   const int64_t at = program->map_starts[number];
   const int64_t *map = program->code + at, rank = map[4];
-  const int64_t *sizes = map + MAP_HEADER, *strides = sizes + rank, *box = strides + rank - 1;
-  uint64_t extents[MAP_RANKS], steps[MAP_RANKS];
-  uint32_t boxes[MAP_RANKS], ones[MAP_RANKS];
+  const int64_t *sizes = map + MAP_HEADER, *strides = sizes + rank, *rest = strides + rank - 1;
+  uint64_t extents[MAP_RANKS], distances[MAP_RANKS];
+  uint32_t box[MAP_RANKS], steps[MAP_RANKS];
+  int lower[MAP_RANKS], upper[MAP_RANKS];
   for (int64_t i = 0; i < rank; i++) {
-    extents[i] = (uint64_t)sizes[i], boxes[i] = (uint32_t)box[i], ones[i] = 1;
-    if (i + 1 < rank) steps[i] = (uint64_t)strides[i];
+    extents[i] = (uint64_t)sizes[i], steps[i] = 1;
+    if (i + 1 < rank) distances[i] = (uint64_t)strides[i];
   }
-  if (!cuda.cuTensorMapEncodeTiled) return "the CUDA driver is too old: it lacks tensor maps";
+  if (!cuda.cuTensorMapEncodeTiled || !cuda.cuTensorMapEncodeIm2col)
+    return "the CUDA driver is too old: it lacks tensor maps";
+  if (map[5] == IM2COL) {
+    const int64_t inner = rank - 2;
+    for (int64_t i = 0; i < inner; i++) {
+      lower[i] = (int)rest[i], upper[i] = (int)rest[inner + i];
+      steps[i + 1] = (uint32_t)rest[2 * inner + i];
+    }
+    TRY("describe an image to the GPU",
+        cuda.cuTensorMapEncodeIm2col(&program->maps[number], (int)map[3], (uint32_t)rank,
+                                     (void *)(uintptr_t)program->addresses[at], extents, distances,
+                                     lower, upper, (uint32_t)rest[3 * inner],
+                                     (uint32_t)rest[3 * inner + 1], steps, NO_INTERLEAVING,
+                                     SWIZZLE_128, PROMOTE_256, FILL_ZEROS));
+    return NULL;
+  }
+  for (int64_t i = 0; i < rank; i++) box[i] = (uint32_t)rest[i];
   TRY("describe an array to the GPU",
       cuda.cuTensorMapEncodeTiled(&program->maps[number], (int)map[3], (uint32_t)rank,
-                                  (void *)(uintptr_t)program->addresses[at], extents, steps, boxes,
-                                  ones, NO_INTERLEAVING, SWIZZLE_128, PROMOTE_256, FILL_ZEROS));
+                                  (void *)(uintptr_t)program->addresses[at], extents, distances,
+                                  box, steps, NO_INTERLEAVING, SWIZZLE_128, PROMOTE_256, FILL_ZEROS));
   return NULL;
 }
 
@@ -75,19 +95,19 @@ static const char *prepare_launch(cuda_program *program, int64_t at, int64_t *ne
   const int64_t *code = program->code + at, left = program->length - at;
   const char *problem = NULL;
   if (left < LAUNCH_HEADER || code[1] < 0 || code[1] >= program->kernel_count || code[4] < 0 ||
-      code[5] < 0 || code[6] < 0 || left - LAUNCH_HEADER < PLACE * code[5])
+      code[5] < 0 || code[6] < 0 || code[7] < 0 || left - LAUNCH_HEADER < PLACE * code[6])
     return damaged(at);
-  for (int64_t i = 0; i < code[5] && !problem; i++) {
+  for (int64_t i = 0; i < code[6] && !problem; i++) {
     const int64_t place = at + LAUNCH_HEADER + PLACE * i;
     problem = resolve(program, place);
     program->arguments[at + LAUNCH_HEADER + i] = &program->addresses[place];
   }
-  *next = at + LAUNCH_HEADER + PLACE * code[5];
-  for (int64_t i = 0; i < code[6] && !problem; i++) {
+  *next = at + LAUNCH_HEADER + PLACE * code[6];
+  for (int64_t i = 0; i < code[7] && !problem; i++) {
     const int64_t length = map_length(program, *next), number = program->map_count++;
     if (!length) return damaged(at);
     program->map_starts[number] = *next;
-    program->arguments[at + LAUNCH_HEADER + code[5] + i] = &program->maps[number];
+    program->arguments[at + LAUNCH_HEADER + code[6] + i] = &program->maps[number];
     problem = resolve(program, *next);
     if (!problem && !moves(program, *next)) problem = encode(program, number);
     *next += length;
@@ -211,13 +231,20 @@ static const char *mark(const timing *times, int64_t event, void *stream) {
   return NULL;
 }
 
+// The blocks of the launch `code`: no more than the GPU runs at a time, where it says how many those
+// of a multiprocessor are. Blocks may run in pairs, which have to be whole.
+static unsigned blocks_of(const int64_t *code) {
+  const int64_t most = code[5] * cuda_multiprocessors();
+  return (unsigned)(most && most < code[2] ? most - (most > 1 ? most % 2 : 0) : code[2]);
+}
+
 static const char *launch(cuda_program *program, int64_t at, void *stream, timing *times) {
   const int64_t *code = program->code + at, number = program->numbers[at];
   const char *problem = times ? read_time(times, number) : NULL;
   if (!problem) problem = mark(times, 2 * number, stream);
   if (problem) return problem;
   TRY("launch a kernel",
-      cuda.cuLaunchKernel(program->functions[code[1]], (unsigned)code[2], 1, 1, (unsigned)code[3],
+      cuda.cuLaunchKernel(program->functions[code[1]], blocks_of(code), 1, 1, (unsigned)code[3],
                           1, 1, (unsigned)code[4], stream,
                           &program->arguments[at + LAUNCH_HEADER], NULL));
   if (times) times->pending[number] = true;
@@ -231,8 +258,8 @@ static const char *follow(cuda_program *program, void *stream, timing *times) {
       case LAUNCH: {
         const char *problem = launch(program, at, stream, times);
         if (problem) return problem;
-        at += LAUNCH_HEADER + PLACE * code[5];
-        for (int64_t i = 0; i < code[6]; i++) at += map_length(program, at);
+        at += LAUNCH_HEADER + PLACE * code[6];
+        for (int64_t i = 0; i < code[7]; i++) at += map_length(program, at);
         break;
       }
       case COPY:

@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import click
-import numpy as np
 
 from benchmarks.gpu.cases import TYPES, Case, chosen
 from stepwell.options import CompileOptions
@@ -66,30 +65,11 @@ def _kernel(case: Case) -> str:
     import jax
     from jax import numpy as jnp
 
-    def gemm(a: jax.Array, b: jax.Array) -> jax.Array:
-        return jnp.matmul(a, b, preferred_element_type=np.float32).astype(a.dtype)
+    from benchmarks.gpu.jax_kernels import KERNELS
 
-    def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        scores = jnp.einsum("bhmd,bhnd->bhmn", q, k, preferred_element_type=np.float32)
-        weights = jax.nn.softmax(scores * q.shape[-1] ** -0.5).astype(q.dtype)
-        out = jnp.einsum("bhmn,bhnd->bhmd", weights, v, preferred_element_type=np.float32)
-        return out.astype(q.dtype)
-
-    def softmax(x: jax.Array) -> jax.Array:
-        return jax.nn.softmax(x.astype(np.float32)).astype(x.dtype)
-
-    def layer_norm(x: jax.Array) -> jax.Array:
-        wide = x.astype(np.float32)
-        mean = wide.mean(-1, keepdims=True)
-        variance = jnp.square(wide - mean).mean(-1, keepdims=True)
-        return ((wide - mean) * jax.lax.rsqrt(variance + 1e-5)).astype(x.dtype)
-
-    functions = {
-        "gemm": gemm, "attention": attention, "softmax": softmax, "layer-norm": layer_norm,
-    }  # fmt: skip
     dtype = jnp.dtype(TYPES[case.precision])
     specs = [jax.ShapeDtypeStruct(array.shape, dtype) for array in case.inputs()]
-    function = jax.jit(functions[case.family])
+    function = jax.jit(KERNELS[case.family])
     return str(jax.export.export(function, platforms=["cpu"])(*specs).mlir_module())
 
 

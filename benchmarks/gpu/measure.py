@@ -1,7 +1,8 @@
 """`python -m benchmarks.gpu.measure FOLDER`: time what `benchmarks.gpu.build` has compiled.
 
-Needs a GPU and the runtime; torch is the peer where it is installed. Kernels are timed by the GPU's
-clock; models from call to result, with inputs and outputs on the GPU, and by the clock of the host.
+Needs a GPU and the runtime; torch and XLA are peers where they are installed with CUDA. Kernels are
+timed by the GPU's clock, those of XLA by the host's, many at a time; models from call to result,
+with inputs and outputs on the GPU, and by the clock of the host.
 """
 
 # pyright: reportMissingImports=false
@@ -23,12 +24,14 @@ import numpy as np
 
 import stepwell
 from benchmarks.folders import RESULTS
+from benchmarks.gpu import xla_peer
 from benchmarks.gpu.cases import TYPES, Case, chosen
 from stepwell.errors import Error
 from stepwell.runtime.cuda_executable import CudaExecutable
 from stepwell.runtime.device_arrays import DeviceArray
 
 if TYPE_CHECKING:
+    import jax
     from torch import Tensor
 
 _COPIED_BYTES = 1 << 30
@@ -41,16 +44,17 @@ _LEAST_CALLS = 5
 @click.option("--seconds", default=0.5, show_default=True, help="For each contender of a case.")
 @click.option("--out", type=click.Path(path_type=Path), help="JSON file.  [default: results/gpu/]")
 def main(folder: Path, only: str, seconds: float, out: Path | None) -> None:
-    """Time the artifacts in FOLDER, beside torch."""
+    """Time the artifacts in FOLDER, beside torch and XLA."""
     cases = [case for case in chosen(only) if _packed(case, folder).exists()]
     rows, name = [], "gpu"
     has_torch = importlib.util.find_spec("torch") is not None and _torch_has_a_gpu()
+    has_jax = importlib.util.find_spec("jax") is not None and xla_peer.has_a_gpu()
     for case in cases:
         row = {"name": case.name, "flops": case.flops, "bytes": case.bytes}
         try:
             exe = _load(case, folder)
             name = exe.device.name
-            row["contenders"] = measure(case, exe, seconds, peers=has_torch)
+            row["contenders"] = measure(case, exe, seconds, with_torch=has_torch, with_xla=has_jax)
         except Error as error:
             row["error"] = str(error)
         rows.append(row)
@@ -60,6 +64,7 @@ def main(folder: Path, only: str, seconds: float, out: Path | None) -> None:
         "gpu": name,
         "stepwell": "kernels: the GPU's clock; models: calls on arrays of the GPU",
         "torch": _torch_version() if has_torch else None,
+        "jax": xla_peer.version() if has_jax else None,
         "copy_bytes_per_second": _copy_bandwidth(seconds) if has_torch else None,
         "cases": rows,
     }
@@ -71,7 +76,7 @@ def main(folder: Path, only: str, seconds: float, out: Path | None) -> None:
 
 
 def measure(
-    case: Case, exe: CudaExecutable, seconds: float, *, peers: bool
+    case: Case, exe: CudaExecutable, seconds: float, *, with_torch: bool, with_xla: bool
 ) -> dict[str, dict[str, float]]:
     """Median seconds of a call and how many there were, by contender; with peers, also how far
     their result lies from Stepwell's, relative to the greatest element."""
@@ -84,15 +89,21 @@ def measure(
     else:
         own = _timed(lambda: sum(time for _, time in exe.profile(*copies)) / 1e9, seconds)
     found = {"stepwell": own}
-    if not peers:
+    if not with_torch and not with_xla:
         return found
     (result,) = (output.numpy() for output in exe.run_on_device(*copies))
-    for name, call in _torch_calls(case).items():
+    for name, call in (_torch_calls(case) if with_torch else {}).items():
         found[name] = _by_the_gpu(call, seconds)
-        theirs = call().float().cpu().numpy()
-        distance = np.abs(result.astype(np.float32) - theirs).max() / np.abs(theirs).max()
-        found[name]["distance"] = float(distance)
+        found[name]["distance"] = _distance(result, call().float().cpu().numpy())
+    if with_xla and (with_torch or not case.is_model):
+        call = xla_peer.call_of(case)
+        found["xla"] = _by_many(call, seconds)
+        found["xla"]["distance"] = _distance(result, np.asarray(call(), np.float32))
     return found
+
+
+def _distance(result: np.ndarray, theirs: np.ndarray) -> float:
+    return float(np.abs(result.astype(np.float32) - theirs).max() / np.abs(theirs).max())
 
 
 def _packed(case: Case, folder: Path) -> Path:
@@ -143,6 +154,21 @@ def _by_the_gpu(call: Callable[[], object], seconds: float) -> dict[str, float]:
         last.record()
         torch.cuda.synchronize()
         return first.elapsed_time(last) / 1e3 / count
+
+    count = max(1, min(100, round(0.02 / max(timed(1), 1e-6))))
+    return _timed(lambda: timed(count), seconds)
+
+
+def _by_many(call: Callable[[], jax.Array], seconds: float) -> dict[str, float]:
+    """Seconds of one of as many calls of jax as hide their launches, by the host's clock."""
+    call().block_until_ready()
+
+    def timed(count: int) -> float:
+        begin = time.perf_counter()
+        results = [call() for _ in range(count)]
+        for result in results:
+            result.block_until_ready()
+        return (time.perf_counter() - begin) / count
 
     count = max(1, min(100, round(0.02 / max(timed(1), 1e-6))))
     return _timed(lambda: timed(count), seconds)

@@ -88,14 +88,22 @@ _PERIOD = 251
 """Weights repeat after so many, which makes artifacts small when they are compressed."""
 
 
+def _pattern(parameter: Tensor) -> Tensor:
+    """Numbers of at most 0.5, of the shape of `parameter`."""
+    numbers = torch.arange(parameter.numel()) * 97 % _PERIOD / _PERIOD - 0.5
+    return numbers.reshape(parameter.shape)
+
+
 def seeded(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     """The module for inference in `dtype`, its matrices made of a pattern that keeps activations of
-    the order of 1; norms stay as they are."""
+    the order of 1, and their biases of a tenth of it; norms stay as they are."""
     for parameter in module.parameters():
         if parameter.dim() > 1:
-            pattern = torch.arange(parameter.numel()) * 97 % _PERIOD / _PERIOD - 0.5
             scale = (12 / (parameter.numel() / parameter.shape[0])) ** 0.5
-            parameter.data = (pattern * scale).reshape(parameter.shape)
+            parameter.data = _pattern(parameter) * scale
+    for inner in module.modules():
+        if isinstance(inner, nn.Linear):
+            inner.bias.data = _pattern(inner.bias) * 0.1
     return module.eval().requires_grad_(False).to(dtype)
 
 

@@ -34,7 +34,7 @@ from stepwell.kernels.cpu import (
 )
 from stepwell.kernels.evaluate import storage_type
 from stepwell.kernels.gpu.emit import emit_on_grid
-from stepwell.kernels.gpu.grid import DYNAMIC_SHARED, TENSOR_MAPS, GridBuilder
+from stepwell.kernels.gpu.grid import CLUSTER, DYNAMIC_SHARED, RESIDENT, TENSOR_MAPS, GridBuilder
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.library_call import KIND as LIBRARY_CALL
 from stepwell.kernels.rows import check as check_rows
@@ -146,6 +146,10 @@ def _state_launch(function: ir.Operation, nest: GridBuilder) -> None:
     """What a launch gives the kernel beside its buffers."""
     if nest.dynamic_shared_bytes:
         function.attributes[DYNAMIC_SHARED] = i64(nest.dynamic_shared_bytes)
+    if nest.resident_blocks:
+        function.attributes[RESIDENT] = i64(nest.resident_blocks)
+    if nest.cluster > 1:
+        function.attributes[CLUSTER] = i64(nest.cluster)
     if nest.tensor_maps:
         function.attributes[TENSOR_MAPS] = ir.ArrayAttr.get(nest.tensor_maps)
 

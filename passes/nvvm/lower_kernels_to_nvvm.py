@@ -16,7 +16,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.errors import LoweringError
-from stepwell.kernels.gpu.grid import ACCESS_BYTES, DYNAMIC_SHARED, TENSOR_MAPS
+from stepwell.kernels.gpu.grid import (
+    ACCESS_BYTES,
+    CLUSTER,
+    DYNAMIC_SHARED,
+    RESIDENT,
+    TENSOR_MAPS,
+)
 from stepwell.mlir import dialect, ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
 from stepwell.passes.llvm.lower_kernels_to_llvm import (
@@ -43,7 +49,9 @@ _KEPT = (
     "kernel.flops",
     BLOCKS,
     THREADS,
+    CLUSTER,
     DYNAMIC_SHARED,
+    RESIDENT,
     TENSOR_MAPS,
 )
 
@@ -122,6 +130,9 @@ def _lower(kernel: ir.Operation, shared: list[ir.Operation], body: ir.Block) -> 
     function.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(
         ir.IntegerType.get_signless(32), RESIDENT_BLOCKS
     )
+    if CLUSTER in kept:
+        blocks = ir.IntegerAttr(kept[CLUSTER]).value
+        function.attributes["nvvm.cluster_dim"] = ir.DenseI32ArrayAttr.get([blocks, 1, 1])
     for key, attribute in kept.items():
         function.attributes[key] = attribute
     _align_arguments(function)

@@ -15,7 +15,7 @@ from pathlib import Path
 from stepwell import artifact, assembly, cache, ptx, ptxas
 from stepwell.errors import Error, LoweringError
 from stepwell.inspection.gpu_lint import Kernel, lint
-from stepwell.kernels.gpu.grid import DYNAMIC_SHARED, TENSOR_MAPS
+from stepwell.kernels.gpu.grid import DYNAMIC_SHARED, RESIDENT, TENSOR_MAPS
 from stepwell.launch import (
     ARENA,
     COPY,
@@ -48,6 +48,7 @@ from stepwell.targets.nvidia import NvidiaTarget
 
 _GRID = re.compile(r"affine\.parallel \(%\w+, %\w+\) = \(0, 0\) to \((\d+), (\d+)\)")
 _DYNAMIC_SHARED = re.compile(rf"{DYNAMIC_SHARED} = (\d+) : i64")
+_RESIDENT = re.compile(rf"{RESIDENT} = (\d+) : i64")
 _TENSOR_MAPS = re.compile(rf"{TENSOR_MAPS} = \[([^\]]*)\]")
 _BASES = {"input": INPUT, "output": OUTPUT, "weights": WEIGHTS, "arena": ARENA}
 _SEPARATOR = b"\0ptxas\0"
@@ -143,23 +144,27 @@ def grid(unit: assembly.KernelUnit) -> tuple[int, int]:
 @dataclass(frozen=True)
 class Launch:
     """What a launch of a kernel says beside its operands: blocks, threads a block, bytes of shared
-    memory beside what the kernel declares, and the fields of its tensor maps (the argument and the
-    bytes in it where the array begins, type, rank, sizes, strides, box)."""
+    memory beside what the kernel declares, the fields of its tensor maps (the argument and the
+    bytes in it where the array begins, then what stepwell.launch says), and the most blocks that
+    it makes a multiprocessor (0: any number)."""
 
     blocks: int
     threads: int
     shared_bytes: int = 0
     maps: tuple[tuple[int, ...], ...] = ()
+    resident: int = 0
 
     @staticmethod
     def of(unit: assembly.KernelUnit) -> Launch:
         """That of a kernel of level affine, read from its text."""
         shared, maps = _DYNAMIC_SHARED.search(unit.text), _TENSOR_MAPS.search(unit.text)
+        resident = _RESIDENT.search(unit.text)
         fields = re.findall(r"array<i64: ([^>]*)>", maps[1]) if maps else []
         return Launch(
             *grid(unit),
             int(shared[1]) if shared else 0,
             tuple(tuple(map(int, field.split(","))) for field in fields),
+            int(resident[1]) if resident else 0,
         )
 
 
@@ -255,7 +260,8 @@ def launch_program(
                 launch = launches[statement.kernel]
                 kernel, counts = numbers[statement.kernel], [len(operands), len(launch.maps)]
                 code.extend([LAUNCH, kernel, launch.blocks, launch.threads, launch.shared_bytes])
-                code.extend([*counts, *(number for where in operands for number in where)])
+                code.extend([launch.resident, *counts])
+                code.extend(number for where in operands for number in where)
                 for argument, start, *fields in launch.maps:
                     base, number, offset = operands[argument]
                     code.extend([base, number, offset + start, *fields])

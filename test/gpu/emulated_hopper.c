@@ -2,7 +2,8 @@
 // array, and products of a warpgroup. PTX ISA, "mbarrier", "cp.async.bulk.tensor", "Asynchronous
 // Warpgroup Level Matrix Instructions"; the swizzle of 128 bytes throughout.
 //
-// Copies come as late as they may: when no thread can go on. Products are computed when they are asked
+// Copies come as late as they may: when no thread can go on; those from shared memory read it when their
+// thread waits for that. Products are computed when they are asked
 // for, but what they read must be the same when the warpgroup waits for them.
 #include "emulator.h"
 
@@ -30,6 +31,7 @@ static barrier *barrier_at(void *address) {
   none = (barrier){.pending = 1, .count = 1, .magic = MAGIC};
   return &none;
 }
+static barrier *barrier_of(void *address, int rank) { return barrier_at(emulator_of_block(address, rank)); }
 static void complete(barrier *at) {
   if (at->pending || at->bytes) return;
   at->phase ^= 1;
@@ -50,6 +52,7 @@ void emulator_barrier_init(void *address, int32_t count) {
   *(barrier *)address = (barrier){.pending = (uint16_t)count, .count = (uint8_t)count, .magic = MAGIC};
 }
 int64_t emulator_barrier_arrive(void *address) { return arrive(barrier_at(address)), 0; }
+void emulator_barrier_arrive_at(void *address, int32_t rank) { arrive(barrier_of(address, rank)); }
 void emulator_barrier_expect(void *address, int32_t bytes) {
   barrier *at = barrier_at(address);
   at->bytes += bytes;
@@ -66,7 +69,9 @@ int32_t emulator_barrier_try(void *address, int32_t parity) {
 typedef struct {
   uint64_t address, sizes[RANKS], strides[RANKS - 1];
   uint16_t box[RANKS];
-  uint8_t rank, bytes;
+  uint8_t rank, bytes, is_image;
+  int16_t lower[RANKS], upper[RANKS];  // of an image: the first pixels that there are, by dimension
+  uint8_t steps[RANKS];
 } tensor_map;
 _Static_assert(sizeof(tensor_map) <= MAP_WORDS * 8, "a tensor map has 128 bytes");
 
@@ -91,55 +96,154 @@ int cuTensorMapEncodeTiled(void *out, int type, uint32_t rank, void *address, co
   return 0;
 }
 
+int cuTensorMapEncodeIm2col(void *out, int type, uint32_t rank, void *address, const uint64_t *sizes,
+                            const uint64_t *strides, const int *lower, const int *upper,
+                            uint32_t channels, uint32_t pixels, const uint32_t *steps,
+                            int interleaved, int swizzle, int promotion, int filling) {
+  const uint32_t box[RANKS] = {channels, 1, 1, 1, 1}, ones[RANKS] = {1, 1, 1, 1, 1};
+  _Alignas(64) uint64_t plain[MAP_WORDS];
+  tensor_map map;
+  if (rank != 4 || !pixels || pixels > 1024 || steps[0] != 1 || steps[3] != 1) return 1;
+  if (cuTensorMapEncodeTiled(plain, type, rank, address, sizes, strides, box, ones, interleaved, swizzle,
+                             promotion, filling))
+    return 1;
+  memcpy(&map, plain, sizeof map);
+  map.is_image = 1, map.box[1] = (uint16_t)pixels;
+  for (int i = 1; i <= 2; i++) {
+    const int low = lower[i - 1], high = (int)sizes[i] - 1 + upper[i - 1];
+    if (low < -128 || low > 127 || upper[i - 1] < -128 || upper[i - 1] > 127 || high < low) return 1;
+    if (!steps[i] || steps[i] > 8) return 1;
+    map.lower[i] = (int16_t)low, map.upper[i] = (int16_t)high, map.steps[i] = (uint8_t)steps[i];
+  }
+  memset(out, 0, MAP_WORDS * 8);
+  memcpy(out, &map, sizeof map);
+  return 0;
+}
+
 static uintptr_t swizzled(uintptr_t address) { return address ^ ((address >> 7 & 7) << 4); }
 
 typedef struct {
-  char *to;
-  barrier *at;
+  char *shared;
+  void *at;  // the barrier; NULL of a copy from shared memory
+  int rank;  // of the block whose these are
   tensor_map map;
-  int32_t first[RANKS];
+  int32_t first[RANKS], offsets[RANKS];  // offsets in an image, as first by dimension
+  int thread;
+  long group;  // of its thread's, from shared memory
 } bulk_copy;
-static bulk_copy waiting[MAX_COPIES];
-static int copies;
+static bulk_copy waiting[MAX_COPIES], leaving[MAX_COPIES];
+static int copies, leaving_count;
+static long committed[MAX_THREADS];
+
+// Line `line` of the box: its place in all dimensions but the innermost.
+static void place_of_line(const bulk_copy *copy, int line, int64_t *places) {
+  const tensor_map *map = &copy->map;
+  for (int i = 1, rest = line; i < map->rank; rest /= map->box[i], i++)
+    places[i] = copy->first[i] + rest % map->box[i];
+}
+// The same of an image, where a line is a row's pixel: rows follow one another in a line of the image,
+// then in the next one, then in the next image.
+static void place_of_row(const bulk_copy *copy, int row, int64_t *places) {
+  const tensor_map *map = &copy->map;
+  int64_t at[RANKS] = {0, copy->first[1], copy->first[2], copy->first[3]};
+  for (; row; row--) {
+    at[1] += map->steps[1];
+    if (at[1] <= map->upper[1]) continue;
+    at[1] = map->lower[1], at[2] += map->steps[2];
+    if (at[2] <= map->upper[2]) continue;
+    at[2] = map->lower[2], at[3]++;
+  }
+  for (int i = 1; i < map->rank; i++) places[i] = at[i] + copy->offsets[i];
+}
 
 static void deliver(const bulk_copy *copy) {
   const tensor_map *map = &copy->map;
+  char *shared = emulator_of_block(copy->shared, copy->rank);
   int lines = 1;
   for (int i = 1; i < map->rank; i++) lines *= map->box[i];
   for (int line = 0; line < lines; line++) {
     uint64_t from = map->address;
     int inside = 1;
-    for (int i = 1, rest = line; i < map->rank; rest /= map->box[i], i++) {
-      const int64_t place = copy->first[i] + rest % map->box[i];
+    int64_t places[RANKS];
+    (map->is_image ? place_of_row : place_of_line)(copy, line, places);
+    for (int i = 1; i < map->rank; i++) {
+      const int64_t place = places[i];
       inside &= place >= 0 && place < (int64_t)map->sizes[i];
       from += (uint64_t)place * map->strides[i - 1];
     }
     for (int i = 0; i < map->box[0]; i++) {
       const int64_t place = copy->first[0] + i;
-      char *to = (char *)swizzled((uintptr_t)(copy->to + line * LINE + i * map->bytes));
-      if (inside && place >= 0 && place < (int64_t)map->sizes[0])
-        memcpy(to, (const char *)(uintptr_t)from + place * map->bytes, map->bytes);
-      else
-        memset(to, 0, map->bytes);
+      char *at = (char *)swizzled((uintptr_t)(shared + line * LINE + i * map->bytes));
+      char *there = (char *)(uintptr_t)from + place * map->bytes;
+      const int exists = inside && place >= 0 && place < (int64_t)map->sizes[0];
+      if (!copy->at && exists) memcpy(there, at, map->bytes);
+      if (copy->at && exists) memcpy(at, there, map->bytes);
+      if (copy->at && !exists) memset(at, 0, map->bytes);
     }
   }
-  copy->at->bytes -= lines * LINE;
-  complete(copy->at);
+  if (!copy->at) return;
+  barrier *at = barrier_of(copy->at, copy->rank);
+  at->bytes -= lines * LINE;
+  complete(at);
 }
 
-void emulator_bulk_copy(void *to, void *at, const void *map, int32_t rank, const int32_t *first) {
-  bulk_copy made = {.to = to, .at = barrier_at(at)};
-  memcpy(&made.map, map, sizeof made.map);
-  if (rank != made.map.rank || (uintptr_t)to % ATOM || copies == MAX_COPIES) {
-    emulator_fail("a bulk copy of another rank than its map, or to an address that is no multiple "
+static int is_possible(bulk_copy *made, const void *map, int32_t rank, const int32_t *first, int count) {
+  memcpy(&made->map, map, sizeof made->map);
+  if (rank != made->map.rank || (uintptr_t)made->shared % ATOM || count == MAX_COPIES) {
+    emulator_fail("a bulk copy of another rank than its map, or at an address that is no multiple "
                   "of 1024, or one of too many");
+    return 0;
+  }
+  memcpy(made->first, first, (size_t)rank * sizeof *first);
+  return 1;
+}
+// `first` has the place in all dimensions; of an image, offsets of the inner ones follow. `blocks` has a
+// bit for each block of the cluster that gets the copy, at its own addresses.
+void emulator_bulk_copy(void *to, void *at, const void *map, int32_t rank, const int32_t *first,
+                        int32_t is_image, int32_t blocks) {
+  bulk_copy made = {.shared = to, .at = at};
+  if (!is_possible(&made, map, rank, first, copies)) return;
+  if (is_image != made.map.is_image) {
+    emulator_fail("a bulk copy of another kind than its map");
     return;
   }
-  memcpy(made.first, first, (size_t)rank * sizeof *first);
+  if (is_image)
+    for (int i = 1; i <= 2; i++) {
+      made.offsets[i] = first[rank + i - 1];
+      if (made.offsets[i] < 0 || made.offsets[i] > 255) emulator_fail("an offset beyond 255 pixels");
+      if (first[i] < made.map.lower[i] || first[i] > made.map.upper[i])
+        emulator_fail("a window that begins at no row's first pixel");
+    }
+  if (!blocks) blocks = 1 << emulator_rank();
+  if (blocks >> emulator_cluster()) emulator_fail("a copy to blocks beyond the cluster");
+  for (made.rank = 0; made.rank < emulator_cluster(); made.rank++) {
+    if (!(blocks >> made.rank & 1)) continue;
+    if (emulator_backwards)
+      deliver(&made);
+    else if (copies < MAX_COPIES)
+      waiting[copies++] = made;
+  }
+}
+void emulator_bulk_store(void *from, const void *map, int32_t rank, const int32_t *first) {
+  const int thread = emulator_thread;
+  bulk_copy made = {.shared = from, .thread = thread, .group = committed[thread]};
+  made.rank = emulator_rank();
+  if (!is_possible(&made, map, rank, first, leaving_count)) return;
   if (emulator_backwards)
     deliver(&made);
   else
-    waiting[copies++] = made;
+    leaving[leaving_count++] = made;
+}
+void emulator_bulk_commit(void) { committed[emulator_thread]++; }
+void emulator_bulk_wait(int32_t pending) {
+  const long done = committed[emulator_thread] - pending;
+  int kept = 0;
+  for (int i = 0; i < leaving_count; i++)
+    if (leaving[i].thread == emulator_thread && leaving[i].group < done)
+      deliver(&leaving[i]);
+    else
+      leaving[kept++] = leaving[i];
+  leaving_count = kept;
 }
 int emulator_deliver_copy(void) {
   if (!copies) return 0;
@@ -165,7 +269,8 @@ static warpgroup groups_of_warps[MAX_THREADS / WARPGROUP];
 static uint64_t shown[MAX_THREADS][2];
 
 void emulator_reset_bulk(void) {
-  copies = 0;
+  copies = leaving_count = 0;
+  memset(committed, 0, sizeof committed);
   for (int i = 0; i < MAX_THREADS / WARPGROUP; i++) {
     groups_of_warps[i].place = (meeting){0};
     groups_of_warps[i].decoded = -1;
@@ -233,7 +338,7 @@ static uint64_t read_operands(const product *of, warpgroup *group) {
 // `sums` are this thread's: of rows r and r + 8, two columns of every 8.
 void emulator_multiply_group(uint32_t *sums, uint64_t left, uint64_t right, int32_t columns,
                              int32_t kind, int32_t transposed) {
-  const int thread = emulator_tid, number = thread / WARPGROUP, lane = thread % WARP;
+  const int thread = emulator_thread, number = thread / WARPGROUP, lane = thread % WARP;
   warpgroup *group = &groups_of_warps[number];
   shown[thread][0] = left, shown[thread][1] = right;
   emulator_meet(&group->place, WARPGROUP);
@@ -273,18 +378,18 @@ void emulator_multiply_group(uint32_t *sums, uint64_t left, uint64_t right, int3
 }
 
 void emulator_commit_products(void) {
-  warpgroup *group = &groups_of_warps[emulator_tid / WARPGROUP];
+  warpgroup *group = &groups_of_warps[emulator_thread / WARPGROUP];
   emulator_meet(&group->place, WARPGROUP);
-  if (emulator_tid % WARPGROUP == 0 && group->groups < MAX_PRODUCTS)
+  if (emulator_thread % WARPGROUP == 0 && group->groups < MAX_PRODUCTS)
     group->ends[group->groups++] = group->count;
   emulator_meet(&group->place, WARPGROUP);
 }
 
 void emulator_wait_products(int64_t left) {
-  warpgroup *group = &groups_of_warps[emulator_tid / WARPGROUP];
+  warpgroup *group = &groups_of_warps[emulator_thread / WARPGROUP];
   emulator_meet(&group->place, WARPGROUP);
   const int done = group->groups - (int)left;
-  if (emulator_tid % WARPGROUP == 0 && done > 0) {
+  if (emulator_thread % WARPGROUP == 0 && done > 0) {
     const int end = group->ends[done - 1];
     for (int i = 0; i < end; i++)
       if (read_operands(&group->asked[i], NULL) != group->asked[i].digest)
@@ -300,4 +405,5 @@ void emulator_check_products(void) {
   for (int i = 0; i < MAX_THREADS / WARPGROUP; i++)
     if (groups_of_warps[i].count) emulator_fail("a warpgroup does not wait for its products");
   if (copies) emulator_fail("a block ends before its bulk copies arrive");
+  if (leaving_count) emulator_fail("a block ends before its bulk copies have read shared memory");
 }

@@ -25,7 +25,12 @@ SYMBOLS = {
     "emulator_barrier_arrive": "i64 (ptr addrspace(3))",
     "emulator_barrier_expect": "void (ptr addrspace(3), i32)",
     "emulator_barrier_try": "i32 (ptr addrspace(3), i32)",
-    "emulator_bulk_copy": "void (ptr addrspace(7), ptr addrspace(3), ptr, i32, ptr)",
+    "emulator_bulk_copy": "void (ptr addrspace(7), ptr addrspace(3), ptr, i32, ptr, i32, i32)",
+    "emulator_barrier_arrive_at": "void (ptr addrspace(3), i32)",
+    "emulator_barrier_cluster": "void ()",
+    "emulator_bulk_store": "void (ptr addrspace(3), ptr, i32, ptr)",
+    "emulator_bulk_commit": "void ()",
+    "emulator_bulk_wait": "void (i32)",
     "emulator_multiply_group": "void (ptr, i64, i64, i32, i32, i32)",
     "emulator_commit_products": "void ()",
     "emulator_wait_products": "void (i64)",
@@ -80,6 +85,13 @@ def _define_assembly(text: str) -> tuple[str, list[str]]:
                 f"define internal i32 @{name}(ptr addrspace(3) %at, i32 %parity) {{\n"
                 "  %r = call i32 @emulator_barrier_try(ptr addrspace(3) %at, i32 %parity)\n"
                 "  ret i32 %r\n}"
+            )
+        elif "mbarrier.arrive.shared::cluster" in assembly:
+            name = "assembly_arrive_at"
+            made[name] = (
+                f"define internal void @{name}(ptr addrspace(3) %at, i32 %rank) {{\n"
+                "  call void @emulator_barrier_arrive_at(ptr addrspace(3) %at, i32 %rank)\n"
+                "  ret void\n}"
             )
         elif (product := _FLOAT8.match(assembly)) is not None:
             name = f"assembly_product_{product['kind']}"
@@ -173,21 +185,42 @@ def _elect(match: re.Match[str]) -> str:
 
 
 def _bulk(match: re.Match[str]) -> str:
+    rank, is_image = int(match[2]), match[1] == "im2col"
+    places = [f"i32 %c{i}" for i in range(rank)]
+    offsets = range(rank, 2 * rank - 2) if is_image else []
+    arguments = ", ".join([*places, *(f"i16 %o{i}" for i in offsets)])
+    lines = [
+        "define internal void @NAME(ptr addrspace(7) %to, ptr addrspace(3) %at, ptr %map, "
+        f"{arguments}, i16 %mask, i64 %hint, i1 %masked, i1 %hinted, i32 %group) {{",
+        *(f"  %c{i} = zext i16 %o{i} to i32" for i in offsets),
+        *_places(rank + len(offsets)),
+        "  %wide = zext i16 %mask to i32\n  %blocks = select i1 %masked, i32 %wide, i32 0",
+        "  call void @emulator_bulk_copy(ptr addrspace(7) %to, ptr addrspace(3) %at, ptr %map, "
+        f"i32 {rank}, ptr %first, i32 {int(is_image)}, i32 %blocks)\n  ret void\n}}",
+    ]
+    return "\n".join(lines)
+
+
+def _bulk_store(match: re.Match[str]) -> str:
     rank = int(match[1])
     places = ", ".join(f"i32 %c{i}" for i in range(rank))
     lines = [
-        "define internal void @NAME(ptr addrspace(7) %to, ptr addrspace(3) %at, ptr %map, "
-        f"{places}, i16 %mask, i64 %hint, i1 %masked, i1 %hinted, i32 %group) {{",
-        f"  %first = alloca [{rank} x i32]",
+        "define internal void @NAME(ptr addrspace(3) %from, ptr %map, "
+        f"{places}, i64 %hint, i1 %hinted) {{",
+        *_places(rank),
+        "  call void @emulator_bulk_store(ptr addrspace(3) %from, ptr %map, "
+        f"i32 {rank}, ptr %first)\n  ret void\n}}",
     ]
+    return "\n".join(lines)
+
+
+def _places(rank: int) -> list[str]:
+    """The place of a box in memory."""
+    lines = [f"  %first = alloca [{rank} x i32]"]
     for i in range(rank):
         lines.append(f"  %p{i} = getelementptr i32, ptr %first, i64 {i}")
         lines.append(f"  store i32 %c{i}, ptr %p{i}")
-    lines.append(
-        "  call void @emulator_bulk_copy(ptr addrspace(7) %to, ptr addrspace(3) %at, ptr %map, "
-        f"i32 {rank}, ptr %first)\n  ret void\n}}"
-    )
-    return "\n".join(lines)
+    return lines
 
 
 def _arrive(match: re.Match[str]) -> str:
@@ -203,7 +236,8 @@ def _arrive(match: re.Match[str]) -> str:
 
 
 _WITHOUT_EFFECT = (
-    r"llvm\.nvvm\.(?:fence\.(?:mbarrier|proxy)|wgmma\.fence|setmaxnreg|prefetch\.tensormap)"
+    r"llvm\.nvvm\.(?:fence\.(?:mbarrier|proxy)|wgmma\.fence|setmaxnreg|prefetch\.tensormap|"
+    r"barrier\.cluster\.arrive)"
 )
 """What the emulator leaves out: it orders all of memory, and counts no registers."""
 
@@ -214,7 +248,13 @@ _WRAPPERS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (_MATRICES, _matrices),
     (_MULTIPLY, _multiply),
     (re.compile(r"llvm\.nvvm\.elect\.sync$"), _elect),
-    (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.tensor\.g2s\.tile\.([1-5])d$"), _bulk),
+    (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.tensor\.g2s\.(tile|im2col)\.([1-5])d$"), _bulk),
+    (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.tensor\.s2g\.tile\.([1-5])d$"), _bulk_store),
+    (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.commit\.group$"), _call("emulator_bulk_commit")),
+    (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.wait\.group\.read$"),
+     _call("emulator_bulk_wait", "i32 %n")),
+    (re.compile(r"llvm\.nvvm\.barrier\.cluster\.wait(\.aligned)?$"),
+     _call("emulator_barrier_cluster")),
     (re.compile(r"llvm\.nvvm\.mbarrier\.init\.shared$"),
      _call("emulator_barrier_init", "ptr addrspace(3) %at, i32 %count")),
     (re.compile(r"llvm\.nvvm\.mbarrier\.arrive(\.expect\.tx)?[\w.]*$"), _arrive),

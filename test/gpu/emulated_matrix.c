@@ -34,7 +34,7 @@ static void arrive(const copy *one) {
 }
 
 void emulator_copy_async(void *to, const void *from, int32_t read) {
-  copies *mine = &pending[emulator_tid];
+  copies *mine = &pending[emulator_thread];
   if ((uintptr_t)to % 16 || (read && (uintptr_t)from % 16)) {
     emulator_fail("cp.async of 16 bytes from or to an address that is no multiple of 16");
     return;
@@ -53,7 +53,7 @@ void emulator_copy_async(void *to, const void *from, int32_t read) {
 }
 
 void emulator_commit_copies(void) {
-  copies *mine = &pending[emulator_tid];
+  copies *mine = &pending[emulator_thread];
   if (mine->groups == 64) {
     emulator_fail("a thread has made more groups of copies than it ever waits for");
     return;
@@ -62,7 +62,7 @@ void emulator_commit_copies(void) {
 }
 
 void emulator_wait_copies(int32_t left) {
-  copies *mine = &pending[emulator_tid];
+  copies *mine = &pending[emulator_thread];
   const int done = mine->groups - left;
   if (done <= 0) return;
   const int end = mine->ends[done - 1];
@@ -77,7 +77,7 @@ void emulator_wait_copies(int32_t left) {
 static uint64_t shown[MAX_THREADS][6];
 
 void emulator_load_matrices(uint32_t *result, const void *row, int32_t count, int32_t transpose) {
-  const int thread = emulator_tid, lane = thread % WARP;
+  const int thread = emulator_thread, lane = thread % WARP;
   const uint64_t(*warp)[6] = (const uint64_t(*)[6])shown + (thread - lane);
   shown[thread][0] = (uint64_t)(uintptr_t)row;
   emulator_meet_warp();
@@ -135,7 +135,7 @@ static double element(uint32_t bits, int index, int kind) {
 // Sums of a 16 x 8 tile: rows r and r + 8 of two columns a thread.
 void emulator_multiply(uint32_t *result, const uint32_t *left, const uint32_t *right,
                        const uint32_t *sums, int32_t kind) {
-  const int thread = emulator_tid, lane = thread % WARP;
+  const int thread = emulator_thread, lane = thread % WARP;
   const uint64_t(*warp)[6] = (const uint64_t(*)[6])shown + (thread - lane);
   const int held = kind >= 3 ? 4 : kind == 2 ? 1 : 2;  // elements of a register
   for (int i = 0; i < 4; i++) shown[thread][i] = left[i];

@@ -1,5 +1,6 @@
 // A stand-in for the CUDA driver that runs kernels on the CPU: the LLVM IR that becomes PTX, compiled
-// for this machine (emulator.py), one fiber a GPU thread, blocks one after another.
+// for this machine (emulator.py), one fiber a GPU thread, blocks one after another, and
+// those of a cluster together.
 //
 // Memory starts as 0xff bytes (NaNs), device memory and each block's shared memory alike, so that
 // what was never written shows. Threads that wait for others which never come are reported.
@@ -15,7 +16,7 @@
 #include <time.h>
 #include <ucontext.h>
 
-enum { MAX_KERNELS = 4096, MAX_SHARED = 64, STACK = 128 << 10 };
+enum { MAX_CLUSTER = 2, MAX_KERNELS = 4096, MAX_SHARED = 64, STACK = 128 << 10 };
 enum { NOT_FOUND = 500, LAUNCH_FAILED = 719, OUT_OF_MEMORY = 2, NOT_READY = 600 };
 enum { CAPTURE_UNSUPPORTED = 900, EVENT_IN_GRAPH = 1, DYNAMIC_SHARED_BYTES = 8, BEYOND = 0x5a };
 
@@ -26,6 +27,7 @@ typedef struct {
   kernel_function function;
   int fibers;  // whether its threads wait for each other
   int parameters, maps;  // pointers, then tensor maps by value
+  int cluster;           // blocks that run together
   char *dynamic;         // shared memory that launches ask for
   size_t most_dynamic, allowed_dynamic;
   struct {
@@ -40,6 +42,8 @@ static int kernel_count;
 
 // Read by the kernels themselves.
 int32_t emulator_tid, emulator_ctaid, emulator_ntid, emulator_nctaid;
+
+int32_t emulator_thread;
 
 static char message[256];
 static int failure;
@@ -63,10 +67,12 @@ long emulator_launches(void) { return launches; }
 long emulator_copies(void) { return copies; }
 long emulator_graph_launches(void) { return graph_launches; }
 
-int emulator_register(const char *name, kernel_function function, int fibers, int count, int maps) {
-  if (kernel_count == MAX_KERNELS) return -1;
+int emulator_register(const char *name, kernel_function function, int fibers, int count, int maps,
+                      int cluster) {
+  if (kernel_count == MAX_KERNELS || cluster > MAX_CLUSTER) return -1;
   kernel *entry = &kernels[kernel_count];
   *entry = (kernel){.function = function, .fibers = fibers, .parameters = count, .maps = maps};
+  entry->cluster = cluster;
   snprintf(entry->name, sizeof entry->name, "%s", name);
   return kernel_count++;
 }
@@ -91,13 +97,21 @@ static void **parameters;
 
 static void enter(void) {
   current->function(parameters);
-  state[emulator_tid] = 2;
+  state[emulator_thread] = 2;
   progress++;
   _longjmp(scheduler, 1);
 }
 
+static int first_block;
+int emulator_cluster(void) { return current->cluster; }
+int emulator_rank(void) { return emulator_thread / emulator_ntid; }
+static void set_thread(int thread) {
+  emulator_thread = thread, emulator_tid = thread % emulator_ntid;
+  emulator_ctaid = first_block + thread / emulator_ntid;
+}
+
 static void resume(int thread) {
-  emulator_tid = thread;
+  set_thread(thread);
   if (_setjmp(scheduler)) return;
   if (state[thread] == 1) _longjmp(fibers[thread], 1);
   state[thread] = 1;
@@ -111,12 +125,10 @@ static void resume(int thread) {
 }
 
 void emulator_pause(void) {
-  const int thread = emulator_tid;
-  if (!_setjmp(fibers[thread])) _longjmp(scheduler, 1);
-  emulator_tid = thread;
+  if (!_setjmp(fibers[emulator_thread])) _longjmp(scheduler, 1);
 }
 
-static meeting block_meetings[16], warp_meetings[MAX_THREADS / WARP];
+static meeting cluster_meeting, block_meetings[MAX_CLUSTER][16], warp_meetings[MAX_THREADS / WARP];
 
 void emulator_moved(void) { progress++; }
 
@@ -141,7 +153,19 @@ void emulator_barrier(int32_t number) {
     emulator_fail("a barrier beyond the 16 that there are");
     number = 0;
   }
-  emulator_meet(&block_meetings[number], emulator_ntid);
+  emulator_meet(&block_meetings[emulator_rank()][number], emulator_ntid);
+}
+
+void emulator_barrier_some(int32_t number, int32_t threads) {
+  if (number < 0 || number > 15 || threads % WARP) {
+    emulator_fail("a barrier beyond the 16 that there are, or for no whole warps");
+    return;
+  }
+  emulator_meet(&block_meetings[emulator_rank()][number], threads);
+}
+
+void emulator_barrier_cluster(void) {
+  emulator_meet(&cluster_meeting, emulator_ntid * current->cluster);
 }
 
 static uint32_t exchanged[MAX_THREADS];
@@ -151,21 +175,21 @@ static int warp_size(void) {
   return rest < WARP ? rest : WARP;
 }
 
-void emulator_meet_warp(void) { emulator_meet(&warp_meetings[emulator_tid / WARP], warp_size()); }
+void emulator_meet_warp(void) { emulator_meet(&warp_meetings[emulator_thread / WARP], warp_size()); }
 
 int32_t emulator_shuffle_xor(int32_t mask, int32_t value, int32_t offset, int32_t clamp) {
   (void)clamp;
-  const int thread = emulator_tid, warp = thread / WARP, source = thread ^ offset;
+  const int thread = emulator_thread, warp = thread / WARP, source = thread ^ offset;
   if (mask != -1) emulator_fail("a shuffle among some threads of a warp");
   exchanged[thread] = (uint32_t)value;
   emulator_meet(&warp_meetings[warp], warp_size());
-  const int32_t result = source < emulator_ntid ? (int32_t)exchanged[source] : value;
+  const int32_t result = source < emulator_ntid * current->cluster ? (int32_t)exchanged[source] : value;
   emulator_meet(&warp_meetings[warp], warp_size());
   return result;
 }
 int32_t emulator_shuffle_index(int32_t mask, int32_t value, int32_t index, int32_t clamp) {
   (void)clamp;
-  const int thread = emulator_tid, warp = thread / WARP;
+  const int thread = emulator_thread, warp = thread / WARP;
   if (mask != -1) emulator_fail("a shuffle among some threads of a warp");
   exchanged[thread] = (uint32_t)value;
   emulator_meet(&warp_meetings[warp], warp_size());
@@ -181,14 +205,50 @@ float emulator_shuffle_xor_float(int32_t mask, float value, int32_t offset, int3
   return value;
 }
 
+// Kernels have their shared memory at one address: that of blocks of a cluster which do not run at the
+// moment is kept aside.
 static size_t dynamic_bytes;  // of this launch
+static char *aside[MAX_CLUSTER];
+static int shown;  // the block whose shared memory is in place
 char *emulator_shared(void) { return current->dynamic; }
 
-static int finish_block(void) {
+static void show(int rank) {
+  if (rank == shown) return;
+  memcpy(aside[shown], current->dynamic, current->most_dynamic);
+  memcpy(current->dynamic, aside[rank], current->most_dynamic);
+  shown = rank;
+}
+void *emulator_of_block(void *address, int rank) {
+  if (rank < 0 || rank >= current->cluster) {
+    emulator_fail("there is no such block in the cluster");
+    return address;
+  }
+  int left = 0;
+  for (int i = rank * emulator_ntid; i < (rank + 1) * emulator_ntid; i++) left |= state[i] != 2;
+  if (!left) emulator_fail("a block uses the shared memory of one that has ended");
+  return rank == shown ? address : aside[rank] + ((char *)address - current->dynamic);
+}
+
+static void clear_shared(void) {
+  for (int rank = 0; current->dynamic && rank < current->cluster; rank++) {
+    if (current->cluster > 1 && !aside[rank]) aside[rank] = aligned_alloc(1024, 256 << 10);
+    char *memory = rank ? aside[rank] : current->dynamic;
+    memset(memory, 0xff, dynamic_bytes);
+    memset(memory + dynamic_bytes, BEYOND, current->most_dynamic - dynamic_bytes);
+  }
+  shown = 0;
+  for (int i = 0; i < current->shared_count; i++)
+    memset(current->shared[i].address, 0xff, current->shared[i].bytes);
+}
+
+static int finish_blocks(void) {
   emulator_check_products();
-  for (size_t i = dynamic_bytes; i < current->most_dynamic && !failure; i++)
-    if (current->dynamic[i] != BEYOND)
-      emulator_fail("a write beyond the shared memory that the launch asked for");
+  for (int rank = 0; rank < current->cluster; rank++) {
+    if (current->dynamic) show(rank);
+    for (size_t i = dynamic_bytes; i < current->most_dynamic && !failure; i++)
+      if (current->dynamic[i] != BEYOND)
+        emulator_fail("a write beyond the shared memory that the launch asked for");
+  }
   return failure;
 }
 
@@ -197,7 +257,7 @@ static int run_warp(int warp) {
   int left = 0;
   for (int i = 0; i < WARP && !failure; i++) {
     const int thread = warp * WARP + (emulator_backwards ? WARP - 1 - i : i);
-    if (thread >= emulator_ntid || state[thread] == 2) continue;
+    if (thread >= emulator_ntid * current->cluster || state[thread] == 2) continue;
     left++;
     resume(thread);
   }
@@ -209,23 +269,24 @@ float emulator_power_of_two(float x) {
   return power < FLT_MIN ? 0 : power;
 }
 
-static int run_block(void) {
-  const int threads = emulator_ntid, warps = (threads + WARP - 1) / WARP;
-  if (current->dynamic) {
-    memset(current->dynamic, 0xff, dynamic_bytes);
-    memset(current->dynamic + dynamic_bytes, BEYOND, current->most_dynamic - dynamic_bytes);
+// One block, or all of a cluster.
+static int run_blocks(void) {
+  const int threads = emulator_ntid * current->cluster, warps = (threads + WARP - 1) / WARP;
+  if (current->cluster > 1 && (emulator_ntid % WARP || threads > MAX_THREADS || current->shared_count)) {
+    emulator_fail("a cluster of blocks that the emulator cannot run");
+    return failure;
   }
-  for (int i = 0; i < current->shared_count; i++)
-    memset(current->shared[i].address, 0xff, current->shared[i].bytes);
+  clear_shared();
   if (!current->fibers) {
     for (int i = 0; i < threads; i++) {
-      emulator_tid = emulator_backwards ? threads - 1 - i : i;
+      set_thread(emulator_backwards ? threads - 1 - i : i);
       current->function(parameters);
     }
     return 0;
   }
   memset(state, 0, sizeof state);
   memset(block_meetings, 0, sizeof block_meetings);
+  cluster_meeting = (meeting){0};
   memset(warp_meetings, 0, sizeof warp_meetings);
   emulator_reset_copies();
   emulator_reset_bulk();
@@ -234,6 +295,7 @@ static int run_block(void) {
     const long before = progress;
     for (int i = 0; i < warps; i++) {
       const int warp = emulator_backwards ? warps - 1 - i : i;
+      if (current->cluster > 1) show(warp * WARP / emulator_ntid);
       long reached;
       int waiting;
       do {  // as far as it comes without the others
@@ -243,10 +305,10 @@ static int run_block(void) {
       } while (progress != reached);
       left += waiting;
     }
-    if (!left) return finish_block();
+    if (!left) return finish_blocks();
     if (progress == before && !emulator_deliver_copy()) {
       snprintf(message, sizeof message, "deadlock: %d threads of block %d of %s wait for ever",
-               left, emulator_ctaid, current->name);
+               left, first_block, current->name);
       return 1;
     }
   }
@@ -417,9 +479,10 @@ static int run_grid(kernel *launched, unsigned blocks, unsigned threads, unsigne
   parameters = arguments;
   failure = 0;
   emulator_ntid = (int32_t)threads, emulator_nctaid = (int32_t)blocks;
-  for (unsigned i = 0; i < blocks; i++) {
-    emulator_ctaid = (int32_t)i;
-    if (run_block()) return LAUNCH_FAILED;
+  if (blocks % (unsigned)launched->cluster) return 1;
+  for (unsigned i = 0; i < blocks; i += (unsigned)launched->cluster) {
+    first_block = (int)i;
+    if (run_blocks()) return LAUNCH_FAILED;
   }
   return 0;
 }

@@ -12,6 +12,7 @@ typedef struct {
 } meeting;
 
 extern int32_t emulator_tid, emulator_ctaid, emulator_ntid, emulator_nctaid;
+extern int32_t emulator_thread;  // which of the threads of all blocks that run together
 extern int emulator_backwards;  // threads run backwards, and copies arrive as early as they may
 
 void emulator_fail(const char *sentence);
@@ -22,6 +23,9 @@ void emulator_meet(meeting *place, int size);
 void emulator_pause(void);         // let other threads run
 void emulator_moved(void);         // something happened that others may wait for
 char *emulator_shared(void);       // what the launch asked for
+int emulator_cluster(void);        // how many blocks run together
+int emulator_rank(void);           // which of them this thread's is
+void *emulator_of_block(void *address, int rank);  // where what block `rank` has at `address` lies now
 
 void emulator_reset_bulk(void);
 int emulator_deliver_copy(void);   // let the oldest bulk copy arrive; whether there is one

@@ -25,6 +25,7 @@ _SOURCES = [
 _REGISTERS = {"tid.x": "tid", "ctaid.x": "ctaid", "ntid.x": "ntid", "nctaid.x": "nctaid"}
 _CALLS = {
     "llvm.nvvm.barrier.cta.sync.aligned.all": "void @emulator_barrier(i32)",
+    "llvm.nvvm.barrier.cta.sync.aligned.count": "void @emulator_barrier_some(i32, i32)",
     "llvm.nvvm.shfl.sync.bfly.i32": "i32 @emulator_shuffle_xor(i32, i32, i32, i32)",
     "llvm.nvvm.shfl.sync.idx.i32": "i32 @emulator_shuffle_index(i32, i32, i32, i32)",
     "llvm.nvvm.shfl.sync.bfly.f32": "float @emulator_shuffle_xor_float(i32, float, i32, i32)",
@@ -49,8 +50,8 @@ _MAP = "ptr byval([128 x i8]) align 64"
 @dataclass(frozen=True)
 class HostKernel:
     """The LLVM IR of a kernel for the CPU; its name, whether its threads wait for each other, the
-    names of its shared memory and of what it has of it by the launch, and how many parameters it
-    has: pointers, then tensor maps."""
+    names of its shared memory and of what it has of it by the launch, how many parameters it has
+    (pointers, then tensor maps), and how many of its blocks run together."""
 
     text: str
     name: str
@@ -59,6 +60,7 @@ class HostKernel:
     dynamic: str | None
     pointers: int
     maps: int
+    cluster: int
 
 
 def host_ir(text: str) -> HostKernel:
@@ -67,6 +69,8 @@ def host_ir(text: str) -> HostKernel:
     assert match is not None, "no kernel in the IR"
     name = match[1]
     maps = match[2].count("byval(")
+    blocks = re.search(r'"nvvm\.cluster_dim"="(\d+)', text)
+    cluster = int(blocks[1]) if blocks else 1
     count = len(re.findall(r"\bptr\b", match[2]))
     waits = False
     declared = []
@@ -104,7 +108,7 @@ def host_ir(text: str) -> HostKernel:
     wrapper = ["define void @emulated(ptr %list) {", *loads]
     wrapper += [f"  call void @{name}({arguments})", "  ret void", "}"]
     source = "\n".join([text, *declared, *wrapper])
-    return HostKernel(source, name, waits, shared, dynamic, count - maps, maps)
+    return HostKernel(source, name, waits, shared, dynamic, count - maps, maps, cluster)
 
 
 @dataclass
@@ -141,7 +145,7 @@ class Emulator:
         library.emulator_share.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
         library.emulator_share_dynamic.argtypes = library.emulator_share.argtypes
         library.emulator_register.argtypes = [
-            ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int,
+            ctypes.c_char_p, ctypes.c_void_p, *[ctypes.c_int] * 4,
         ]  # fmt: skip
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
@@ -201,8 +205,8 @@ class Emulator:
             linking.export_symbol(symbol)
         ours = (
             *(f"emulator_{variable}" for variable in _REGISTERS.values()),
-            "emulator_barrier", "emulator_shuffle_xor", "emulator_shuffle_xor_float",
-            "emulator_shuffle_index",
+            "emulator_barrier", "emulator_barrier_some", "emulator_shuffle_index",
+            "emulator_shuffle_xor", "emulator_shuffle_xor_float",
             "emulator_power_of_two",
             *emulated_intrinsics.SYMBOLS,
         )  # fmt: skip
@@ -217,6 +221,7 @@ class Emulator:
             int(kernel.waits),
             kernel.pointers,
             kernel.maps,
+            kernel.cluster,
         )
         for symbol in kernel.shared:
             self.library.emulator_share(number, tracker[symbol], sizes[symbol])

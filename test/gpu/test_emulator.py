@@ -138,11 +138,13 @@ def test_exact_product(product: Compiled, emulator: Emulator) -> None:
 
 C, D = (
     np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float16)
-    for seed, shape in enumerate([(128, 1280), (1280, 64)])
+    for seed, shape in enumerate([(128, 640), (640, 320)])
 )
-"""Operands of twenty steps of k: the ring of eight stages goes round more than twice."""
+"""Operands of five tiles, one more than multiprocessors, of ten steps of k: the ring of eight
+stages goes round in a tile, and more than twice in two."""
 
 GROUPED = C.astype(np.float32) @ D.astype(np.float32)
+ARRIVAL = r"= (?:tail )?call i64 @llvm\.nvvm\.mbarrier\.arrive\.shared\([^\n]*"
 DESCRIPTOR = 1 << 62 | 1024 >> 4 << 32 | 8192 >> 4 << 16
 
 
@@ -156,6 +158,101 @@ def grouped() -> Compiled:
         patch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
         patch.setattr(wgmma_tile, "TILES", (wgmma_tile.WgmmaTile(128, 64, stages=8),))
         return compile_for_gpu(str(module), "cuda:sm_90a")
+
+
+SHARED_A, SHARED_B = (
+    np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float16)
+    for seed, shape in enumerate([(512, 640), (640, 128)])
+)
+"""Operands of four tiles below one another: two clusters, each with one pair."""
+
+CLUSTERED = SHARED_A.astype(np.float32) @ SHARED_B.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Compiled:
+    """A product by pairs of blocks, which copy for each other."""
+    function = jax.jit(lambda c, d: jax.numpy.matmul(c, d, preferred_element_type=np.float32))
+    module = jax.export.export(function)(SHARED_A, SHARED_B).mlir_module()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
+        patch.setattr(wgmma_tile, "TILES", (wgmma_tile.WgmmaTile(128, 128, 3, cluster=2),))
+        return compile_for_gpu(str(module), "cuda:sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "planted"),
+    [
+        (r"(mapa[^\n]*\(ptr addrspace\(3\) [^,\n]+, i32) %\w+\)", r"\1 0)"),
+        (r"(mbarrier\.init\.shared\(.*, i32) 16\)", r"\1 8)"),
+        (r"(tile\.2d\([^\n]*), i16 3,", r"\1, i16 1,"),
+        (r".*call void @llvm\.nvvm\.barrier\.cluster\.wait.*\n", ""),
+        (r'"nvvm.cluster_dim"="2,1,1"', ""),
+    ],
+    ids=["own-arrival", "fewer-arrivals", "own-copy", "no-cluster-barrier", "no-cluster"],
+)
+def test_fault_of_a_cluster(
+    clusters: Compiled, emulator: Emulator, pattern: str, planted: str
+) -> None:
+    """Blocks that copy to each other too early, or not, or to one that is not there."""
+    inputs, seen = (SHARED_A, SHARED_B), []
+    for backwards in (False, True):
+        emulator.configure(backwards=backwards)
+        np.testing.assert_array_equal(run(clusters, emulator, "", "", inputs), CLUSTERED)
+        try:
+            seen.append(run(clusters, emulator, pattern, planted, inputs))
+        except stepwell.Error:
+            return
+    assert not all(np.array_equal(got, CLUSTERED) for got in seen)
+
+
+IMAGES, WINDOWS = (
+    np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float16)
+    for seed, shape in enumerate([(2, 11, 13, 64), (3, 3, 64, 64)])
+)
+CONVOLVED = sum(
+    IMAGES[:, i : i + 9, j : j + 11].astype(np.float32) @ WINDOWS[i, j].astype(np.float32)
+    for i in range(3)
+    for j in range(3)
+)
+
+
+@pytest.fixture(scope="module")
+def convolution() -> Compiled:
+    """A convolution by warpgroups: copies of what its window sees."""
+    function = jax.jit(
+        lambda x, w: jax.lax.conv_general_dilated(
+            x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            preferred_element_type=np.float32,
+        )
+    )  # fmt: skip
+    module = jax.export.export(function)(IMAGES, WINDOWS).mlir_module()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
+        return compile_for_gpu(str(module), "cuda:sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "planted"),
+    [
+        (r"(im2col\.4d\(.*), i16 (%\d+), i16 (%\d+),", r"\1, i16 \3, i16 \2,"),
+        (r"(im2col\.4d\(.*), i16 (%\d+), i16 (%\d+),", r"\1, i16 \2, i16 0,"),
+        (r"(im2col\.4d\(.*), i32 %\d+, i16", r"\1, i32 1, i16"),
+        (r"(im2col\.4d\(.*), i32 %\d+, (i32 [^,]+, i32 [^,]+, i16)", r"\1, i32 11, \2"),
+    ],
+    ids=["turned-window", "lost-offset", "wrong-image", "wrong-pixel"],
+)
+def test_fault_of_a_convolution(
+    convolution: Compiled, emulator: Emulator, pattern: str, planted: str
+) -> None:
+    """What a window sees, taken from somewhere else."""
+    inputs = (IMAGES, WINDOWS)
+    np.testing.assert_array_equal(run(convolution, emulator, "", "", inputs), CONVOLVED)
+    try:
+        seen = run(convolution, emulator, pattern, planted, inputs)
+    except stepwell.Error:
+        return
+    assert not np.array_equal(seen, CONVOLVED)
 
 
 @pytest.mark.parametrize("backwards", [False, True])
@@ -176,13 +273,20 @@ def test_exact_product_of_warpgroups(
         (r"(mbarrier\.init\.shared\(.*, i32) 8\)", r"\1 4)"),
         (r"(wgmma\.wait_group\.sync\.aligned\(i64) 1\)", r"\1 2)"),
         (r".*call void @llvm\.nvvm\.wgmma\.wait_group.*\n", ""),
+        (rf"(wait_group\.sync\.aligned\(i64 0\)(?:.*\n)+?.*){ARRIVAL}", r"\1= add i64 0, 0"),
+        (r"= .*call .*@llvm\.nvvm\.read\.ptx\.sreg\.nctaid\.x\(\).*", "= add i32 0, 5"),
+        (r"(bulk\.wait\.group\.read\(i32) 1\)", r"\1 2)"),
+        (r".*call void @llvm\.nvvm\.cp\.async\.bulk\.wait\.group\.read\(i32 0\).*\n", ""),
+        (r".*call void @llvm\.nvvm\.barrier\.cta\.sync\.aligned\.count\(.*\n", ""),
+        (r"(xor i32 %\d+,) 32\n", r"\1 64\n"),
         (BARRIER, ""),
         (str(DESCRIPTOR), str(DESCRIPTOR + (64 << 32))),
         (r"(add [\w ]*i64 %\d+, )2\n", r"\g<1>4\n"),
         (r"(tile\.2d\(.*, i32) [^,\n]+, i16", r"\1 7, i16"),
     ],
     ids=["no-wait", "more-bytes", "fewer-bytes", "more-arrivals", "fewer-arrivals", "early-release",
-         "no-group", "no-barrier", "wrong-stride", "wrong-step", "wrong-place"],
+         "no-group", "kept-stage", "lost-tile", "late-slab", "unread-slab", "no-group-barrier",
+         "wrong-chunk", "no-barrier", "wrong-stride", "wrong-step", "wrong-place"],
 )  # fmt: skip
 def test_fault_of_a_product_of_warpgroups(
     grouped: Compiled, emulator: Emulator, pattern: str, planted: str

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from emulator import Emulator
 from models import compile_for_gpu, load_on_emulator
 
-from benchmarks.gpu import build, cases, measure, torch_models
+from benchmarks.gpu import build, cases, measure, torch_models, xla_peer
 from benchmarks.gpu.cases import CASES, Case
 from stepwell.options import CompileOptions
 
@@ -28,6 +30,30 @@ def test_names_are_unique() -> None:
     assert cases.chosen("resnet50-8,gemm-512x") == [
         case for case in CASES if case.name.startswith(("gemm-512x", "resnet50-8"))
     ]
+
+
+@pytest.mark.parametrize("family", ["bert", "resnet50"])
+def test_models_of_xla(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models in jax give what the modules of torch give."""
+    tiny = {
+        "bert": lambda: torch_models.Bert(layers=2, width=32, heads=2),
+        "resnet50": lambda: torch_models.ResNet(blocks=(1, 2, 1, 1), width=8),
+    }
+    monkeypatch.setattr(torch_models, "MODULES", tiny)
+    monkeypatch.setattr(cases, "BERT_LENGTH", 16)
+    case = Case(family, "f32", (2,))
+    module = torch_models.seeded(tiny[family](), torch.float32)
+    expected = module(*(torch.from_numpy(x) for x in case.inputs())).numpy()
+    # Sums in another order, relative to the greatest element.
+    distance = measure._distance(np.asarray(xla_peer.call_of(case)()), expected)
+    assert distance < 1e-5
+
+
+@pytest.mark.parametrize("case", SMALL[:-1], ids=lambda case: case.name)
+def test_kernels_of_xla(case: Case) -> None:
+    result = np.asarray(xla_peer.call_of(case)())
+    assert result.shape == ((48, 40) if case.family == "gemm" else case.sizes)
+    assert np.isfinite(result.astype(np.float32)).all()
 
 
 def test_build_and_measure(
@@ -52,7 +78,7 @@ def test_build_and_measure(
         done = CliRunner().invoke(command, arguments, catch_exceptions=False)
         assert done.exit_code == 0
     results = json.loads(out.read_text())
-    assert (results["gpu"], results["torch"]) == ("emulated GPU", None)
+    assert (results["gpu"], results["torch"], results["jax"]) == ("emulated GPU", None, None)
     assert [row["name"] for row in results["cases"]] == [case.name for case in SMALL]
     for row in results["cases"]:
         assert "error" not in row

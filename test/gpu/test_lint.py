@@ -159,7 +159,7 @@ def test_tensor_core_kernels(target: NvidiaTarget) -> None:
     options = {"precision": "tf32", "use_cache": False}
     lowered = stepwell.lower(module, target=target.name, options=options).step("affine")
     copies = {"LDGSTS": 4, "LDSM": 4, "STG.E.128": 4}
-    groups = {"UTMALDG": 2, "STG.E.128": 4}
+    groups = {"UTMALDG": 2, "UTMASTG": 1}
     kernels = assembled(
         lowered, target, {"mma.sync": copies, "wgmma": groups, ".col.f32.f16": {"HMMA": 8},
                           ".col.f32.bf16": {"HMMA": 8}, ".col.f32.tf32": {"HMMA": 8},
@@ -185,7 +185,7 @@ def test_warpgroup_kernels(
     tile: wgmma_tile.WgmmaTile, dtype: type, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Products by warpgroups, with an epilogue: bulk copies, products that do not wait for each
-    other, registers that add up."""
+    other, registers that add up; outputs are seen by the engine that copies them."""
     monkeypatch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
     monkeypatch.setattr(wgmma_tile, "TILES", (tile,))
     monkeypatch.setattr(split_long_sums, "PARTS", ())
@@ -205,11 +205,64 @@ def test_warpgroup_kernels(
     options = {"precision": "tf32", "use_cache": False}
     lowered = stepwell.lower(module, target=SM_90.name, options=options).step("affine")
     multiply = "IGMMA" if dtype is np.int8 else "HGMMA"
-    expected = {"wgmma": {multiply: 4, "UTMALDG": 2, "USETMAXREG": 2, "STG.E.128": 4}}
+    expected = {"wgmma": {multiply: 4, "UTMALDG": 2, "USETMAXREG": 2, "UTMASTG": 1}}
     (kernel,) = assembled(lowered, SM_90, expected)
     assert kernel.expected
     assert lint(kernel, SM_90) == []
     assert kernel.sass.count("WARPGROUP.ARRIVE") == 1
+    assert ("MULTICAST" in kernel.sass) == (tile.cluster > 1)
+    stored, shown = "cp.async.bulk.tensor.2d.global.shared::cta", "fence.proxy.async.shared::cta"
+    assert kernel.ptx.count(stored) == kernel.ptx.count(shown) == tile.columns * 4 // 128
+
+
+@needs_ptxas
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions_by_warpgroups(stride: int) -> None:
+    """Of ResNet-50 in batches of 32: copies of what windows see, chosen by the cost model."""
+    inputs = (
+        np.zeros((32, 28, 28, 128), np.float16),
+        np.zeros((3, 3, 128, 128), np.float16),
+        np.zeros(128, np.float16),
+    )
+
+    def layer(x: jax.Array, w: jax.Array, bias: jax.Array) -> jax.Array:
+        names = ("NHWC", "HWIO", "NHWC")
+        return jax.nn.relu(
+            jax.lax.conv_general_dilated(x, w, (stride, stride), "SAME", dimension_numbers=names)
+            + bias
+        )
+
+    module = str(jax.export.export(jax.jit(layer))(*inputs).mlir_module())
+    options = {"use_cache": False}
+    lowered = stepwell.lower(module, target=SM_90.name, options=options).step("affine")
+    expected = {"wgmma": {"HGMMA": 4, "UTMALDG.4D.IM2COL": 1, "USETMAXREG": 2, "UTMASTG": 1}}
+    kernels = assembled(lowered, SM_90, expected)
+    assert any(kernel.expected for kernel in kernels)
+    for kernel in kernels:
+        assert lint(kernel, SM_90) == []
+
+
+WIDE_OUTPUTS = """
+func.func @main(%x: tensor<4096x3072xf32>, %w: tensor<768x3072xf32>, %bias: tensor<4096x768xf32>,
+                %y: tensor<4096x768xf32>) -> (tensor<4096x768xf32>, tensor<4096x768xf64>) {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [1]
+      : (tensor<4096x3072xf32>, tensor<768x3072xf32>) -> tensor<4096x768xf32>
+  %1 = stablehlo.add %0, %bias : tensor<4096x768xf32>
+  %2 = stablehlo.add %1, %y : tensor<4096x768xf32>
+  %3 = stablehlo.convert %2 : (tensor<4096x768xf32>) -> tensor<4096x768xf64>
+  return %2, %3 : tensor<4096x768xf32>, tensor<4096x768xf64>
+}
+"""
+
+
+@needs_ptxas
+def test_wide_outputs_of_warpgroups() -> None:
+    """Numbers of 64 bits beside the sums, before a layer norm: no spills."""
+    options = {"precision": "tf32", "use_cache": False}
+    lowered = stepwell.lower(WIDE_OUTPUTS, target=SM_90.name, options=options).step("affine")
+    (kernel,) = assembled(lowered, SM_90, {"wgmma": {"HGMMA": 4}})
+    assert kernel.expected
+    assert lint(kernel, SM_90) == []
 
 
 LOG = """ptxas info    : Compiling entry function 'k' for 'sm_90a'

@@ -9,11 +9,16 @@ import pytest
 from emulator import Emulator
 from jax import lax
 from models import Compiled, compile_for_gpu, load_on_emulator
-from products import BF16, integers, matrices
+from products import BF16, SUMS, integers, matrices
 from test_device_arrays import FakeTensor, aligned
 
+from stepwell import targets
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.gpu import mma_tile, wgmma_tile
+from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES
 from stepwell.kernels.gpu.wgmma_tile import WgmmaTile
+from stepwell.launch import LAUNCH, instructions
+from stepwell.targets.nvidia import NvidiaTarget
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +71,208 @@ def test_tile(
     program = compiled.artifact.manifest.cuda
     assert program is not None
     assert program.code[2:5] == (4, tile.threads, tile.shared_bytes)
+
+
+def blocks_of(compiled: Compiled) -> list[tuple[int, ...]]:
+    """Tiles, and blocks a multiprocessor, of every kernel of warpgroups."""
+    program = compiled.artifact.manifest.cuda
+    assert program is not None
+    launches = [at for operation, at in instructions(program.code) if operation == LAUNCH]
+    return [(program.code[at + 2], program.code[at + 5]) for at in launches]
+
+
+@pytest.mark.parametrize("tile", [WgmmaTile(128, 64, stages=3), WgmmaTile(128, 128, stages=4)])
+@pytest.mark.parametrize("k", [64, 200, 448], ids=["one-step", "fewer-steps", "more-steps"])
+def test_more_tiles_than_blocks(
+    tile: WgmmaTile, k: int, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The four multiprocessors of the emulated GPU walk 18 tiles: the ring's stages and phases go
+    on from tile to tile."""
+    monkeypatch.setattr(wgmma_tile, "TILES", (tile,))
+    sizes = (2, 2 * tile.rows + 8, k, 2 * tile.columns + 24)
+    compiled = check(*matrices("kn", sizes, np.float16), emulator)
+    assert blocks_of(compiled) == [(18, 1)]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32], ids=["f16", "bf16", "f32"])
+@pytest.mark.parametrize("columns", [64, 192])
+def test_boxes_of_outputs(
+    dtype: type, columns: int, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs of 16 and of 32 bits, by even and odd numbers of slabs, with rows and columns that
+    nothing divides, in batches, through an epilogue that reads an array."""
+    monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, columns, stages=3),))
+    shapes = [(3, 200, 64), (3, columns + 24, 64), (3, 200, columns + 24)]
+    x, w, y = (integers(*s, seed=i, dtype=np.float16) for i, s in enumerate(shapes))
+
+    def layer(x: jax.Array, w: jax.Array, y: jax.Array) -> jax.Array:
+        dims = (((2,), (2,)), ((0,), (0,)))
+        sums = lax.dot_general(x, w, dims, preferred_element_type=np.float32)
+        return (jax.numpy.clip(sums, -99, 99) + y).astype(dtype)
+
+    sums = np.einsum("bmk,bnk->bmn", *(a.astype(np.float32) for a in (x, w)))
+    expected = np.clip(sums, -99, 99) + y.astype(np.float32)
+    compiled = check(jax.export.export(jax.jit(layer))(x, w, y).mlir_module(), [x, w, y], expected,
+                     emulator)  # fmt: skip
+    assert any("bulk.tensor.s2g" in text for text in compiled.kernels.values())
+
+
+@pytest.mark.parametrize("layout", ["kk", "kn", "mn"])
+@pytest.mark.parametrize("columns", [128, 256])
+def test_clusters(
+    layout: str, columns: int, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pairs of blocks that walk pairs of tiles, and each copy half of what both need."""
+    monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, columns, stages=3, cluster=2),))
+    compiled = check(*matrices(layout, (2, 248, 264, 2 * columns + 24), BF16), emulator)
+    assert blocks_of(compiled) == [(12, 1)]
+    (text,) = compiled.kernels.values()
+    assert '"nvvm.cluster_dim"="2,1,1"' in text
+
+
+def test_convolution_in_clusters(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of images beside weights that two blocks share."""
+    monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, 128, stages=3, cluster=2),))
+    x = integers(3, 15, 15, 64, seed=1, dtype=np.float16)
+    w = integers(3, 3, 64, 136, seed=2, dtype=np.float16)
+
+    def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(
+            x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            preferred_element_type=np.float32,
+        )  # fmt: skip
+
+    expected = np.asarray(convolve(*(v.astype(np.float32) for v in (x, w))))
+    model = jax.export.export(jax.jit(convolve))(x, w).mlir_module()
+    assert blocks_of(check(model, [x, w], expected, emulator)) == [(8, 1)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cluster"), [((4096, 4096, 4096), 2), ((128, 4096, 4096), 1), ((384, 4096, 8192), 1)]
+)
+def test_choice_of_clusters(sizes: tuple[int, ...], cluster: int) -> None:
+    """Products that wait for L2, with an even number of tiles below one another."""
+    m, k, n = sizes
+    shape = ContractionShape(0, 1, (0,), (1,), 2, (3,), (1, m, n, k))
+    target = targets.get("cuda:sm_90a")
+    assert isinstance(target, NvidiaTarget)
+    assert wgmma_tile.choose(shape, MATRIX_TYPES[0], target).cluster == cluster
+
+
+def test_halo_of_more_tiles_than_blocks(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A padded output, whose halo all blocks write beside their tiles."""
+    monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, 64, stages=3),))
+    x = integers(2, 20, 20, 64, seed=1, dtype=np.float16)
+    w, v = integers(64, 64, seed=2, dtype=np.float16), integers(3, 3, 64, 8, seed=3, dtype=np.int8)
+    v = (v % 2).astype(np.float16)
+    names = ("NHWC", "HWIO", "NHWC")
+
+    def layers(x: jax.Array, w: jax.Array, v: jax.Array) -> jax.Array:
+        dims = (((3,), (0,)), ((), ()))
+        inner = lax.dot_general(x, w, dims, preferred_element_type=np.float32)
+        inner = jax.numpy.clip(inner, -2, 2).astype(x.dtype)
+        return lax.conv_general_dilated(
+            inner, v, (1, 1), "SAME", dimension_numbers=names, preferred_element_type=np.float32
+        )
+
+    expected = np.asarray(layers(*(a.astype(np.float32) for a in (x, w, v))))
+    compiled = check(jax.export.export(jax.jit(layers))(x, w, v).mlir_module(), [x, w, v], expected,
+                     emulator)  # fmt: skip
+    assert (7, 1) in blocks_of(compiled)
+
+
+CONVOLUTIONS = [
+    ((2, 14, 14, 64), (3, 3), (1, 1), (1, 1), "SAME"),
+    ((3, 15, 13, 128), (3, 3), (2, 2), (1, 1), "SAME"),
+    ((2, 16, 20, 64), (5, 3), (2, 1), (1, 2), "SAME"),
+    ((1, 20, 20, 64), (2, 2), (3, 2), (2, 3), "VALID"),
+    ((2, 15, 15, 192), (1, 1), (2, 2), (1, 1), "VALID"),
+]
+"""Shapes of images, windows, strides, dilations and padding."""
+
+
+@pytest.mark.parametrize(("shape", "window", "strides", "dilation", "padding"), CONVOLUTIONS)
+def test_convolution(
+    shape: tuple[int, ...],
+    window: tuple[int, int],
+    strides: tuple[int, int],
+    dilation: tuple[int, int],
+    padding: str,
+    emulator: Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tiles of rows that go on in the next line and in the next image, in blocks that walk."""
+    monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, 64, stages=4),))
+    x = integers(*shape, seed=1, dtype=np.float16)
+    w = integers(*window, shape[-1], 72, seed=2, dtype=np.float16)
+
+    def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(
+            x, w, strides, padding, rhs_dilation=dilation,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"), preferred_element_type=np.float32,
+        )  # fmt: skip
+
+    expected = np.asarray(convolve(*(v.astype(np.float32) for v in (x, w))))
+    compiled = check(jax.export.export(jax.jit(convolve))(x, w).mlir_module(), [x, w], expected,
+                     emulator)  # fmt: skip
+    assert any("g2s.im2col.4d" in text for text in compiled.kernels.values())
+
+
+@pytest.mark.parametrize(
+    ("channels", "strides", "dilation"),
+    [(48, (1, 1), (1, 1)), (64, (1, 9), (1, 1)), (64, (1, 1), (256, 1))],
+    ids=["parts-of-lines", "far-steps", "far-window"],
+)
+def test_convolution_that_is_no_window(
+    channels: int, strides: tuple[int, int], dilation: tuple[int, int]
+) -> None:
+    """What the maps of images cannot say is multiplied by warps."""
+    images = [np.zeros(s, np.float16) for s in ((1, 300, 20, channels), (2, 2, channels, 64))]
+
+    def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(
+            x, w, strides, "VALID", rhs_dilation=dilation,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"), preferred_element_type=np.float32,
+        )  # fmt: skip
+
+    compiled = compile_for_gpu(str(jax.export.export(jax.jit(convolve))(*images).mlir_module()))
+    assert any("mma.m16n8k16" in text for text in compiled.kernels.values())
+    assert not any("im2col" in text for text in compiled.kernels.values())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8], ids=["tf32", "s8"])
+def test_constant_weights(dtype: type, emulator: Emulator) -> None:
+    """Weights of 32 and of 8 bits that do not lie along k, and are transposed for good: one that
+    two products share, and a convolution's."""
+    x, w = integers(152, 144, seed=1, dtype=dtype), integers(144, 144, seed=2, dtype=dtype)
+    total = SUMS[dtype]
+
+    def products(x: jax.Array) -> jax.Array:
+        first = jax.numpy.matmul(x, w, preferred_element_type=total)
+        inner = jax.numpy.clip(first, -4, 4).astype(dtype)
+        return jax.numpy.matmul(inner, w, preferred_element_type=total)
+
+    inner = np.clip(x.astype(np.float64) @ w, -4, 4)
+    compiled = check(
+        jax.export.export(jax.jit(products))(x).mlir_module(), [x], inner @ w, emulator
+    )
+    assert all("wgmma" in text for text in compiled.kernels.values())
+
+    image, window = (integers(*s, seed=3, dtype=dtype) for s in ((2, 9, 9, 128), (3, 3, 128, 40)))
+
+    def convolve(x: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(
+            x, window.astype(x.dtype), (2, 1), "VALID",
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            preferred_element_type=total if x.dtype == dtype else np.float32,
+        )  # fmt: skip
+
+    expected = np.asarray(convolve(image.astype(np.float32)))
+    compiled = check(jax.export.export(jax.jit(convolve))(image).mlir_module(), [image], expected,
+                     emulator)  # fmt: skip
+    assert any("g2s.im2col.4d" in text for text in compiled.kernels.values())
 
 
 def test_inputs_that_move(emulator: Emulator) -> None:

@@ -34,6 +34,8 @@ GROUP = 4
 PADDING_BITS = 128
 """Shared rows are longer by this: writes along a column then meet different banks."""
 
+_WORD_BITS = 32
+
 FULL_GRID = 128
 """Blocks that keep a large GPU busy; with fewer, tiles are smaller."""
 
@@ -116,7 +118,8 @@ def _tensor_core_tile(
     by_warps = mma_tile.choose(shape, kind, target)
     if not wgmma_tile.takes(kind, target):
         return by_warps
-    by_groups = wgmma_tile.choose(shape, kind, target)
+    wide = any(element_bits(element_type(o.value)) > _WORD_BITS for o in space.group.outputs)
+    by_groups = wgmma_tile.choose(shape, kind, target, wide=wide)
     slower = wgmma_tile.cycles(by_groups, shape, kind, target) > mma_tile.cycles(
         by_warps, shape, kind, target
     )

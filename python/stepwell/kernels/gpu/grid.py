@@ -26,8 +26,18 @@ DYNAMIC_SHARED, TENSOR_MAPS = "kernel.shared_bytes", "kernel.tensor_maps"
 """Attributes of a kernel: the shared memory that its launch asks for, beside what it declares; and
 what it takes after its buffers (kernels/gpu/tensor_map.py), for each map its fields as integers."""
 
+RESIDENT = "kernel.resident_blocks"
+"""Attribute of a kernel whose blocks walk the grid's places: of how many a multiprocessor runs a
+launch makes no more, however many places there are."""
+
+CLUSTER = "kernel.cluster"
+"""Attribute of a kernel whose neighbouring blocks run together: how many."""
+
 SHARED = "#gpu.address_space<workgroup>"
 _SHUFFLE_BITS = 32
+_BEYOND_BLOCKS = 1 << 31
+"""More than the blocks of any grid."""
+
 _LESS = 6
 """The predicate of `arith.cmpi` on numbers that are not negative."""
 
@@ -44,6 +54,10 @@ class GridBuilder(NestBuilder):
         """What the launch is to ask for, beside the buffers of `shared`."""
         self.tensor_maps: list[ir.Attribute] = []
         """What the kernel takes after its buffers."""
+        self.resident_blocks = 0
+        """How many blocks a multiprocessor runs, where no more are launched; else 0."""
+        self.cluster = 1
+        """How many neighbouring blocks run together, and see each other's shared memory."""
         self.states_alignment = False
         """Whether accesses of vectors say how they are aligned: for indices in which quotients nest
         deeper than LLVM looks."""
@@ -70,6 +84,50 @@ class GridBuilder(NestBuilder):
                 Index.of(Variable("thread", 0, threads - 1, thread)),
             )
             affine.AffineYieldOp([])
+
+    def walk_places(
+        self,
+        block: Index,
+        count: int,
+        initial: Sequence[ir.Value],
+        body: Callable[[Index, list[ir.Value]], Sequence[ir.Value]],
+    ) -> None:
+        """Do `body(place, carried)` for the places block, block + n, block + 2 n, ... below
+        `count`, where n are the blocks that were launched, which `resident_blocks` limits. Blocks
+        of a cluster, whose size divides `count` and n, have neighbouring places."""
+        own, together = block.mod(self.cluster), self.cluster
+        block, count = block.floordiv(together), count // together
+        if count == 1:
+            body(own, list(initial))
+            return
+        index = ir.IndexType.get()
+        with self.at_top():
+            word = ir.Operation.create(
+                "nvvm.read.ptx.sreg.nctaid.x", results=[ir.IntegerType.get_signless(32)]
+            ).results[0]
+            blocks = arith.IndexCastUIOp(index, word).result
+            if together > 1:
+                size = arith.ConstantOp(index, together).result
+                blocks = arith.DivUIOp(blocks, size).result
+            places = arith.ConstantOp(index, count).result
+            rounds = arith.DivUIOp(places, blocks).result
+            rest = arith.RemUIOp(places, blocks).result
+        more = Index.of(Variable("rest", 0, count - 1, rest)) - block + (-1)
+        end = Index.of(Variable("rounds", 1, count, rounds)) + more.floordiv(_BEYOND_BLOCKS) + 1
+        high, operands = self._map([end])
+        op = affine.AffineForOp(0, high, 1, upper_bound_operands=operands, iter_args=list(initial))
+        with ir.InsertionPoint(op.body):
+            first = self.index_value(block, Lanes.of(1))
+            place = affine.AffineLinearizeIndexOp(
+                index,
+                [op.induction_variable, first],
+                [blocks],
+                [ir.ShapedType.get_dynamic_size()],
+                disjoint=True,
+            ).result
+            number = Index.of(Variable("place", 0, count - 1, place)) * together + own
+            following = body(number, list(op.inner_iter_args))
+            affine.AffineYieldOp(list(following))
 
     @contextmanager
     def each(self, name: str, start: Index, stop: int, step: int) -> Iterator[Variable]:

@@ -35,7 +35,7 @@ SHARED, MAP = "kernel.dynamic_shared", "kernel.tensor_map"
 """Attributes of casts that stand for the shared memory that a launch asks for, and for a tensor map
 among a kernel's parameters."""
 
-_EQUAL, _NOT_EQUAL = 0, 1
+_EQUAL, _NOT_EQUAL, _BELOW = 0, 1, 6
 _DYNAMIC_INDEX = -(1 << 31)
 
 
@@ -59,9 +59,19 @@ def as_word(value: ir.Value) -> ir.Value:
     return arith.IndexCastOp(ir.IntegerType.get_signless(32), value).result
 
 
+def exclusive_or(one: ir.Value, other: ir.Value) -> ir.Value:
+    """The bits in which two words differ."""
+    return arith.XOrIOp(one, other).result
+
+
 def is_equal(value: ir.Value, other: int) -> ir.Value:
     """Whether a word is `other`."""
     return arith.CmpIOp(_EQUAL, value, word(other)).result
+
+
+def is_below(value: ir.Value, other: int) -> ir.Value:
+    """Whether a word that is not negative is less than `other`."""
+    return arith.CmpIOp(_BELOW, value, word(other)).result
 
 
 def is_not(value: ir.Value, other: int) -> ir.Value:
@@ -161,6 +171,25 @@ def arrive(address: ir.Value) -> None:
     nvvm.mbarrier_arrive(address)
 
 
+def arrive_at(address: ir.Value, rank: ir.Value) -> None:
+    """Arrive at the barrier that block `rank` (a word) of the cluster has at this address."""
+    llvm.inline_asm(
+        None,
+        [address, rank],
+        "{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; "
+        "mbarrier.arrive.shared::cluster.b64 _, [a]; }",
+        "r,r,~{memory}",
+        has_side_effects=True,
+        asm_dialect=0,
+    )
+
+
+def cluster_barrier() -> None:
+    """Wait for all threads of all blocks of the cluster; what they did is seen from here on."""
+    nvvm.cluster_arrive()
+    nvvm.cluster_wait()
+
+
 def expect_bytes(address: ir.Value, count: int) -> None:
     """Arrive at a barrier, and say that so many bytes are to come in this phase."""
     nvvm.mbarrier_arrive_expect_tx(address, word(count))
@@ -196,12 +225,76 @@ def prefetch_map(pointer: ir.Value) -> None:
 
 
 def copy_box(
-    pointer: ir.Value, first: Sequence[ir.Value], target: ir.Value, barrier: ir.Value
+    pointer: ir.Value,
+    first: Sequence[ir.Value],
+    target: ir.Value,
+    barrier: ir.Value,
+    blocks: int = 1,
 ) -> None:
     """Begin to copy the box at `first`, innermost place first, of the array that a tensor map
-    describes; its bytes are counted at `barrier`. What lies outside of the array is zeros."""
+    describes; its bytes are counted at `barrier`. What lies outside of the array is zeros. With
+    several `blocks`, all of a cluster get it, at the same address, and count it."""
     cluster = llvm.addrspacecast(ir.Type.parse("!llvm.ptr<7>"), target)
-    nvvm.cp_async_bulk_tensor_shared_cluster_global(cluster, pointer, list(first), barrier, [])
+    short = ir.IntegerType.get_signless(16)
+    mask = arith.ConstantOp(short, (1 << blocks) - 1).result if blocks > 1 else None
+    nvvm.cp_async_bulk_tensor_shared_cluster_global(
+        cluster, pointer, list(first), barrier, [], multicast_mask=mask
+    )
+
+
+def copy_window(
+    pointer: ir.Value,
+    first: Sequence[ir.Value],
+    offsets: Sequence[ir.Value],
+    target: ir.Value,
+    barrier: ir.Value,
+) -> None:
+    """Begin to copy what an im2col map's window sees: `first` is the channel, then the first pixel
+    of the first row, innermost place first, `offsets` how far (words) the window's place lies from
+    rows' first pixels. Bytes and what lies outside are as with `copy_box`."""
+    cluster = llvm.addrspacecast(ir.Type.parse("!llvm.ptr<7>"), target)
+    short = ir.IntegerType.get_signless(16)
+    nvvm.cp_async_bulk_tensor_shared_cluster_global(
+        cluster,
+        pointer,
+        list(first),
+        barrier,
+        [arith.TruncIOp(short, offset).result for offset in offsets],
+        mode=nvvm.TMALoadMode.IM2COL,
+    )
+
+
+def store_shared(value: ir.Value, pointer: ir.Value) -> None:
+    """Write a vector to shared memory, at a multiple of its size."""
+    llvm.store(value, pointer, alignment=_bytes_of(ir.VectorType(value.type)))
+
+
+def _bytes_of(kind: ir.VectorType) -> int:
+    return kind.shape[0] * (4 if str(kind.element_type) in ("f32", "i32") else 2)
+
+
+def show_stores() -> None:
+    """Let the copies' engine see what this thread has written to shared memory."""
+    nvvm.fence_proxy(nvvm.ProxyKind.async_shared, space=nvvm.SharedSpace.shared_cta)
+
+
+def store_box(pointer: ir.Value, first: Sequence[ir.Value], source: ir.Value) -> None:
+    """Begin to copy a box from shared memory to the array that a tensor map describes, to where
+    `first` says, innermost place first; what lies outside of the array is left out."""
+    nvvm.cp_async_bulk_tensor_global_shared_cta(pointer, source, list(first))
+    nvvm.cp_async_bulk_commit_group()
+
+
+def wait_stores(pending: int) -> None:
+    """Wait until no more than `pending` of this thread's copies from shared memory have still to
+    read it."""
+    nvvm.cp_async_bulk_wait_group(pending, read=True)
+
+
+def group_barrier(number: ir.Value, threads: int) -> None:
+    """Wait for `threads` threads of the block at a barrier (a word) of their own; 0 is that of
+    all."""
+    nvvm.barrier(barrier_id=number, number_of_threads=word(threads))
 
 
 # Products

@@ -6,14 +6,25 @@ back into points, reads operands there, and writes what the group makes of the s
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
-from stepwell.kernels.evaluate import slice_offsets, slice_source
+from stepwell.kernels.evaluate import slice_offsets, slice_source, to_storage
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, apply_map, delinearize, linearize
-from stepwell.kernels.structured import RESHAPES, Structured, defining_op, shape_of
+from stepwell.kernels.structured import (
+    RESHAPES,
+    Structured,
+    defining_op,
+    element_type,
+    shape_of,
+)
 from stepwell.mlir import ir
+
+Store = Callable[[ir.Value], None]
+"""What is done with outputs, where they are not simply written."""
 
 
 class TileSpace:
@@ -85,23 +96,37 @@ class TileSpace:
     def _split(self, flat: Index, axes: tuple[int, ...]) -> list[Index]:
         return delinearize(flat, [self.shape.sizes[axis] for axis in axes])
 
-    def finish(self, dims: list[Index], row: Index, column: Index, total: ir.Value) -> None:
+    def finish(
+        self,
+        dims: list[Index],
+        row: Index,
+        column: Index,
+        total: ir.Value,
+        *,
+        store: Store | None = None,
+    ) -> None:
         """Write the outputs of one row and of as many columns as `total` has lanes; those outside
-        of the output are left out."""
+        of the output are left out. With `store`, the one output is given to it."""
         count, n = ir.VectorType(total.type).shape[0], self.shape.n
         if n % count == 0:
             lanes = Lanes.of(count)
             with self.nest.inside([(row, self.shape.m), (column, n)]) as branch, branch.then():
-                self._write(dims, row, column + lanes.index, total, lanes)
+                self._write(dims, row, column + lanes.index, total, lanes, store)
             return
         for lane in range(count):
             bounds = [(row, self.shape.m), (column + lane, n)]
             with self.nest.inside(bounds) as branch, branch.then():
                 value = vector.ExtractOp(total, [], [lane]).result
-                self._write(dims, row, column + lane, value, Lanes.of(1))
+                self._write(dims, row, column + lane, value, Lanes.of(1), store)
 
     def _write(
-        self, dims: list[Index], row: Index, column: Index, total: ir.Value, lanes: Lanes
+        self,
+        dims: list[Index],
+        row: Index,
+        column: Index,
+        total: ir.Value,
+        lanes: Lanes,
+        store: Store | None,
     ) -> None:
         point = list(dims)
         for axis, index in zip(self.shape.rows, self._split(row, self.shape.rows), strict=True):
@@ -115,4 +140,8 @@ class TileSpace:
             self.evaluator.bind(result, at, sum_)
             for output in self.group.outputs:
                 place = self.group.point_of(output, result, at)
-                self.group.write(output, place, lanes)
+                if store is None:
+                    self.group.write(output, place, lanes)
+                    continue
+                value = self.evaluator.at(output.value, place, lanes)
+                store(to_storage(value, element_type(output.value)))

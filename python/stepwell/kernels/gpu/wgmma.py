@@ -9,11 +9,16 @@ between them, with two barriers a stage:
     multiply:  for each step:  wait until the stage is full;   ask for its products;
                                wait for those of the step before; its stage is empty
 
-Sums stay in registers, of which the warpgroups that multiply take most, and go through the epilogue
-there, 8 neighbours at a time.
+A multiprocessor has one block, which walks the tiles of the output; the ring goes on from tile to
+tile, so that the next one's first steps are copied during the epilogue. Sums stay in registers, of
+which the warpgroups that multiply take most, and go through the epilogue there; outputs that are an
+array are written as boxes of it (`tile_store`), others 8 neighbours at a time.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
 
 from stepwell.kernels.builder import Lanes
 from stepwell.kernels.gpu import hopper, tensor_map
@@ -24,7 +29,14 @@ from stepwell.kernels.gpu.mma import PANEL
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.gpu.tensor_map import TensorMap
 from stepwell.kernels.gpu.tile_space import TileSpace
-from stepwell.kernels.gpu.wgmma_tile import CONSUMER_REGISTERS, PRODUCER_REGISTERS, WgmmaTile
+from stepwell.kernels.gpu.tile_store import TileStore
+from stepwell.kernels.gpu.wgmma_tile import (
+    BLOCKS,
+    CONSUMER_REGISTERS,
+    OUTPUT_BYTES,
+    PRODUCER_REGISTERS,
+    WgmmaTile,
+)
 from stepwell.kernels.index import Index, Variable, delinearize
 from stepwell.mlir import ir
 from stepwell.targets.nvidia import WARP
@@ -60,42 +72,92 @@ class WgmmaKernel:
         shape, tile, nest = self.shape, self.tile, self.nest
         group = self.space.group
         nest.states_alignment = True
-        nest.tensor_maps += [m.to_attribute() for m in self.maps]
+        self.output = tensor_map.find_output(self.space)
+        arrays = [*self.maps, *([self.output] if self.output is not None else [])]
+        nest.tensor_maps += [array.to_attribute() for array in arrays]
         nest.dynamic_shared_bytes = tile.shared_bytes
+        nest.resident_blocks = BLOCKS
+        nest.cluster = tile.cluster
         down, across = -(-shape.m // tile.rows), -(-shape.n // tile.columns)
-        batch = shape.extent(shape.batch)
-        blocks = batch * down * across
-        panel = PANEL if down % PANEL == 0 else 1
-        with nest.grid(blocks, tile.threads) as (block, thread), self.space.evaluator.scope():
-            fill_halos(group, nest, block * tile.threads + thread, blocks * tile.threads)
-            which, outer, column, inner = delinearize(block, [batch, down // panel, across, panel])
-            dims = self.space.batch_dims(which)
-            row = nest.named("row", outer * panel + inner) * tile.rows
-            self._block(dims, row, nest.named("column", column) * tile.columns, thread)
+        panel = PANEL if down % PANEL == 0 else tile.cluster
+        self.tiles = [shape.extent(shape.batch), down // panel, across, panel]
+        count = math.prod(self.tiles)
+        with nest.grid(count, tile.threads) as (block, thread), self.space.evaluator.scope():
+            if any(output.halo is not None for output in group.outputs):
 
-    def _block(self, dims: list[Index], row: Index, column: Index, thread: Index) -> None:
+                def fill(place: Index, carried: list[ir.Value]) -> list[ir.Value]:
+                    worker = place * tile.threads + thread
+                    fill_halos(group, nest, worker, count * tile.threads)
+                    return carried
+
+                nest.walk_places(block, count, [], fill)
+            self._block(block, thread)
+
+    def _walk_tiles(
+        self,
+        block: Index,
+        initial: list[ir.Value],
+        body: Callable[[list[Index], Index, Index, list[ir.Value]], list[ir.Value]],
+    ) -> None:
+        """Do `body(dims, row, column, carried)` for the tiles of a block: the dimensions of the
+        batch, and the first row and column. Those of a panel follow one another."""
+        nest, tile = self.nest, self.tile
+
+        def walk(place: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            which, outer, column, inner = delinearize(place, self.tiles)
+            row = nest.named("row", outer * self.tiles[-1] + inner) * tile.rows
+            column = nest.named("column", column) * tile.columns
+            with self.space.evaluator.scope():
+                return body(self.space.batch_dims(which), row, column, carried)
+
+        nest.walk_places(block, math.prod(self.tiles), initial, walk)
+
+    def _block(self, block: Index, thread: Index) -> None:
         self.shared = hopper.shared_memory()
-        self.descriptions = [hopper.tensor_map(number) for number in range(2)]
+        count = len(self.maps) + (self.output is not None)
+        self.descriptions = [hopper.tensor_map(number) for number in range(count)]
         number = hopper.as_word(self._value(thread))
         with hopper.when(hopper.is_equal(number, 0)):
             for stage in range(self.tile.stages):
                 place = hopper.word(stage)
                 hopper.init_barrier(self._full(place), 1)
-                hopper.init_barrier(self._empty(place), self.tile.consumers * _WARPS)
+                arrivals = self.tile.consumers * _WARPS * self.tile.cluster
+                hopper.init_barrier(self._empty(place), arrivals)
             hopper.show_barriers()
             for pointer in self.descriptions:
                 hopper.prefetch_map(pointer)
-        self.nest.barrier()
+        self._meet()
         which = hopper.uniform(hopper.as_word(self._value(thread.floordiv(WARPGROUP))))
         warp = hopper.uniform(hopper.as_word(self._value(thread.floordiv(WARP))))
         hopper.either(
             hopper.is_equal(which, _COPYING),
-            lambda: self._copy_all(dims, row, column, warp),
-            lambda: self._multiply_all(dims, row, column, thread, which),
+            lambda: self._copy_all(block, warp),
+            lambda: self._multiply_all(block, thread, which),
         )
+        if self.tile.cluster > 1:
+            # Others may still arrive at this block's barriers.
+            self._meet()
+
+    def _meet(self) -> None:
+        """Wait for all threads that use the block's barriers."""
+        if self.tile.cluster > 1:
+            hopper.cluster_barrier()
+        else:
+            self.nest.barrier()
+
+    def _release(self, lane: ir.Value, stage: ir.Value) -> None:
+        """A warp's products of a stage are done: it is empty, in every block that fills it; a
+        thread says so to each of them."""
+        if self.tile.cluster > 1:
+            hopper.arrive_at(self._empty(stage), lane)
+        else:
+            hopper.arrive(self._empty(stage))
 
     def _value(self, index: Index) -> ir.Value:
         return self.nest.index_value(index, Lanes.of(1))
+
+    def _word(self, index: Index) -> ir.Value:
+        return hopper.as_word(self._value(index))
 
     def _full(self, stage: ir.Value) -> ir.Value:
         return hopper.at(self.shared, hopper.times(stage, _BARRIER_BYTES))
@@ -117,27 +179,45 @@ class WgmmaKernel:
 
     # Copies
 
-    def _copy_all(self, dims: list[Index], row: Index, column: Index, warp: ir.Value) -> None:
+    def _copy_all(self, block: Index, warp: ir.Value) -> None:
         hopper.fewer_registers(PRODUCER_REGISTERS)
+        self.rank = self._word(block.mod(self.tile.cluster))
         with hopper.when(hopper.is_equal(warp, _COPYING)), hopper.when(hopper.elected()):
-            places = [
-                [hopper.as_word(self._value(i)) for i in (first, *(dims[d] for d in m.batch))]
-                for m, first in zip(self.maps, (row, column), strict=True)
-            ]
+            self._walk_tiles(block, [hopper.word(0), hopper.word(1)], self._copy_tile)
 
-            def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
-                stage, phase = carried
-                full = self._full(stage)
-                hopper.wait(self._empty(stage), phase)
-                hopper.expect_bytes(full, self.tile.stage_bytes)
-                start = hopper.as_word(self._value(Index.of(k) * self.depth))
-                at = self._tile_at(stage)
-                for number, lines in enumerate((self.tile.rows, self.tile.columns)):
-                    target = hopper.plus(at, number * self.tile.rows * LINE_BYTES)
-                    self._copy(number, lines, target, start, places[number], full)
-                return [*self._next(stage, phase)]
+    def _copy_tile(
+        self, dims: list[Index], row: Index, column: Index, carried: list[ir.Value]
+    ) -> list[ir.Value]:
+        window = self.maps[0].window
+        places = [
+            [self._word(i) for i in (first, *(dims[d] for d in m.batch))]
+            for m, first in zip(self.maps, (row, column), strict=True)
+        ]
+        pixel = [] if window is None else [self._word(i) for i in window.first_pixel(row)]
 
-            self.nest.reduce_loop("k", 0, self.steps, 1, [hopper.word(0), hopper.word(1)], step)
+        def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+            stage, phase = carried
+            full = self._full(stage)
+            hopper.wait(self._empty(stage), phase)
+            hopper.expect_bytes(full, self.tile.stage_bytes)
+            start = Index.of(k) * self.depth
+            at = self._tile_at(stage)
+            for number, lines in enumerate((self.tile.rows, self.tile.columns)):
+                target = hopper.plus(at, number * self.tile.rows * LINE_BYTES)
+                if number or window is None:
+                    self._copy(number, lines, target, self._word(start), places[number], full)
+                    continue
+                offsets, channel = window.seen(start)
+                hopper.copy_window(
+                    self.descriptions[0],
+                    [self._word(channel), *reversed(pixel)],
+                    [self._word(offset) for offset in reversed(offsets)],
+                    hopper.at(self.shared, target),
+                    full,
+                )
+            return [*self._next(stage, phase)]
+
+        return self.nest.reduce_loop("k", 0, self.steps, 1, carried, step)
 
     def _copy(
         self,
@@ -151,49 +231,89 @@ class WgmmaKernel:
         """Begin to copy a tile of operand `number`: one box, or one for every 128 bytes of rows or
         columns."""
         pointer, (first, *batch) = self.descriptions[number], places
+        blocks = self.tile.cluster if number else 1
+        if blocks > 1:
+            lines //= blocks
+            first = hopper.plus(first, hopper.times(self.rank, lines))
+            target = hopper.plus(target, hopper.times(self.rank, lines * LINE_BYTES))
         if self.maps[number].along_k:
-            hopper.copy_box(pointer, [k, first, *batch], hopper.at(self.shared, target), full)
+            at = hopper.at(self.shared, target)
+            hopper.copy_box(pointer, [k, first, *batch], at, full, blocks)
             return
         for part in range(lines // self.depth):
             place = hopper.plus(first, part * self.depth)
             to = hopper.at(self.shared, hopper.plus(target, part * self.depth * LINE_BYTES))
-            hopper.copy_box(pointer, [place, k, *batch], to, full)
+            hopper.copy_box(pointer, [place, k, *batch], to, full, blocks)
 
     # Products
 
-    def _multiply_all(
-        self, dims: list[Index], row: Index, column: Index, thread: Index, which: ir.Value
-    ) -> None:
+    def _multiply_all(self, block: Index, thread: Index, which: ir.Value) -> None:
         hopper.more_registers(CONSUMER_REGISTERS)
         lane = self.nest.named("lane", thread.mod(WARP))
-        leads = hopper.is_equal(hopper.as_word(self._value(lane)), 0)
-        base = hopper.address_of(self.shared)
+        number = self._word(lane)
         own = hopper.times(hopper.plus(which, -1), ROWS * LINE_BYTES)
+        group = self.nest.named("group", thread.floordiv(WARPGROUP) + (-1))
+        warp = self.nest.named("warp", thread.floordiv(WARP).mod(_WARPS))
+        first = group * ROWS + warp * (ROWS // _WARPS)
+
+        store = self._store(thread, which)
+
+        def multiply(
+            dims: list[Index], row: Index, column: Index, carried: list[ir.Value]
+        ) -> list[ir.Value]:
+            sums, *carried = self._multiply_tile(own, number, carried)
+            if store is None:
+                self._finish(dims, row + first, column, lane, sums)
+            else:
+                numbers = hopper.numbers(sums, self.tile.columns, self.kind)
+                store.write(dims, row + group * ROWS, column, numbers)
+            return carried
+
+        self._walk_tiles(block, [hopper.word(0), hopper.word(0)], multiply)
+        if store is not None:
+            store.finish()
+
+    def _store(self, thread: Index, which: ir.Value) -> TileStore | None:
+        """The way of outputs through shared memory, where they are an array."""
+        if self.output is None:
+            return None
+        store = TileStore(self.space, self.output, self.descriptions[-1], self.tile.columns)
+        start = hopper.times(hopper.plus(which, -1), OUTPUT_BYTES)
+        shared = hopper.at(self.shared, hopper.plus(start, self.tile.output_start))
+        store.prepare(shared, which, thread)
+        return store
+
+    def _multiply_tile(
+        self, own: ir.Value, lane: ir.Value, carried: list[ir.Value]
+    ) -> list[ir.Value]:
+        """The sums of a tile, and the ring's next stage and its phase; `lane` is this thread's
+        number in its warp."""
+        base = hopper.address_of(self.shared)
+        leads = hopper.is_below(lane, self.tile.cluster)
 
         def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
             sums, stage, phase, before = carried
             hopper.wait(self._full(stage), phase)
             sums = self._multiply(sums, hopper.plus(base, self._tile_at(stage)), own)
             with hopper.when(leads):
-                self._release(k, before)
+                self._release_before(k, lane, before)
             return [sums, *self._next(stage, phase), stage]
 
-        zero = hopper.word(0)
         sums = hopper.no_sums(self.tile.columns, self.kind)
-        sums = self.nest.reduce_loop("k", 0, self.steps, 1, [sums, zero, zero, zero], step)[0]
+        initial = [sums, *carried, hopper.word(0)]
+        *following, last = self.nest.reduce_loop("k", 0, self.steps, 1, initial, step)
         hopper.wait_products()
-        down = thread.floordiv(WARPGROUP) + (-1)
-        first = row + self.nest.named("group", down) * ROWS
-        warp = self.nest.named("warp", thread.floordiv(WARP).mod(_WARPS))
-        self._finish(dims, first + warp * (ROWS // _WARPS), column, lane, sums)
+        with hopper.when(leads):
+            self._release(lane, last)
+        return following
 
-    def _release(self, k: Variable, stage: ir.Value) -> None:
-        """A warp's products of the step before are done: its stage is empty."""
+    def _release_before(self, k: Variable, lane: ir.Value, stage: ir.Value) -> None:
+        """The products of the step before are done, if there was one."""
         index = Index.of(k)
         if index.is_constant:
             return
         with hopper.when(hopper.is_not(hopper.as_word(self._value(index)), 0)):
-            hopper.arrive(self._empty(stage))
+            self._release(lane, stage)
 
     def _multiply(self, sums: ir.Value, at: ir.Value, own: ir.Value) -> ir.Value:
         """Ask for the products of the tiles at `at`, of rows that begin `own` bytes further."""
@@ -236,5 +356,5 @@ def find_maps(
     """The operands as arrays of which boxes are copied; None where one is not."""
     shape = space.shape
     left = tensor_map.find(space, kind, shape.lhs, tile.rows)
-    right = tensor_map.find(space, kind, shape.rhs, tile.columns)
+    right = tensor_map.find(space, kind, shape.rhs, tile.columns // tile.cluster)
     return (left, right) if left is not None and right is not None else None

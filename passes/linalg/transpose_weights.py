@@ -1,0 +1,135 @@
+"""transpose-weights: on GPUs, weights that tensor cores want along k are stored so.
+
+Matrix instructions take operands of 16 bits along either dimension; those of 32 and of 8 bits they
+take along k only: `wgmma` takes no others at all, and `mma.sync` needs registers and shuffles for
+them. A weight that is the rhs of such a product is transposed here, for good.
+
+    %z = linalg.generic {(m, n, k) -> (m, k), (m, n, k) -> (k, n), ...} ins(%x, %w : .., tensor<8x4xi8>)
+      ->
+    %z = linalg.generic {(m, n, k) -> (m, k), (m, n, k) -> (n, k), ...} ins(%x, %t : .., tensor<4x8xi8>)
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.gpu import mma_tile
+from stepwell.kernels.structured import (
+    Structured,
+    contraction_operands,
+    defining_op,
+    element_type,
+    shape_of,
+)
+from stepwell.mlir import dialect, ir, nested_operations
+from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg.hoist_constants import WEIGHT, add_argument, weight_name
+from stepwell.targets.nvidia import NvidiaTarget
+
+tensor = dialect("tensor")
+
+_BOTH_WAYS_BYTES = 2
+"""Operands of this size may lie along either dimension."""
+
+
+@dataclass(frozen=True)
+class TransposeWeights(Pass):
+    """Look at every contraction of a host function; nothing on CPUs."""
+
+    name: ClassVar[str] = "transpose-weights"
+    anchor: ClassVar[str] = "func.func"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        if not isinstance(state.target, NvidiaTarget) or not len(op.regions[0].blocks):
+            return
+        made: dict[tuple[str, tuple[int, ...]], ir.Value] = {}
+        for inner in nested_operations(op):
+            structured = Structured.of(inner)
+            if structured is not None and "reduction" in structured.iterators:
+                _transpose(op, structured, state, state.target, made)
+
+
+def _transpose(
+    host: ir.Operation,
+    op: Structured,
+    state: State,
+    target: NvidiaTarget,
+    made: dict[tuple[str, tuple[int, ...]], ir.Value],
+) -> None:
+    operands = contraction_operands(op) if len(op.inputs) == 2 else None
+    if operands is None:
+        return
+    shape = ContractionShape.of(op, operands)
+    kind = mma_tile.matrix_type(op, shape, target, tf32=state.precision == "tf32")
+    rhs = op.inputs[shape.rhs]
+    codes = _codes_of(rhs)
+    weight = rhs if codes is None else codes
+    name = _weight_name(host, weight)
+    order = _order(op.maps[shape.rhs], shape)
+    if kind is None or kind.bytes == _BOTH_WAYS_BYTES or name is None or order is None:
+        return
+    if (name, order) not in made:
+        moved = np.ascontiguousarray(state.weights[name].transpose(order))
+        sizes = [shape_of(weight)[axis] for axis in order]
+        made[name, order] = add_argument(
+            host,
+            ir.RankedTensorType.get(sizes, element_type(weight)),
+            WEIGHT,
+            state.weights.add(f"{name}_along_k", moved),
+        )
+    maps = list(op.op.attributes["indexing_maps"])
+    results = [op.maps[shape.rhs].results[axis] for axis in order]
+    maps[shape.rhs] = ir.AffineMapAttr.get(
+        ir.AffineMap.get(op.maps[shape.rhs].n_dims, 0, list(results))
+    )
+    op.op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
+    transposed = made[name, order]
+    op.op.operands[shape.rhs] = transposed if codes is None else _decoded(op, rhs, transposed)
+
+
+def _codes_of(value: ir.Value) -> ir.Value | None:
+    """The codes of floats of 8 bits: in memory they are integers."""
+    op = defining_op(value)
+    cast = Structured.of(op) if op is not None else None
+    if cast is None or not cast.is_elementwise or len(cast.inputs) != 1:
+        return None
+    names = [inner.operation.name for inner in cast.body.operations]
+    same = cast.maps[0] == cast.output_map == ir.AffineMap.get_identity(cast.output_map.n_dims)
+    return cast.inputs[0] if same and names == ["arith.bitcast", "linalg.yield"] else None
+
+
+def _decoded(op: Structured, floats: ir.Value, codes: ir.Value) -> ir.Value:
+    """`codes` as what makes `floats` of other codes gives."""
+    cast = defining_op(floats)
+    assert cast is not None
+    with ir.InsertionPoint(op.op), op.op.location:
+        sizes = shape_of(codes)
+        empty = tensor.EmptyOp(list(sizes), element_type(floats)).result
+        made = cast.clone()
+        made.operation.operands[0] = codes
+        made.operation.operands[1] = empty
+        made.operation.results[0].set_type(empty.type)
+    return made.operation.results[0]
+
+
+def _weight_name(host: ir.Operation, value: ir.Value) -> str | None:
+    """The weight that an argument of `host` is."""
+    if defining_op(value) is not None or value.owner != host.regions[0].blocks[0]:
+        return None
+    return weight_name(host, ir.BlockArgument(value).arg_number)
+
+
+def _order(rhs_map: ir.AffineMap, shape: ContractionShape) -> tuple[int, ...] | None:
+    """The axes of a rhs so that those of k come last, in their order; None where they do already,
+    or where it is not read at plain dimensions."""
+    if not all(isinstance(e, ir.AffineDimExpr) for e in rhs_map.results):
+        return None
+    dims = [ir.AffineDimExpr(e).position for e in rhs_map.results]
+    others = [axis for axis, d in enumerate(dims) if d not in shape.reduced]
+    reduced = [dims.index(d) for d in shape.reduced if d in dims]
+    order = (*others, *reduced)
+    return None if order == tuple(range(len(dims))) else order
