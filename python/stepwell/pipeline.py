@@ -83,6 +83,7 @@ STEPS = (
             "fold-empty-tensors",
         ),
     ),
+    Step("narrow-products", "stablehlo", ("narrow-products",), 1, "gpu"),
     Step("fold-constants", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
     Step("fold-scales", "stablehlo", ("fold-scale-into-contraction", "fold-constants"), 1),
     Step("decompose", "stablehlo", ("widen-accumulation", "decompose-for-linalg")),

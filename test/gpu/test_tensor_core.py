@@ -72,6 +72,21 @@ def test_epilogue(dtype: type, n: int, emulator: Emulator) -> None:
     assert len(compiled.kernels) == 1
 
 
+@pytest.mark.parametrize("dtype", [np.float16, BF16])
+def test_converted_operands(dtype: type, emulator: Emulator) -> None:
+    """Numbers of 16 bits that are converted to be multiplied, as PyTorch's linear layers are, go to
+    tensor cores as they were; weights are stored so."""
+    x, w = integers(40, 64, seed=1, dtype=dtype), integers(64, 48, seed=2, dtype=dtype)
+
+    def layer(x: jax.Array) -> jax.Array:
+        return x.astype(np.float32) @ jax.numpy.asarray(w).astype(np.float32)
+
+    model = jax.export.export(jax.jit(layer))(x).mlir_module()
+    compiled = check(model, [x], x.astype(np.float64) @ w.astype(np.float64), emulator)
+    assert len(compiled.kernels) == 1
+    assert compiled.artifact.manifest.weights_bytes == w.nbytes
+
+
 @pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a"])
 @pytest.mark.parametrize("dtype", [np.float16, np.int8])
 def test_split_sums(dtype: type, target: str, emulator: Emulator) -> None:
