@@ -185,7 +185,8 @@ def blocking(tile: int, shape: ConvolutionShape, target: Target, threads: int) -
     lanes = target.vector_lanes
     *_, inputs, outputs = shape.extents()
     tiles = _tiles(tile, shape)
-    most = max(4, target.l2_bytes * 6 // 10 // ((tile + FILTER - 1) ** 2 * inputs * 4))
+    tile_bytes = (tile + FILTER - 1) ** 2 * inputs * 4
+    most = max(4, target.l2_bytes * 6 // 10 // tile_bytes)
     strategies = []
     for vectors in (v for v in (4, 3, 2, 1) if (outputs // lanes) % v == 0):
         panels = math.ceil(outputs / (vectors * lanes))
@@ -193,8 +194,9 @@ def blocking(tile: int, shape: ConvolutionShape, target: Target, threads: int) -
         for rows in range(1, min(_MOST_ROWS, tiles) + 1):
             if not fits_registers(rows, vectors, target):
                 break
-            all_rows = math.ceil(tiles / rows)
-            counts = {*range(1, min(max(1, most // rows), all_rows) + 1), all_rows}
+            last = math.ceil(tiles / rows)
+            larger = {last, min(last, _SCRATCH_BYTES * 3 // 4 // tile_bytes // rows)} - {0}
+            counts = {*range(1, min(max(1, most // rows), last) + 1), *larger}
             strategies += [
                 WinogradStrategy(tile, rows * count, rows, vectors, math.ceil(panels / group))
                 for count in sorted(counts)
