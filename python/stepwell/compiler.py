@@ -59,7 +59,8 @@ def compile(
 
     With names in `shapes`, or with `max_sizes` for names that the model has for dimensions, the
     model is compiled now, and once for any of these sizes up to those of `max_sizes`:
-    `shapes={"ids": (1, "n")}, max_sizes={"n": 512}`.
+    `shapes={"ids": (1, "n")}, max_sizes={"n": 512}`. Sizes may be sums and multiples of names:
+    `"past + n"`, `"32*h"`.
 
     Raises ModelError, UnsupportedError, LoweringError, UsageError, CompilerCrash.
     """

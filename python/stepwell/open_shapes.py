@@ -3,16 +3,34 @@ and largest sizes that a user gives."""
 
 from __future__ import annotations
 
+import enum
 import itertools
+import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
 from stepwell.errors import UsageError
-from stepwell.sizes import LEAST_CAPACITY, OpenShapes
+from stepwell.sizes import LEAST_CAPACITY, OpenShapes, Sum
 from stepwell.specialization import TENSOR, OpenSpec
 
 UNNAMED = "?"
 """The name of an open dimension that has none."""
+
+MOST_STRIDE = 32
+"""Sizes are taken for multiples of a power of two up to this: what the strides of a network divide
+images by."""
+
+
+class Relation(enum.Enum):
+    """What sizes that differ between calls may have to do with one another."""
+
+    NONE = "none"
+    SUMS = "sums"
+    """One is the sum of two others, or of one and the same number."""
+    MULTIPLES = "multiples"
+    """Each is a multiple of a power of two."""
+
 
 Shapes = Mapping[str, tuple[int, ...]]
 NamedShapes = Mapping[str, Sequence[int | str]]
@@ -24,15 +42,14 @@ def generalized(
     history: Sequence[Shapes],
     *,
     exact: bool = False,
-    with_sums: bool = False,
+    related: Relation = Relation.NONE,
 ) -> OpenShapes | None:
     """The shapes of `inputs` in which those dimensions are open that differ between calls.
 
     Dimensions of one name, or that had the same sizes in all calls, are one open size. Its capacity
-    is the next power of two, or with `exact` the largest size seen. With `with_sums`, a size that
-    was the sum of two others, or of one and the same number, in all calls, follows from these. None
-    when the calls have inputs of different ranks, or sizes that contradict the names, and when
-    there are no sums.
+    is the next power of two, or with `exact` the largest size seen. Sizes that were `related` in
+    all calls follow from others, or from what they are multiples of. None when the calls have
+    inputs of different ranks, or sizes that contradict the names, and when none are so related.
     """
     shapes: dict[str, tuple[int | str, ...]] = {}
     columns: dict[str, tuple[int, ...]] = {}
@@ -52,26 +69,70 @@ def generalized(
                 return None
             shape.append(names.setdefault(column, name))
         shapes[spec.name] = tuple(shape)
-    sums = _sums(names) if with_sums else {}
-    if not names or (with_sums and not sums):
+    if related is Relation.MULTIPLES:
+        return _multiples(shapes, names, exact=exact)
+    sums = _declared_sums(names)
+    known = len(sums)
+    if related is Relation.SUMS:
+        sums |= _sums({column: name for column, name in names.items() if name not in sums})
+    if not names or (related is Relation.SUMS and len(sums) == known):
         return None
     most = {name: max(column) for column, name in names.items() if name not in sums}
     return OpenShapes(shapes, {name: _capacity(n, exact) for name, n in most.items()}, sums)
 
 
-def _sums(names: Mapping[tuple[int, ...], str]) -> dict[str, tuple[int | str, ...]]:
+def _declared_sums(names: Mapping[tuple[int, ...], str]) -> dict[str, Sum]:
+    """Names such as `2*b` and `past + n` as sums of others, where the sizes of all calls agree."""
+    columns = {"": (1,) * len(next(iter(names), ())), **{name: c for c, name in names.items()}}
+    found = {}
+    for column, name in names.items():
+        parts = _parts(name)
+        if all(part != name and part in columns for part, _ in parts):
+            multiples = [[factor * n for n in columns[part]] for part, factor in parts]
+            if tuple(map(sum, zip(*multiples, strict=True))) == column:
+                found[name] = parts
+    return found
+
+
+def _multiples(
+    shapes: Mapping[str, tuple[int | str, ...]],
+    names: Mapping[tuple[int, ...], str],
+    *,
+    exact: bool,
+) -> OpenShapes | None:
+    """`shapes` with open sizes of which those in `names` are the multiples; None if all are odd."""
+    factors = {name: _power_of_two(math.gcd(*column)) for column, name in names.items()}
+    if all(factor == 1 for factor in factors.values()):
+        return None
+    texts = {name: f"{f}*{name}" if f > 1 else name for name, f in factors.items()}
+    return OpenShapes(
+        {
+            key: tuple(texts[n] if isinstance(n, str) else n for n in shape)
+            for key, shape in shapes.items()
+        },
+        {name: _capacity(max(column) // factors[name], exact) for column, name in names.items()},
+        {texts[name]: ((name, factor),) for name, factor in factors.items() if factor > 1},
+    )
+
+
+def _power_of_two(size: int) -> int:
+    """The largest that divides `size`, up to `MOST_STRIDE`."""
+    return math.gcd(size, MOST_STRIDE)
+
+
+def _sums(names: Mapping[tuple[int, ...], str]) -> dict[str, Sum]:
     """What sizes by name are the sums of, as `names` by the sizes of all calls tell."""
-    found: dict[str, tuple[int | str, ...]] = {}
+    found: dict[str, Sum] = {}
     ordered = sorted(names.items(), key=lambda item: max(item[0]))
     for number, (column, name) in enumerate(ordered):
         smaller = [item for item in ordered[:number] if item[1] not in found]
         for (one, first), (other, second) in itertools.combinations(smaller, 2):
             if column == tuple(map(sum, zip(one, other, strict=True))):
-                found[name] = (first, second)
+                found[name] = ((first, 1), (second, 1))
         for one, first in smaller:
             rests = {total - part for total, part in zip(column, one, strict=True)}
             if name not in found and len(rests) == 1:
-                found[name] = (first, *rests)
+                found[name] = ((first, 1), ("", *rests))
     return found
 
 
@@ -108,7 +169,7 @@ def bounded(
     named = {size: None for shape in found.values() for size in shape if isinstance(size, str)}
     sums = {name: _parts(name) for name in named if name not in max_sizes}
     used = {name: None for name in named if name not in sums}
-    used |= {part: None for parts in sums.values() for part in parts if isinstance(part, str)}
+    used |= {part: None for parts in sums.values() for part, _ in parts if part}
     for name in max_sizes:
         if name not in used:
             listed = ", ".join(used) or "none"
@@ -119,10 +180,21 @@ def bounded(
     return OpenShapes(found, most, sums)
 
 
-def _parts(size: str) -> tuple[int | str, ...]:
-    """The names and numbers that a size such as `past + n` adds up."""
-    parts = [part.strip() for part in size.split("+")]
-    return tuple(int(part) if part.isdigit() else part for part in parts)
+_MULTIPLE = re.compile(r"(?:(\d+)\s*\*\s*)?(.+?)(?:\s*\*\s*(\d+))?")
+
+
+def _parts(size: str) -> Sum:
+    """What a size such as `past + 2*n + 1` adds up."""
+    found = []
+    for part in size.split("+"):
+        match = _MULTIPLE.fullmatch(part.strip())
+        if match is None:
+            return ((size, 1),)
+        whole = part.strip().isdigit()
+        found.append(
+            ("", int(part)) if whole else (match[2], int(match[1] or 1) * int(match[3] or 1))
+        )
+    return tuple(found)
 
 
 def _match(spec: OpenSpec, shape: Sequence[int | str], said: dict[str, int | str]) -> None:
@@ -161,8 +233,8 @@ def _shape(
             raise UsageError(f"dimension {number} of input {spec} is open; give the input's shape")
         if not isinstance(size, str) or size in max_sizes:
             continue
-        for part in _parts(size):
-            if isinstance(part, str) and part not in max_sizes:
+        for part, _ in _parts(size):
+            if part and part not in max_sizes:
                 raise UsageError(
                     f"{part}, dimension {number} of input {spec}, has no largest size; "
                     f'give max_sizes={{"{part}": 512}}, or --max {part}=512'
@@ -174,7 +246,14 @@ def _renamed(size: int | str, said: Mapping[str, int | str]) -> int | str:
     """A declared size with what was said of the names in it."""
     if not isinstance(size, str) or size in said:
         return size if isinstance(size, int) else said[size]
-    parts = [said.get(part, part) if isinstance(part, str) else part for part in _parts(size)]
-    if all(isinstance(part, int) for part in parts):
-        return sum(part for part in parts if isinstance(part, int))
-    return " + ".join(map(str, parts))
+    constant, texts = 0, []
+    for part, factor in _parts(size):
+        value = said.get(part, part) if part else 1
+        for name, times in _parts(value) if isinstance(value, str) else (("", value),):
+            if name:
+                texts.append(f"{factor * times}*{name}" if factor * times > 1 else name)
+            else:
+                constant += factor * times
+    if not texts:
+        return constant
+    return " + ".join([*texts, *([str(constant)] if constant else [])])

@@ -19,6 +19,9 @@ SMALL_SIZES = (3, 5, 7, 2)
 LEAST_CAPACITY = 16
 """No open size has a smaller capacity."""
 
+Sum = tuple[tuple[str, int], ...]
+"""Names of sizes and their factors, which are added up; the name of the number 1 is ""."""
+
 Monomial = tuple[int, ...]
 """A product of open sizes, by number, in ascending order: () is 1."""
 
@@ -164,11 +167,11 @@ def _slope(points: Sequence[Sequence[int]], values: Sequence[int], symbol: int) 
 class OpenShapes:
     """The inputs' shapes in which the names of open sizes stand, and the capacity of each size.
 
-    Names that are in `sums` stand for what these open sizes and numbers add up to."""
+    Names that are in `sums` stand for sums of multiples of open sizes."""
 
     shapes: Mapping[str, tuple[int | str, ...]]
     capacities: Mapping[str, int]
-    sums: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    sums: Mapping[str, Sum] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -177,9 +180,9 @@ class OpenShapes:
 
     def shapes_at(self, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
         """The inputs' shapes for these sizes."""
-        known = dict(zip(self.names, sizes, strict=True))
+        known = {"": 1, **dict(zip(self.names, sizes, strict=True))}
         for name, parts in self.sums.items():
-            known[name] = sum(known[n] if isinstance(n, str) else n for n in parts)
+            known[name] = sum(factor * known[part] for part, factor in parts)
         return {
             name: tuple(known[n] if isinstance(n, str) else n for n in shape)
             for name, shape in self.shapes.items()
@@ -210,7 +213,7 @@ class OpenShapes:
         return OpenShapes(
             {name: tuple(shape) for name, shape in shapes},
             dict(capacities),
-            {name: tuple(parts) for name, parts in sums},
+            {name: tuple((part, factor) for part, factor in parts) for name, parts in sums},
         )
 
 
@@ -265,10 +268,10 @@ class OpenSizes:
             tuple(data["exact_outputs"]),
         )
 
-    def open_dimensions(self) -> Iterator[tuple[int, int, int]]:
-        """(size, input, dimension) where an input has an open size as it is."""
+    def open_dimensions(self) -> Iterator[tuple[int, int, int, int]]:
+        """(size, input, dimension, factor) where an input has a multiple of an open size."""
         for number, shape in enumerate(self.inputs):
             for dimension, extent in enumerate(shape):
-                for symbol, _ in enumerate(self.names):
-                    if extent == Extent.size(symbol):
-                        yield symbol, number, dimension
+                if len(extent.terms) == 1 and len(extent.terms[0][0]) == 1:
+                    (((symbol,), factor),) = extent.terms
+                    yield symbol, number, dimension, factor

@@ -12,7 +12,7 @@ import numpy as np
 
 from stepwell.artifact import Artifact, KernelInfo
 from stepwell.errors import Error, InputError, ModelError, OpenModelError, UsageError
-from stepwell.open_shapes import generalized
+from stepwell.open_shapes import Relation, generalized
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array
 from stepwell.runtime.open_sizes import OpenSizeExecutable
@@ -39,8 +39,9 @@ KEPT_STEPS = 512
 Compiled = Executable | OpenSizeExecutable
 """Code for some shapes, or for any sizes up to its capacities."""
 
-_TRIES = ((False, False), (True, False), (False, True), (True, True))
-"""How capacities are chosen, and whether open sizes may be sums of others: the most free first."""
+_TRIES = [(exact, related) for related in Relation for exact in (False, True)]
+"""How capacities are chosen, and what open sizes may have to do with others: the most free
+first."""
 
 _Key = tuple[object, ...]
 _ROUNDS = 10_000
@@ -264,8 +265,8 @@ class SpecializingExecutable:
         self._history.append(shapes)
         if len(self._history) < 2:
             return None
-        for exact, with_sums in _TRIES:
-            sizes = generalized(self.inputs, self._history, exact=exact, with_sums=with_sums)
+        for exact, related in _TRIES:
+            sizes = generalized(self.inputs, self._history, exact=exact, related=related)
             if sizes is None:
                 continue
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,7 +47,7 @@ named_shape_option = click.option(
     "shapes",
     multiple=True,
     metavar="NAME=1x3x224x224",
-    help="Size of a dynamic input; NAME=1,n has names for open sizes, with --max.",
+    help="Size of a dynamic input; NAME=1,n has names for open sizes (also 32*n, n+m), with --max.",
 )
 max_option = click.option(
     "--max",
@@ -92,11 +93,18 @@ def parse_named_shapes(items: Sequence[str]) -> dict[str, tuple[int | str, ...]]
         name, _, text = item.rpartition("=")
         has_names = "," in text or text.isidentifier()
         sizes = [size for size in text.split("," if has_names else "x") if size]
-        right = all(size.isdigit() or (has_names and size.isidentifier()) for size in sizes)
+        right = all(size.isdigit() or (has_names and _is_open_size(size)) for size in sizes)
         if not name or not right or (text and not sizes):
             raise UsageError(f"--shape {item} is not of the form NAME=1x3x224x224 or NAME=1,n")
         shapes[name] = tuple(int(size) if size.isdigit() else size for size in sizes)
     return shapes or None
+
+
+def _is_open_size(text: str) -> bool:
+    """Whether `text` is a name, or a sum of names, multiples of names (`32*h`), and numbers."""
+    return all(
+        part.isdigit() or re.fullmatch(r"(?:\d+\*)?[^\W\d]\w*", part) for part in text.split("+")
+    )
 
 
 def parse_max_sizes(items: Sequence[str]) -> dict[str, int]:

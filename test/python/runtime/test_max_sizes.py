@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import parser
+from onnx.reference import ReferenceEvaluator
 
 import stepwell
 from stepwell.open_shapes import bounded
@@ -108,6 +109,36 @@ def test_sizes_that_are_sums() -> None:
         bounded((past, mask), {}, {"m": 30})
 
 
+def test_multiples() -> None:
+    """Sizes that are multiples of open ones, as strides need them; and declared ones."""
+    image = OpenSpec("x", "float32", (1, 3, "h", "w"))
+    sizes = bounded((image,), {"x": (1, 3, "32*h", "w * 8")}, {"h": 16, "w": 20})
+    assert sizes.shapes_at((5, 7)) == {"x": (1, 3, 160, 56)}
+    derived = OpenSpec("y", "float32", ("2*k + 1", "k"))
+    sizes = bounded((derived,), {}, {"k": 20})
+    assert sizes.shapes_at((5,)) == {"y": (11, 5)}
+    plain = OpenSpec("a", "float32", ("k",))
+    sizes = bounded((derived, plain), {"a": ("3*m",)}, {"m": 20})
+    assert sizes.shapes == {"y": ("6*m + 1", "3*m"), "a": ("3*m",)}
+    assert sizes.shapes_at((5,)) == {"y": (31, 15), "a": (15,)}
+
+
+def test_strides_ahead_of_the_first_call(tmp_path: Path) -> None:
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 2, n] x) => (float[1, 2, m] y) {
+            y = MaxPool <kernel_shape = [3], strides = [4], pads = [1, 1]> (x) }"""
+    )
+    with pytest.raises(stepwell.ModelError, match="no simple function of the open sizes"):
+        stepwell.compile(model, options=OPTIONS, max_sizes={"n": 64})
+    exe = stepwell.compile(model, options=OPTIONS, shapes={"x": (1, 2, "4*n")}, max_sizes={"n": 32})
+    reference = ReferenceEvaluator(model)
+    for n in (1, 3, 20, 32):
+        x = np.random.default_rng(n).standard_normal((1, 2, 4 * n)).astype(np.float32)
+        np.testing.assert_array_equal(exe(x)[0], reference.run(None, {"x": x})[0])
+    with pytest.raises(stepwell.InputError, match=r"takes x: float32\[1, 2, 4\*n\]"):
+        exe(np.zeros((1, 2, 30), np.float32))
+
+
 def test_a_model_that_is_another_for_each_size() -> None:
     model = parser.parse_model(
         """<ir_version: 8, opset_import: ["": 18]> g (float[n] x) => (float[m] y) {
@@ -128,6 +159,7 @@ def test_gpus_take_known_sizes() -> None:
     [
         (["--max", "n"], "--max n is not of the form NAME=512"),
         (["--shape", "x=1,n-"], "--shape x=1,n- is not of the form"),
+        (["--shape", "x=1,32*"], "--shape x=1,32* is not of the form"),
         (["--max", "n=8", "--emit", "linalg"], "--max is for artifacts"),
     ],
 )

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 import pytest
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import stepwell
-from stepwell.open_shapes import generalized
+from stepwell.open_shapes import Relation, generalized
 from stepwell.runtime.open_sizes import OpenSizeExecutable
 from stepwell.sizes import Extent, OpenShapes, fit
 from stepwell.specialization import OpenSpec
@@ -247,14 +248,58 @@ def test_sums_among_the_sizes_of_calls() -> None:
     specs = [OpenSpec(name, "float32", ("?",)) for name in "abcd"]
     calls = [(1, 5, 6, 7), (1, 6, 7, 8), (3, 6, 9, 8)]
     history = [{s.name: (n,) for s, n in zip(specs, call, strict=True)} for call in calls]
-    found = generalized(specs, history, with_sums=True)
+    found = generalized(specs, history, related=Relation.SUMS)
     assert found is not None
     assert (list(found.capacities), dict(found.sums)) == (
         ["a.0", "b.0"],
-        {"c.0": ("a.0", "b.0"), "d.0": ("b.0", 2)},
+        {"c.0": (("a.0", 1), ("b.0", 1)), "d.0": (("b.0", 1), ("", 2))},
     )
     assert OpenShapes.from_json(found.to_json()) == found
-    assert generalized(specs[:2], history, with_sums=True) is None
+    assert generalized(specs[:2], history, related=Relation.SUMS) is None
+
+
+def test_multiples_among_the_sizes_of_calls() -> None:
+    specs = [OpenSpec("x", "float32", (1, 3, "h", "w")), OpenSpec("y", "float32", ("2*h",))]
+    history = [{"x": (1, 3, h, w), "y": (2 * h,)} for h, w in ((96, 40), (128, 64))]
+    found = generalized(specs, history)
+    assert found is not None
+    assert (found.shapes["y"], found.sums) == (("2*h",), {"2*h": (("h", 2),)})
+    found = generalized(specs[:1], history, related=Relation.MULTIPLES)
+    assert found is not None
+    assert found.shapes["x"] == (1, 3, "32*h", "8*w")
+    assert found.shapes_at([5, 7]) == {"x": (1, 3, 160, 56)}
+    assert OpenShapes.from_json(found.to_json()) == found
+    odd = [{"x": (1, 3, n, n)} for n in (7, 9)]
+    assert generalized(specs[:1], odd, related=Relation.MULTIPLES) is None
+
+
+def test_strides() -> None:
+    """Images of any height and width that the network's strides divide."""
+    random = np.random.default_rng(0)
+    first, second, up = (
+        onnx.numpy_helper.from_array(random.standard_normal(shape).astype(np.float32) / 5, name)
+        for name, shape in (("v", (8, 3, 3, 3)), ("w", (8, 8, 3, 3)), ("u", (8, 4, 2, 2)))
+    )
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]>
+        g (float[1, 3, h, w] x) => (float[1, 4, a, b] y, float[1, 8] z) {
+            c = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (x, v) r = Relu(c)
+            m = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (r)
+            d = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (m, w)
+            p = AveragePool <kernel_shape = [2, 2], strides = [2, 2]> (d)
+            y = ConvTranspose <strides = [2, 2]> (p, u)
+            axes = Constant <value_ints = [2, 3]> () z = ReduceMean <keepdims = 0> (d, axes) }"""
+    )
+    model.graph.initializer.extend([first, second, up])
+    exe = stepwell.compile(model)
+    assert isinstance(exe, SpecializingExecutable)
+    reference = ReferenceEvaluator(model)
+    for height, width in ((32, 64), (64, 96), (96, 32), (128, 160), (48, 80)):
+        x = floats(1, 3, height, width)
+        for result, expected in zip(exe(x), reference.run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(result, expected, 1e-5, 1e-5)
+    assert isinstance(exe.specialized(floats(1, 3, 160, 224)), OpenSizeExecutable)
+    assert str(exe._open[0].inputs[0]) == "x: float32[1, 3, 32*h, 32*w]"
 
 
 def test_sizes_that_contradict_each_other() -> None:

@@ -140,7 +140,7 @@ def average_pool(node: Node, x: Tensor) -> ir.Value:
     shape = hlo.shape(total)
     counts = [_covered(node, window, d, size, shape[2 + d]) for d, size in enumerate(x.shape[2:])]
     area = functools.reduce(np.multiply.outer, counts).astype(x.dtype)
-    if np.all(area == area.flat[0]):
+    if area.size and np.all(area == area.flat[0]):
         return hlo.divide(total, hlo.full_like(total, area.flat[0].item()))
     return hlo.divide(total, broadcast(node.constant(area, "count"), shape))
 
