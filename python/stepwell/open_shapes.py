@@ -27,7 +27,7 @@ class Relation(enum.Enum):
 
     NONE = "none"
     SUMS = "sums"
-    """One is the sum of two others, or of one and the same number."""
+    """One is the sum of two others, the sum of one and the same number, or a multiple of one."""
     MULTIPLES = "multiples"
     """Each is a multiple of a power of two."""
 
@@ -131,8 +131,11 @@ def _sums(names: Mapping[tuple[int, ...], str]) -> dict[str, Sum]:
                 found[name] = ((first, 1), (second, 1))
         for one, first in smaller:
             rests = {total - part for total, part in zip(column, one, strict=True)}
+            ratios = {total / part for total, part in zip(column, one, strict=True)}
             if name not in found and len(rests) == 1:
                 found[name] = ((first, 1), ("", *rests))
+            if name not in found and len(ratios) == 1 and column[0] % one[0] == 0:
+                found[name] = ((first, column[0] // one[0]),)
     return found
 
 

@@ -65,6 +65,8 @@ def until(x: jax.Array) -> jax.Array:
         (jax.grad(loss), ["8, 16", "b, 8"]),
         (until, ["b"]),
         (lambda x, y: jnp.where(x[:, None] > y, x[:, None], y).sum(1), ["b", "c"]),
+        (lambda x: jnp.exp(x[::2]) - x[1::2], ["2*b, 8"]),
+        (lambda x, y: jnp.repeat(x, 2, 0) + y, ["b, 8", "2*b, 8"]),
     ],
     ids=[
         "softmax",
@@ -75,6 +77,8 @@ def until(x: jax.Array) -> jax.Array:
         "gradient",
         "while",
         "two sizes",
+        "strides",
+        "twice as many",
     ],
 )
 def test_any_size(function: Callable, shapes: list[str]) -> None:
@@ -88,7 +92,7 @@ def test_any_size(function: Callable, shapes: list[str]) -> None:
     assert isinstance(exe, SpecializingExecutable)
     arrays: list[np.ndarray] = []
     for size in (3, 5, 9, 16, 1):
-        known = {"b": size, "c": size + 2}
+        known = {"b": size, "c": size + 2, "2*b": 2 * size}
         arrays = [
             R.standard_normal([known.get(n.strip()) or int(n) for n in s.split(",")]).astype("f4")
             for s in shapes

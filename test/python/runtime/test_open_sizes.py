@@ -256,6 +256,10 @@ def test_sums_among_the_sizes_of_calls() -> None:
     )
     assert OpenShapes.from_json(found.to_json()) == found
     assert generalized(specs[:2], history, related=Relation.SUMS) is None
+    history = [{"a": (n,), "b": (3 * n,)} for n in (2, 5)]
+    found = generalized(specs[:2], history, related=Relation.SUMS)
+    assert found is not None
+    assert found.sums == {"b.0": (("a.0", 3),)}
 
 
 def test_multiples_among_the_sizes_of_calls() -> None:
