@@ -133,7 +133,7 @@ def _sums(names: Mapping[tuple[int, ...], str]) -> dict[str, Sum]:
             rests = {total - part for total, part in zip(column, one, strict=True)}
             ratios = {total / part for total, part in zip(column, one, strict=True)}
             if name not in found and len(rests) == 1:
-                found[name] = ((first, 1), ("", *rests))
+                found[name] = ((first, 1), ("", rests.pop()))
             if name not in found and len(ratios) == 1 and column[0] % one[0] == 0:
                 found[name] = ((first, column[0] // one[0]),)
     return found
