@@ -101,7 +101,7 @@ def _multiples(
     exact: bool,
 ) -> OpenShapes | None:
     """`shapes` with open sizes of which those in `names` are the multiples; None if all are odd."""
-    factors = {name: _power_of_two(math.gcd(*column)) for column, name in names.items()}
+    factors = {name: math.gcd(*column, MOST_STRIDE) for column, name in names.items()}
     if all(factor == 1 for factor in factors.values()):
         return None
     texts = {name: f"{f}*{name}" if f > 1 else name for name, f in factors.items()}
@@ -113,11 +113,6 @@ def _multiples(
         {name: _capacity(max(column) // factors[name], exact) for column, name in names.items()},
         {texts[name]: ((name, factor),) for name, factor in factors.items() if factor > 1},
     )
-
-
-def _power_of_two(size: int) -> int:
-    """The largest that divides `size`, up to `MOST_STRIDE`."""
-    return math.gcd(size, MOST_STRIDE)
 
 
 def _sums(names: Mapping[tuple[int, ...], str]) -> dict[str, Sum]:

@@ -243,6 +243,7 @@ def _time(
     """Estimated time, in vector multiply-adds: the products and the weights they wait for, both
     transforms, and the transformed tiles that each panel reads, half a vector at a time from L2;
     all by the thread that has most.
+
     The constants were fitted to 190 strategies of 14 shapes, timed with AVX2."""
     lanes = target.vector_lanes
     *_, inputs, outputs = shape.extents()
