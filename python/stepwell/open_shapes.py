@@ -174,6 +174,15 @@ def bounded(
             raise UsageError(f'"{name}" is no open dimension of an input (open: {listed})')
     if not used:
         raise UsageError("no dimension of the inputs has a name, so that there is no open size")
+    told = {
+        name
+        for size in named
+        for name, factor in sums.get(size, ((size, 1),))
+        if factor and len([part for part, _ in sums.get(size, ((size, 1),)) if part]) == 1
+    }
+    for name in used:
+        if name not in told:
+            raise UsageError(f"no dimension of an input tells {name}, which is in sums alone")
     most = {name: max(LEAST_CAPACITY, max_sizes[name]) for name in used}
     return OpenShapes(found, most, sums)
 

@@ -268,10 +268,12 @@ class OpenSizes:
             tuple(data["exact_outputs"]),
         )
 
-    def open_dimensions(self) -> Iterator[tuple[int, int, int, int]]:
-        """(size, input, dimension, factor) where an input has a multiple of an open size."""
+    def open_dimensions(self) -> Iterator[tuple[int, int, int, int, int]]:
+        """(size, input, dimension, factor, rest) where an input has a multiple of one open size and
+        a constant rest."""
         for number, shape in enumerate(self.inputs):
             for dimension, extent in enumerate(shape):
-                if len(extent.terms) == 1 and len(extent.terms[0][0]) == 1:
-                    (((symbol,), factor),) = extent.terms
-                    yield symbol, number, dimension, factor
+                factors = dict(extent.terms)
+                rest = factors.pop((), 0)
+                if len(factors) == 1 and len(monomial := next(iter(factors))) == 1:
+                    yield monomial[0], number, dimension, factors[monomial], rest

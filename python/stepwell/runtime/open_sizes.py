@@ -175,8 +175,8 @@ class OpenSizeExecutable:
         if [len(shape) for shape in shapes] != [len(shape) for shape in self._sizes.inputs]:
             return None
         found: dict[int, int] = {}
-        for symbol, number, dimension, factor in self._sizes.open_dimensions():
-            found.setdefault(symbol, shapes[number][dimension] // factor)
+        for symbol, number, dimension, factor, rest in self._sizes.open_dimensions():
+            found.setdefault(symbol, (shapes[number][dimension] - rest) // factor)
         sizes = tuple(found[symbol] for symbol in range(len(self._sizes.names)))
         fits = all(1 <= n <= most for n, most in zip(sizes, self._sizes.capacities, strict=True))
         same = all(

@@ -117,6 +117,10 @@ def test_multiples() -> None:
     derived = OpenSpec("y", "float32", ("2*k + 1", "k"))
     sizes = bounded((derived,), {}, {"k": 20})
     assert sizes.shapes_at((5,)) == {"y": (11, 5)}
+    with pytest.raises(stepwell.UsageError, match="no dimension of an input tells b"):
+        bounded((image,), {"x": (1, 3, "a + b", "a")}, {"a": 20, "b": 20})
+    with pytest.raises(stepwell.UsageError, match="no dimension of an input tells a"):
+        bounded((image,), {"x": (1, 3, "0*a", 4)}, {"a": 20})
     plain = OpenSpec("a", "float32", ("k",))
     sizes = bounded((derived, plain), {"a": ("3*m",)}, {"m": 20})
     assert sizes.shapes == {"y": ("6*m + 1", "3*m"), "a": ("3*m",)}
@@ -135,6 +139,11 @@ def test_strides_ahead_of_the_first_call(tmp_path: Path) -> None:
     for n in (1, 3, 20, 32):
         x = np.random.default_rng(n).standard_normal((1, 2, 4 * n)).astype(np.float32)
         np.testing.assert_array_equal(exe(x)[0], reference.run(None, {"x": x})[0])
+    more = stepwell.compile(
+        model, options=OPTIONS, shapes={"x": (1, 2, "4*n + 4")}, max_sizes={"n": 32}
+    )
+    x = np.random.default_rng(0).standard_normal((1, 2, 24)).astype(np.float32)
+    np.testing.assert_array_equal(more(x)[0], reference.run(None, {"x": x})[0])
     with pytest.raises(stepwell.InputError, match=r"takes x: float32\[1, 2, 4\*n\]"):
         exe(np.zeros((1, 2, 30), np.float32))
 
