@@ -182,7 +182,8 @@ class _Host:
                 buffers.append(reinterpreted(owned, memref_type(start.type)))
             else:
                 buffers.append(_allocate(memref_type(start.type)))
-                _copy(_to_buffer(start), buffers[-1])
+                if not _is_empty(start):
+                    _copy(_to_buffer(start), buffers[-1])
         return buffers
 
     def _carried_targets(

@@ -16,8 +16,9 @@ from typing import ClassVar
 from stepwell.attributes import i64
 from stepwell.kernels.cpu import winograd
 from stepwell.kernels.structured import Structured, defining_op, is_multiply_add, shape_of
-from stepwell.mlir import dialect, ir
+from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg.hoist_constants import (
     PARAMETER,
     has_attribute,
@@ -44,10 +45,12 @@ class ChooseConvolution(Pass):
             return
         weights = weight_arguments(op)
         hoisted: dict[ir.Value, ir.Value] = {}
-        padded: dict[tuple[ir.Value, tuple[int, ...]], ir.Value] = {}
-        for child in list(op.regions[0].blocks[0].operations):
-            convolution = Structured.of(child.operation)
+        padded: dict[tuple[ir.Value, tuple[int, ...], ir.Block], ir.Value] = {}
+        for inner in nested_operations(op):
+            convolution = Structured.of(inner)
             if convolution is None or not is_multiply_add(convolution):
+                continue
+            if not is_host_block(inner.block):
                 continue
             shape = winograd.ConvolutionShape.of(convolution)
             if shape is None or not _is_weight(convolution.inputs[1], weights, op):
@@ -76,15 +79,17 @@ def _is_weight(value: ir.Value, weights: dict[int, str], host: ir.Operation) -> 
     constant = defining_op(value)
     if constant is not None:
         return constant.name == "arith.constant"
-    number = ir.BlockArgument(value).arg_number
-    return number in weights or has_attribute(host, number, PARAMETER)
+    argument = ir.BlockArgument(value)
+    if argument.owner != host.regions[0].blocks[0]:
+        return False
+    return argument.arg_number in weights or has_attribute(host, argument.arg_number, PARAMETER)
 
 
 def _mark(
     convolution: Structured,
     shape: winograd.ConvolutionShape,
     tile: int,
-    padded: dict[tuple[ir.Value, tuple[int, ...]], ir.Value],
+    padded: dict[tuple[ir.Value, tuple[int, ...], ir.Block], ir.Value],
 ) -> None:
     image = convolution.inputs[0]
     _, height, width, _, _ = shape.extents()
@@ -97,7 +102,7 @@ def _mark(
     )
     op = convolution.op
     if wanted != current:
-        key = (image, wanted)
+        key = (image, wanted, op.block)
         if key not in padded:
             with ir.InsertionPoint(op), op.location:
                 padded[key] = _widen(image, wanted)

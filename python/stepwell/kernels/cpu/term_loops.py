@@ -20,8 +20,9 @@ from stepwell.kernels.evaluate import Evaluator
 from stepwell.kernels.index import Index, Variable, constant, linearize
 from stepwell.mlir import ir
 
-_WRITTEN_OUT = 32
-"""Terms of inner loops that are written out at most: a window's row of few channels, say."""
+_WRITTEN_OUT = 8
+"""Terms of inner loops that are written out at most: the channels of an image, say. With a window's
+columns beside them, LLVM keeps what neighbouring outputs both read, on the stack."""
 
 Step = Callable[[list[Index], list[ir.Value]], list[ir.Value]]
 """Adds the terms at a point of the reduced space to the sums it is given."""
@@ -145,11 +146,9 @@ class TermLoops:
 
 def _is_written_out(levels: list[tuple[int, int, int, bool]], level: int) -> bool:
     """Whether loop `level`, one of several, and those inside of it have few terms."""
-    while level > 0 and not levels[level - 1][3]:
-        level -= 1
     inner = levels[level:]
     return (
-        len(inner) > 1
+        len(levels) > 1
         and not any(restart for *_, restart in inner)
         and math.prod(size for _, size, _, _ in inner) <= _WRITTEN_OUT
     )

@@ -1,0 +1,340 @@
+"""`block-batches`: run layers whose activations no cache holds on a few images of the batch at a
+time, one layer after the other, before the next images.
+
+    %y = stablehlo.convolution(%x, %w) .. : (tensor<8x56x56x64xf32>, ..) -> tensor<8x56x56x256xf32>
+    %z = stablehlo.convolution(%y, %v) .. : .. -> tensor<8x56x56x64xf32>
+      ->  %z = stablehlo.while(%i = 0, %out = tensor.empty()) cond { %i < 8 } do {
+            %part = stablehlo.dynamic_slice %x, %i, .., sizes = [1, 56, 56, 64]
+            %1 = stablehlo.convolution(%part, %w) .. -> tensor<1x56x56x256xf32>
+            %2 = stablehlo.convolution(%1, %v) .. -> tensor<1x56x56x64xf32>
+            %next = stablehlo.dynamic_update_slice %out, %2, %i, ..
+            stablehlo.return %i + 1, %next
+          }
+
+What one layer writes is then still in the cache when the next one reads it; but weights that no
+cache holds are read once for every part of the batch. So the first layers of a network, of large
+images and few channels, go in parts, and the last ones do not. Where to cut, and how many images
+at a time, is what moves the fewest bytes to and from memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from stepwell.dialects import stablehlo as hlo
+from stepwell.kernels.structured import defining_op
+from stepwell.mlir import dialect, ir
+from stepwell.mlir import stablehlo as bindings
+from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._batch_rules import batched_operands, on_part
+from stepwell.passes.stablehlo._values import (
+    ELEMENTWISE,
+    integers,
+    optional_integers,
+    producer,
+    rebuild,
+    splat,
+)
+
+tensor = dialect("tensor")
+
+_WRITE = 2
+"""How often memory is touched for a byte that is written: it is read first."""
+
+_COPY = 0.5
+"""What copying a byte takes that lies in the cache, beside reading one from memory."""
+
+_GAIN = 0.9
+"""Parts have to move less than this share of the bytes that the whole batch moves."""
+
+_FIRST = ("stablehlo.convolution", "stablehlo.dot_general", "stablehlo.reduce_window")
+"""Operations that begin a kernel."""
+
+_WINOGRAD = 4
+"""How many times larger the filters of a 3x3 convolution become by its transform."""
+
+
+@dataclass(frozen=True)
+class BlockBatches(Pass):
+    """Look at the convolutions of a function's body, and at what hangs together with them."""
+
+    name: ClassVar[str] = "block-batches"
+    anchor: ClassVar[str] = "func.func"
+    cache_bytes: int | None = None
+    """What stays in the cache from one layer to the next; by default of the target."""
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        if not len(op.regions[0].blocks):
+            return
+        cache = self.cache_bytes or state.target.l3_bytes // 2
+        chains = list(_chains(op.regions[0].blocks[0]))
+        divisions = [_cheapest(chain, cache, state.threads) for chain in chains]
+        for chain, division in zip(chains, divisions, strict=True):
+            for part in division:
+                if part.images < chain.batch:
+                    _in_parts(chain.layers[part.begin : part.end], chain.batch, part.images)
+
+
+@dataclass
+class _Layer:
+    """An operation on a batch, and what the choice where to cut has to know of it."""
+
+    op: ir.Operation
+    batched: list[int]
+    """Numbers of the operands that hold the batch."""
+
+    sources: set[int]
+    """The layers among them, by their number in the chain."""
+
+    outside: list[ir.Value]
+    """The others, but for those that are the same for every image."""
+
+    bytes: int
+    """Of the result."""
+
+    weights: int
+    """Bytes that are read for every part of the batch."""
+
+    readers: list[int] = field(default_factory=list)
+    is_read_outside: bool = False
+    is_stored: bool = True
+    """Whether the result lies in memory or a cache; else the kernel goes on with it."""
+
+
+@dataclass
+class _Chain:
+    """Layers in their order, with nothing between them that reads what one of them makes."""
+
+    batch: int
+    layers: list[_Layer] = field(default_factory=list)
+
+
+def _chains(block: ir.Block) -> Iterator[_Chain]:
+    """The layers of the block that depend on the image of a convolution. Where another operation
+    reads one of them, a chain ends."""
+    operations = [child.operation for child in block.operations]
+    convolutions = [op for op in operations if _batch_of(op)]
+    if not convolutions:
+        return
+    batch = _batch_of(convolutions[0])
+    images = {_source(op.operands[0], batch) for op in convolutions if _batch_of(op) == batch}
+    chain, numbers = _Chain(batch), {}
+    for op in operations:
+        batched = batched_operands(op, batch)
+        if any(op.operands[n] in images for n in batched):
+            images.add(op.results[0])
+            chain.layers.append(_layer(op, batched, numbers))
+            numbers[op.results[0]] = len(numbers)
+        elif chain.layers and any(operand in images for operand in op.operands):
+            yield _with_readers(chain)
+            chain, numbers = _Chain(batch), {}
+    if chain.layers:
+        yield _with_readers(chain)
+
+
+def _batch_of(op: ir.Operation) -> int:
+    """The batch of a convolution of more than one image, 0 of anything else."""
+    if op.name != "stablehlo.convolution":
+        return 0
+    batch = hlo.shape(op.operands[0])[0]
+    return batch if batch > 1 and batched_operands(op, batch) else 0
+
+
+def _source(value: ir.Value, batch: int) -> ir.Value:
+    """What `value` is made from along the first operands that hold the batch."""
+    while (op := defining_op(value)) is not None and (numbers := batched_operands(op, batch)):
+        value = op.operands[numbers[0]]
+    return value
+
+
+def _layer(op: ir.Operation, batched: list[int], numbers: dict[ir.Value, int]) -> _Layer:
+    read = {op.operands[n] for n in batched}
+    whole = sum(_bytes(value) for n, value in enumerate(op.operands) if n not in batched)
+    return _Layer(
+        op,
+        batched,
+        {numbers[value] for value in read if value in numbers},
+        [value for value in read if value not in numbers and not _is_repeated(value)],
+        _bytes(op.results[0]),
+        whole * _WINOGRAD if _may_be_winograd(op) else whole,
+    )
+
+
+def _with_readers(chain: _Chain) -> _Chain:
+    layers = chain.layers
+    for number, layer in enumerate(layers):
+        for source in layer.sources:
+            layers[source].readers.append(number)
+    within = {layer.op for layer in layers}
+    for number, layer in enumerate(layers):
+        uses = layer.op.results[0].uses
+        layer.is_read_outside = any(use.owner.operation not in within for use in uses)
+        if not layer.is_read_outside and len(layer.readers) == 1:
+            reader = layers[layer.readers[0]]
+            elementwise = reader.op.name.removeprefix("stablehlo.") in ELEMENTWISE
+            layer.is_stored = not (elementwise and max(reader.sources) == number)
+    return chain
+
+
+def _may_be_winograd(op: ir.Operation) -> bool:
+    if op.name != "stablehlo.convolution":
+        return False
+    numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    filters = hlo.shape(op.operands[1])
+    spatial = [filters[d] for d in numbers.kernel_spatial_dimensions]
+    return spatial == [3, 3] and optional_integers(op, "window_strides", 2, 1) == [1, 1]
+
+
+def _is_repeated(value: ir.Value) -> bool:
+    """Whether `value` is one number, or holds the same for every image."""
+    if splat(value) is not None:
+        return True
+    op = producer(value, "broadcast_in_dim")
+    return op is not None and 0 not in integers(op, "broadcast_dimensions")
+
+
+def _bytes(value: ir.Value) -> int:
+    return math.prod(hlo.shape(value)) * hlo.dtype(value).itemsize
+
+
+# --- Where to cut ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Layers `begin` to `end` (exclusive), on so many images at a time."""
+
+    begin: int
+    end: int
+    images: int
+
+
+def _cheapest(chain: _Chain, cache: int, threads: int) -> list[_Part]:
+    """The division of the chain that moves the fewest bytes; none where it gains little."""
+    least = max(1, threads // 4)  # one image is little work for many threads
+    sizes = [n for n in range(least, chain.batch + 1) if chain.batch % n == 0]
+    best: dict[int, tuple[float, list[_Part]]] = {0: (0.0, [])}
+    for begin in range(len(chain.layers)):
+        if begin in best:
+            moved, parts = best[begin]
+            for images in sizes:
+                for end, more in _traffic(chain, begin, images, cache):
+                    if end not in best or moved + more < best[end][0]:
+                        best[end] = moved + more, [*parts, _Part(begin, end, images)]
+    *_, (_, whole) = _traffic(chain, 0, chain.batch, cache)
+    moved, parts = best[len(chain.layers)]
+    return parts if moved < _GAIN * whole and whole - moved > cache else []
+
+
+def _traffic(chain: _Chain, begin: int, images: int, cache: int) -> Iterator[tuple[int, float]]:
+    """For each layer after `begin` before which one may cut: its number, and the bytes that the
+    layers up to it move to and from memory, so many images at a time.
+
+    A result is still in the cache where no more than `cache` bytes were written, and read as
+    weights, since it was written or read last."""
+    layers, parts = chain.layers, chain.batch // images
+    copied = _COPY if parts > 1 else 0.0
+    weights = moved = 0.0
+    written = 0.0  # results and weights up to here, of one part
+    touched: dict[int, float] = {}  # when, in these bytes, a result was touched last
+    unread: dict[int, int] = {}  # how many layers further on read a result
+    evicted: set[int] = set()
+    known: set[ir.Value | int] = set()
+    for number in range(begin, len(layers)):
+        layer = layers[number]
+        for value in layer.outside:
+            if value not in known:
+                known.add(value)
+                moved += _bytes(value) * (1 + copied)
+        for source in layer.sources:
+            size = layers[source].bytes
+            if source not in touched:  # of an earlier part
+                moved += size * (1 + copied)
+            elif layers[source].is_stored and written - touched[source] > cache:
+                moved += size * (1 if source in evicted else 1 + _WRITE)
+                evicted.add(source)
+            touched[source] = written
+            if source in unread:
+                unread[source] -= 1
+                if not unread[source] and not layers[source].is_read_outside:
+                    del unread[source]
+        weights += layer.weights
+        touched[number] = written
+        written += layer.weights + layer.bytes / parts * layer.is_stored
+        unread[number] = len(layer.readers)
+        end = number + 1
+        if end == len(layers) or _begins_kernel(layers[end]):
+            left = sum(layers[n].bytes * (_WRITE * (n not in evicted) + copied) for n in unread)
+            yield end, moved + left + weights * (1 if weights <= cache else parts)
+
+
+def _begins_kernel(layer: _Layer) -> bool:
+    """Whether what stands before `layer` may end a kernel."""
+    return layer.op.name in _FIRST
+
+
+# --- The loop -------------------------------------------------------------------------------------
+
+
+def _in_parts(layers: Sequence[_Layer], batch: int, images: int) -> None:
+    """Replace `layers` by a loop that runs them on `images` of the batch at a time."""
+    within = {layer.op for layer in layers}
+    results = [layer.op.results[0] for layer in layers]
+    outputs = [v for v in results if any(u.owner.operation not in within for u in v.uses)]
+    last = layers[-1].op
+    with ir.InsertionPoint(last), last.location:
+        zero, step, end = (hlo.full(n, [], np.int32) for n in (0, images, batch))
+        parts = {
+            value: part
+            for layer in layers
+            for value in (layer.op.operands[n] for n in layer.batched)
+            if (part := _repeated_part(value, images)) is not None
+        }
+
+        def body(begin: ir.Value, *results: ir.Value) -> list[ir.Value]:
+            made = dict(parts)
+
+            def place(value: ir.Value) -> list[ir.Value]:
+                return [begin, *[zero] * (len(hlo.shape(value)) - 1)]
+
+            for layer in layers:
+                operands = list(layer.op.operands)
+                with layer.op.location:
+                    for number in layer.batched:
+                        value = operands[number]
+                        if value not in made:
+                            sizes = [images, *hlo.shape(value)[1:]]
+                            made[value] = hlo.dynamic_slice(value, place(value), sizes)
+                        operands[number] = made[value]
+                    made[layer.op.results[0]] = on_part(layer.op, operands, images)
+            updated = [
+                hlo.dynamic_update_slice(result, made[value], place(value))
+                for result, value in zip(results, outputs, strict=True)
+            ]
+            return [hlo.add(begin, step), *updated]
+
+        empty = [tensor.EmptyOp(list(hlo.shape(v)), hlo.element_type(v)).result for v in outputs]
+        _, *results = hlo.while_loop(
+            [zero, *empty], lambda begin, *_: hlo.compare(begin, end, "LT"), body
+        )
+    for value, result in zip(outputs, results, strict=True):
+        value.replace_all_uses_with(result)
+    for layer in reversed(layers):
+        layer.op.erase()
+
+
+def _repeated_part(value: ir.Value, images: int) -> ir.Value | None:
+    """What holds the same for every image, for so many images."""
+    shape = (images, *hlo.shape(value)[1:])
+    number = splat(value)
+    if number is not None:
+        return hlo.full(number, shape, hlo.dtype(value))
+    op = producer(value, "broadcast_in_dim")
+    if op is None or 0 in integers(op, "broadcast_dimensions"):
+        return None
+    return rebuild(op, list(op.operands), shape)
