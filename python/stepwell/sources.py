@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import re
@@ -96,6 +97,11 @@ def external_files(path: Path) -> list[Path]:
     an empty list."""
     if path.suffix != ".onnx" or not path.stat().st_size:
         return []
+    names = json.loads(cache.of_content(path, "external", lambda: json.dumps(_locations(path))))
+    return [path.parent / name for name in names]
+
+
+def _locations(path: Path) -> list[str]:
     names: set[str] = set()
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         position = data.find(_EXTERNAL_KEY)
@@ -108,7 +114,7 @@ def external_files(path: Path) -> list[Path]:
                 length = (length & 127) | data[start + 1] << 7
                 names.add(data[start + 2 : start + 2 + length].decode(errors="replace"))
             position = data.find(_EXTERNAL_KEY, start)
-    return [path.parent / name for name in sorted(names)]
+    return sorted(names)
 
 
 def _serialized(model: Model) -> tuple[bytes, str]:

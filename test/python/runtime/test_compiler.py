@@ -170,6 +170,38 @@ def test_digest_covers_external_data(tmp_path: Path) -> None:
     assert sources.as_source(path, tmp_path).digest != before
 
 
+def test_content_is_known_again_until_the_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPWELL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "_LARGE_BYTES", 4)
+    cache.root.cache_clear()
+    path = tmp_path / "model"
+    reads = []
+
+    def content() -> str:
+        reads.append(path.read_text())
+        return reads[-1]
+
+    path.write_text("first")
+    for _ in range(2):  # just written: it may change again within the same tick of the clock
+        assert cache.of_content(path, "text", content) == "first"
+    assert len(reads) == 2
+    monkeypatch.setattr(cache, "_SETTLED_NANOSECONDS", -1)
+    for _ in range(3):
+        assert cache.of_content(path, "text", content) == "first"
+    assert len(reads) == 3
+    assert cache.of_content(path, "another text", lambda: "of its own") == "of its own"
+    times = path.stat().st_mtime_ns
+    path.write_text("other")  # of the same size
+    os.utime(path, ns=(times, times))
+    assert cache.of_content(path, "text", content) == "other"
+    path.write_text("x")  # small files are read each time
+    assert [cache.of_content(path, "text", content) for _ in range(2)] == ["x", "x"]
+    assert len(reads) == 6
+    cache.root.cache_clear()
+
+
 def test_cache_evicts_what_was_used_longest_ago(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
