@@ -1,9 +1,10 @@
-/* A fast digest of a buffer, to see whether it changed since it was last read. Not for adversaries:
+/* Fast digests of buffers, to see whether they changed since they were last read. Not for adversaries:
  * each word, xored with a key that moves with its place, is added to a rotating sum; 32 sums run
  * side by side, in registers, so that the memory sets the pace. */
 #include <string.h>
 
 #include "stepwell_runtime.h"
+#include "thread_pool.h"
 
 #define LANES 4
 #define STREAMS 8
@@ -38,9 +39,28 @@ static uint64_t digest_of(const words *data, uint64_t blocks, uint64_t digest) {
   return digest;
 }
 
-uint64_t stepwell_digest(const void *data, uint64_t bytes) {
+static uint64_t digest(const void *data, uint64_t bytes) {
   words rest[STREAMS] = {{0}};
   const uint64_t blocks = bytes / sizeof rest;
   memcpy(rest, (const char *)data + blocks * sizeof rest, bytes % sizeof rest);
   return digest_of(rest, 1, digest_of(data, blocks, bytes));
+}
+
+static void digest_some(void *const *arguments, int64_t begin, int64_t end) {
+  const void *const *data = arguments[0];
+  const uint64_t *bytes = arguments[1];
+  uint64_t *digests = arguments[2];
+  for (int64_t i = begin; i < end; ++i) digests[i] = digest(data[i], bytes[i]);
+}
+
+void stepwell_digests(stepwell_pool *pool, const void *const *data, const uint64_t *bytes,
+                      uint64_t *digests, int64_t count) {
+  void *const arguments[] = {(void *)data, (void *)bytes, digests};
+  if (!pool) {
+    digest_some(arguments, 0, count);
+    return;
+  }
+  stepwell_pool_acquire(pool);
+  stepwell_pool_parallel_for(pool, digest_some, arguments, count);
+  stepwell_pool_release(pool);
 }

@@ -62,8 +62,10 @@ STEPWELL_API void stepwell_run(stepwell_context *context, stepwell_entry entry,
                                void *const *inputs, void *const *outputs, const void *weights,
                                void *arena);
 
-/* A digest of `bytes` bytes, by which a change of the buffer shows. */
-STEPWELL_API uint64_t stepwell_digest(const void *data, uint64_t bytes);
+/* A digest of each of `count` buffers, by which a change shows. The threads of `pool` share the work
+ * (NULL: the calling thread alone). */
+STEPWELL_API void stepwell_digests(stepwell_pool *pool, const void *const *data,
+                                   const uint64_t *bytes, uint64_t *digests, int64_t count);
 
 /* One recorded call of the trace hook: the kernel about to run (-1: none), and the clock. */
 typedef struct stepwell_event {

@@ -134,24 +134,39 @@ static void print_dispatch_cost(uint32_t threads) {
   stepwell_pool_destroy(pool);
 }
 
+static uint64_t digest_of(const void *data, uint64_t bytes) {
+  uint64_t digest = 0;
+  stepwell_digests(NULL, &data, &bytes, &digest, 1);
+  return digest;
+}
+
 /* Every byte counts, at its place, and so does the length. */
 static void check_digest(void) {
   enum { SIZE = 1000 };
   unsigned char data[SIZE + 1];
   for (int i = 0; i < SIZE; ++i) data[i] = (unsigned char)(i * 7 + i / 256);
-  const uint64_t digest = stepwell_digest(data, SIZE);
-  assert(digest == stepwell_digest(data, SIZE));
-  assert(digest != stepwell_digest(data, SIZE - 1));
+  const uint64_t digest = digest_of(data, SIZE);
+  assert(digest == digest_of(data, SIZE));
+  assert(digest != digest_of(data, SIZE - 1));
   for (int i = 0; i < SIZE; ++i) {
     data[i] ^= 1;
-    assert(digest != stepwell_digest(data, SIZE));
+    assert(digest != digest_of(data, SIZE));
     data[i] ^= 1;
   }
   unsigned char moved[SIZE];
   memcpy(moved, data + 256, 256);
   memcpy(moved + 256, data, 256);
   memcpy(moved + 512, data + 512, SIZE - 512);
-  assert(digest != stepwell_digest(moved, SIZE));
+  assert(digest != digest_of(moved, SIZE));
+
+  enum { COUNT = 100 };
+  const void *parts[COUNT];
+  uint64_t sizes[COUNT], digests[COUNT];
+  for (int i = 0; i < COUNT; ++i) parts[i] = data + i, sizes[i] = (uint64_t)(SIZE - 5 * i);
+  stepwell_pool *pool = stepwell_pool_create(3);
+  stepwell_digests(pool, parts, sizes, digests, COUNT);
+  for (int i = 0; i < COUNT; ++i) assert(digests[i] == digest_of(parts[i], sizes[i]));
+  stepwell_pool_destroy(pool);
 }
 
 int main(int argc, char **argv) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from stepwell.packing import DerivedWeight
 from stepwell.runtime import library
 from stepwell.runtime.buffers import address, allocate_arena
+from stepwell.runtime.inputs import is_immutable
 
 
 class DerivedWeights:
@@ -18,35 +20,39 @@ class DerivedWeights:
     a `jax.Array`, by being the same object.
     """
 
-    def __init__(self, constants: np.ndarray, derived: Sequence[DerivedWeight]) -> None:
+    def __init__(
+        self, constants: np.ndarray, derived: Sequence[DerivedWeight], pool: int | None
+    ) -> None:
         self.section = allocate_arena(max(weight.offset + weight.bytes for weight in derived))
         self.section[: constants.size] = constants
         self._by_input: dict[int, list[DerivedWeight]] = {}
         for weight in derived:
             self._by_input.setdefault(weight.input, []).append(weight)
+        self._pool = pool
         self._digests: dict[int, int] = {}
         self._unchanging: dict[int, object] = {}
 
     def refresh(self, given: Sequence[object], arrays: Sequence[np.ndarray]) -> None:
         """Pack what is new among `arrays`, which are the arguments `given` as numpy sees them."""
-        for number, weights in self._by_input.items():
-            value, array = given[number], arrays[number]
-            if self._unchanging.get(number) is value:
-                continue
+        changeable = [n for n in self._by_input if self._unchanging.get(n) is not given[n]]
+        digests = self._digest([arrays[number] for number in changeable])
+        for number, digest in zip(changeable, digests, strict=True):
             self._unchanging.pop(number, None)
-            digest = library.library().stepwell_digest(address(array), array.nbytes)
             if self._digests.get(number) != digest:
                 self._digests.pop(number, None)  # until all of it is packed, it is neither content
-                for weight in weights:
-                    packed = weight.packing.apply(array)
+                for weight in self._by_input[number]:
+                    packed = weight.packing.apply(arrays[number])
                     end = weight.offset + weight.bytes
                     self.section[weight.offset : end] = packed.reshape(-1).view(np.uint8)
                 self._digests[number] = digest
-            if _is_immutable(value):
-                self._unchanging[number] = value
+            if is_immutable(given[number]):
+                self._unchanging[number] = given[number]
 
-
-def _is_immutable(value: object) -> bool:
-    """Whether `value` is a `jax.Array`; other objects of JAX (references) may change."""
-    kind = type(value)
-    return kind.__name__ == "ArrayImpl" and kind.__module__.startswith("jax")
+    def _digest(self, arrays: Sequence[np.ndarray]) -> list[int]:
+        count = len(arrays)
+        data = (ctypes.c_void_p * count)(*map(address, arrays))
+        sizes = (ctypes.c_uint64 * count)(*(array.nbytes for array in arrays))
+        digests = (ctypes.c_uint64 * count)()
+        if count:
+            library.library().stepwell_digests(self._pool, data, sizes, digests, count)
+        return list(digests)

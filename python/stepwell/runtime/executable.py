@@ -16,7 +16,7 @@ from stepwell.errors import UsageError
 from stepwell.runtime import library, library_functions
 from stepwell.runtime.buffers import ResultBuffers, address, allocate_arena, on_huge_pages
 from stepwell.runtime.derived import DerivedWeights
-from stepwell.runtime.inputs import as_input, wrong_count
+from stepwell.runtime.inputs import as_input, is_deleted, is_immutable, wrong_count
 from stepwell.runtime.loaded import LoadedModel
 from stepwell.runtime.loading import load_code
 from stepwell.runtime.threads import default_threads
@@ -58,9 +58,12 @@ class Executable(LoadedModel):
             self._input_pointers[index] = function
         self._output_pointers = (ctypes.c_void_p * max(1, len(self._results)))()
         self._call = library.library().stepwell_run
+        self._converted: dict[int, tuple[object, np.ndarray]] = {}
         self._derived = None
         if manifest.derived:
-            self._derived = DerivedWeights(source.weights, manifest.derived)
+            self._derived = DerivedWeights(
+                source.weights, manifest.derived, library.pool(self.threads)
+            )
             weights = self._derived.section
         else:
             weights = on_huge_pages(source.weights, source.mapping)
@@ -100,12 +103,23 @@ class Executable(LoadedModel):
                     and array.shape == shape
                     and array.flags.carray
                 ):
-                    array = as_input(array, self.inputs[index], dtype)
+                    array = self._as_taken(index, array, dtype)
                 taken.append(array)
             if self._derived is not None:
                 self._derived.refresh(arrays, taken)
             outputs = self._run(taken, self._results)
         return self._arranged(outputs)
+
+    def _as_taken(self, index: int, value: object, dtype: np.dtype) -> np.ndarray:
+        """`value` as the code takes input `index`. Where weights are arguments, an object that
+        cannot change is converted once: a network has hundreds of them."""
+        known, array = self._converted.get(index, (None, None))
+        if array is None or known is not value or is_deleted(value):
+            array = as_input(value, self.inputs[index], dtype)
+            self._converted.pop(index, None)
+            if self._derived is not None and is_immutable(value):
+                self._converted[index] = value, array
+        return array
 
     def hold_inputs(self, first: int, arrays: Sequence[np.ndarray]) -> None:
         """The inputs from number `first` on are `arrays`, which the caller keeps: `run_as_is` is

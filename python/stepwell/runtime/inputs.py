@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -9,6 +10,9 @@ import numpy as np
 
 from stepwell.artifact import TensorSpec
 from stepwell.errors import InputError
+
+_NO_ARRAY = (BufferError, TypeError, ValueError, RuntimeError)
+"""What objects raise that cannot be taken as arrays."""
 
 
 class Named(Protocol):
@@ -103,9 +107,10 @@ def _as_array(value: object, name: str, dtype: np.dtype) -> np.ndarray:
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)  # pyright: ignore[reportArgumentType]
         return _from_python(value, dtype)
-    except (BufferError, TypeError, ValueError, RuntimeError) as error:
+    except _NO_ARRAY as error:
         if hasattr(value, "__array__"):  # an array that DLPack cannot carry: bfloat16 of ml_dtypes
-            return np.asarray(value)
+            with contextlib.suppress(*_NO_ARRAY):
+                return np.asarray(value)
         raise InputError(
             f"input {name!r}, a {type(value).__name__}, cannot be taken as an array: {error}"
         ) from error
@@ -119,3 +124,14 @@ def _from_python(value: object, dtype: np.dtype) -> np.ndarray:
     if array.dtype == object:
         raise TypeError("it is no array")
     return array
+
+
+def is_immutable(value: object) -> bool:
+    """Whether `value` is a `jax.Array`; other objects of JAX (references) may change."""
+    kind = type(value)
+    return kind.__name__ == "ArrayImpl" and kind.__module__.startswith("jax")
+
+
+def is_deleted(value: object) -> bool:
+    """Whether a `jax.Array` was deleted or given away since it was made."""
+    return bool(getattr(value, "is_deleted")())  # noqa: B009

@@ -65,6 +65,21 @@ def test_parameters_are_packed_and_followed() -> None:
         check(exe, given)
 
 
+def test_a_deleted_array_is_refused() -> None:
+    jax = pytest.importorskip("jax")
+    exe = stepwell.compile(MODEL)
+    given = [jax.device_put(array) for array in arguments()]
+    exe(*given)
+    given[1].delete()
+    with pytest.raises(stepwell.InputError, match=r"input 'arg1', a ArrayImpl, cannot be taken"):
+        exe(*given)
+    given[1] = jax.device_put(2 * arguments()[1])
+    check(exe, [np.asarray(array) for array in given])
+    (result,) = exe(*given)
+    wanted = expected(*map(np.asarray, given))
+    assert np.linalg.norm(result - wanted) <= TOLERANCE * np.linalg.norm(wanted)
+
+
 def test_an_immutable_array_is_known_by_itself() -> None:
     jax = pytest.importorskip("jax")
     exe = stepwell.compile(MODEL)
