@@ -59,9 +59,8 @@ def _convolution(op: ir.Operation) -> list[int]:
 
 def _dot_general(op: ir.Operation) -> list[int]:
     numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    lhs, rhs = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
-    if lhs:
-        return [0, 1] if lhs[0] == rhs[0] == 0 else []
+    if len(numbers.lhs_batching_dimensions):
+        return []  # of attention, most often, whose kernel keeps what it makes in the cache itself
     return [] if 0 in numbers.lhs_contracting_dimensions else [0]
 
 

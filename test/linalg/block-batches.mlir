@@ -69,3 +69,14 @@ func.func @mean_of_the_batch(%x: tensor<8x56x56x64xf32>, %v: tensor<1x1x64x64xf3
   %3 = stablehlo.subtract %0, %2 : tensor<8x56x56x64xf32>
   return %3 : tensor<8x56x56x64xf32>
 }
+
+// -----
+
+// Rejected: products of the images with one another, as in attention, end the layers.
+// CHECK-LABEL: func.func @products
+// CHECK-NOT: stablehlo.while
+func.func @products(%x: tensor<8x56x56x64xf32>, %v: tensor<1x1x64x64xf32>) -> tensor<8x56x56x56xf32> {
+  %0 = stablehlo.convolution(%x, %v) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x56x56x64xf32>, tensor<1x1x64x64xf32>) -> tensor<8x56x56x64xf32>
+  %1 = stablehlo.dot_general %0, %0, batching_dims = [0, 1] x [0, 1], contracting_dims = [3] x [3] : (tensor<8x56x56x64xf32>, tensor<8x56x56x64xf32>) -> tensor<8x56x56x56xf32>
+  return %1 : tensor<8x56x56x56xf32>
+}
