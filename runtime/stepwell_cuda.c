@@ -49,6 +49,21 @@ static const char *allocate(stepwell_cuda_model *model, const stepwell_cuda_spec
   return NULL;
 }
 
+// Load a kernel. A driver takes no cubins of later CUDA releases than its own, but most PTX.
+static const char *load(stepwell_cuda_model *model, const stepwell_cuda_spec *spec, int64_t i) {
+  char doing[160];
+  snprintf(doing, sizeof doing, "load %s", spec->kernels[i]);
+  cuda_result code = cuda.cuModuleLoadData(&model->modules[i], spec->images[i]);
+  if (code && spec->others[i]) code = cuda.cuModuleLoadData(&model->modules[i], spec->others[i]);
+  if (code) {
+    model->modules[i] = NULL;
+    return cuda_failed(doing, code);
+  }
+  TRY(doing,
+      cuda.cuModuleGetFunction(&model->functions[i], model->modules[i], spec->kernels[i]));
+  return NULL;
+}
+
 static const char *fill(stepwell_cuda_model *model, const stepwell_cuda_spec *spec) {
   const size_t kernels = (size_t)spec->kernel_count + 1;
   model->count = spec->input_count + spec->output_count;
@@ -66,13 +81,8 @@ static const char *fill(stepwell_cuda_model *model, const stepwell_cuda_spec *sp
   const char *problem = cuda_enter();
   if (problem) return problem;
   TRY("make a stream", cuda.cuStreamCreate(&model->stream, STREAM_OF_ITS_OWN));
-  for (int64_t i = 0; i < spec->kernel_count; i++) {
-    char doing[160];
-    snprintf(doing, sizeof doing, "load %s", spec->kernels[i]);
-    TRY(doing, cuda.cuModuleLoadData(&model->modules[i], spec->images[i]));
-    TRY(doing, cuda.cuModuleGetFunction(&model->functions[i], model->modules[i],
-                                        spec->kernels[i]));
-  }
+  for (int64_t i = 0; i < spec->kernel_count; i++)
+    if ((problem = load(model, spec, i))) return problem;
   if ((problem = allocate(model, spec))) return problem;
   model->program.functions = model->functions;
   model->program.input_count = spec->input_count;

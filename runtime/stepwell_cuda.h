@@ -21,9 +21,10 @@ typedef struct {
 } stepwell_cuda_device;
 
 // What a model is made of. `images` are cubins or PTX text, the code of the kernel of the same
-// number; `program` is the launch program (python/stepwell/launch.py); sizes are in bytes.
+// number, `others` (NULL: none) what is loaded where the driver does not take that; `program` is the launch program (python/stepwell/launch.py); sizes are in bytes.
 typedef struct {
   const void *const *images;
+  const void *const *others;
   const char *const *kernels;
   int64_t kernel_count;
   const int64_t *program;

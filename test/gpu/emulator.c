@@ -17,7 +17,7 @@
 #include <ucontext.h>
 
 enum { MAX_CLUSTER = 2, MAX_KERNELS = 4096, MAX_SHARED = 64, STACK = 128 << 10 };
-enum { NOT_FOUND = 500, LAUNCH_FAILED = 719, OUT_OF_MEMORY = 2, NOT_READY = 600 };
+enum { NO_BINARY = 209, NOT_FOUND = 500, LAUNCH_FAILED = 719, OUT_OF_MEMORY = 2, NOT_READY = 600 };
 enum { CAPTURE_UNSUPPORTED = 900, EVENT_IN_GRAPH = 1, DYNAMIC_SHARED_BYTES = 8, BEYOND = 0x5a };
 
 typedef void (*kernel_function)(void **parameters);
@@ -353,6 +353,9 @@ int cuGetErrorString(int error, const char **text) {
 }
 int cuModuleLoadData(void **module, const void *image) {
   *module = (void *)image;
+  // From CUDA 13 on, cubins say 0x41 where an ELF file has its system, and older drivers reject them.
+  const int is_newer = !memcmp(image, "\177ELF", 4) && ((const char *)image)[7] == 0x41;
+  if (is_newer && driver_version < 13000) return NO_BINARY;
   const int is_code = !memcmp(image, "\177ELF", 4) || strstr((const char *)image, ".version");
   return is_code ? 0 : 200;
 }

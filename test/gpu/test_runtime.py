@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 from emulator import Emulator
-from models import Compiled, compile_for_gpu, load_on_emulator
+from models import Compiled, compile_for_gpu, load_on_emulator, needs_ptxas
 
 import stepwell
 from stepwell import artifact
@@ -103,6 +103,18 @@ def test_later_gpus_take_ptx(emulator: Emulator) -> None:
     with pytest.raises(
         stepwell.ArtifactError, match=r"holds PTX of CUDA 12.0, and the driver .* CUDA 11.8"
     ):
+        load_on_emulator(made, emulator)
+
+
+@pytest.mark.skipif(needs_ptxas(), reason="no ptxas to make cubins with")
+def test_older_drivers_take_ptx(emulator: Emulator) -> None:
+    """Cubins of CUDA 13 do not load in drivers of CUDA 12: these get PTX where they know it."""
+    module = str(jax.export.export(jax.jit(lambda x: x - 5))(X).mlir_module())
+    made = compile_for_gpu(module)
+    emulator.configure(driver=12040)
+    np.testing.assert_array_equal(load_on_emulator(made, emulator)(X)[0], X - 5)
+    emulator.configure(driver=12020)
+    with pytest.raises(stepwell.ArtifactError, match=r"load kernel_.* later CUDA release than 12.2"):
         load_on_emulator(made, emulator)
 
 

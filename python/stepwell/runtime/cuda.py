@@ -34,6 +34,7 @@ class Spec(ctypes.Structure):
 
     _fields_ = (
         ("images", ctypes.POINTER(ctypes.c_char_p)),
+        ("others", ctypes.POINTER(ctypes.c_char_p)),
         ("kernels", ctypes.POINTER(ctypes.c_char_p)),
         ("kernel_count", ctypes.c_int64),
         ("program", _NUMBERS),

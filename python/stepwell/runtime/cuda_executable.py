@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from stepwell.artifact import Artifact, KernelInfo
-from stepwell.errors import ArtifactError, UsageError
+from stepwell.errors import ArtifactError, Error, UsageError
 from stepwell.launch import launched_kernels
 from stepwell.runtime.buffers import address
 from stepwell.runtime.cuda import Buffer, Device, Spec, check, device, functions
@@ -80,9 +80,14 @@ class CudaExecutable(LoadedModel):
             parts[image.ptx if from_ptx or image.cubin is None else image.cubin]
             for image in program.images
         ]
+        takes_ptx = self.device.driver >= program.toolkit
+        others = [
+            parts[image.ptx] if takes_ptx and not from_ptx else None for image in program.images
+        ]
         weights = self.artifact.weights
         spec = Spec(
             images=(ctypes.c_char_p * max(1, len(images)))(*images),
+            others=(ctypes.c_char_p * max(1, len(others)))(*others),
             kernels=_names([image.kernel for image in program.images]),
             kernel_count=len(images),
             program=_numbers(program.code),
@@ -97,7 +102,17 @@ class CudaExecutable(LoadedModel):
             arena_bytes=manifest.arena_bytes,
         )
         model = ctypes.c_void_p()
-        check(functions().stepwell_cuda_create(ctypes.byref(spec), ctypes.byref(model)))
+        try:
+            check(functions().stepwell_cuda_create(ctypes.byref(spec), ctypes.byref(model)))
+        except Error as error:
+            if takes_ptx:
+                raise
+            have = ".".join(map(str, self.device.driver))
+            raise ArtifactError(
+                f"{error}; its cubins may be of a later CUDA release than {have}, the driver's, "
+                "which does not take its PTX either: update the driver, or compile the model for "
+                f"an older PTX version ({program.architecture}+ptx..)"
+            ) from error
         return model
 
     def __call__(self, *arrays: object) -> tuple[np.ndarray, ...]:
