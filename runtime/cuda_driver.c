@@ -38,6 +38,7 @@ const char *cuda_look_up(const char *library) {
   CUDA_FUNCTIONS(LOOK_UP)
 #define LOOK_UP_LATER(name, arguments) cuda.name = (cuda_result(*) arguments)dlsym(handle, #name);
   CUDA_GRAPH_FUNCTIONS(LOOK_UP_LATER)
+  CUDA_CLUSTER_FUNCTIONS(LOOK_UP_LATER)
   CUDA_TENSOR_MAP_FUNCTIONS(LOOK_UP_LATER)
   driver = handle;
   return NULL;

@@ -43,6 +43,22 @@ typedef int cuda_result;
   F(cuLaunchKernel, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
                      void *, void **, void **))
 
+// How a kernel is launched: CUlaunchConfig and CUlaunchAttribute of the driver's headers.
+enum { CUDA_CLUSTER_DIMENSION = 4 };
+typedef struct {
+  int kind;
+  _Alignas(8) union {
+    unsigned cluster[3];
+    unsigned char bytes[64];
+  } value;
+} cuda_launch_attribute;
+typedef struct {
+  unsigned blocks[3], threads[3], shared_bytes;
+  void *stream;
+  cuda_launch_attribute *attributes;
+  unsigned attribute_count;
+} cuda_launch_config;
+
 // What later drivers have: NULL in others, which launch kernels one by one.
 #define CUDA_GRAPH_FUNCTIONS(F)                                            \
   F(cuStreamBeginCapture_v2, (void *, int))                                \
@@ -52,6 +68,10 @@ typedef int cuda_result;
   F(cuGraphDestroy, (void *))                                              \
   F(cuGraphExecDestroy, (void *))                                          \
   F(cuEventRecordWithFlags, (void *, void *, unsigned))
+
+// NULL in drivers before CUDA 11.8, which know no GPU with clusters.
+#define CUDA_CLUSTER_FUNCTIONS(F) \
+  F(cuLaunchKernelEx, (const cuda_launch_config *, void *, void **, void **))
 
 // NULL in drivers before CUDA 12, which know no GPU with tensor maps: type, rank, address, sizes,
 // strides; box, steps, or the window's corners, channels, pixels, steps; interleaving, swizzle,
@@ -67,6 +87,7 @@ struct cuda_functions {
 #define CUDA_MEMBER(name, arguments) cuda_result(*name) arguments;
   CUDA_FUNCTIONS(CUDA_MEMBER)
   CUDA_GRAPH_FUNCTIONS(CUDA_MEMBER)
+  CUDA_CLUSTER_FUNCTIONS(CUDA_MEMBER)
   CUDA_TENSOR_MAP_FUNCTIONS(CUDA_MEMBER)
 #undef CUDA_MEMBER
 };

@@ -6,7 +6,7 @@
 
 enum { LAUNCH, COPY, LOAD, JUMP, JUMP_UNLESS };
 enum { INPUT, OUTPUT, WEIGHTS, ARENA };
-enum { PLACE = 3, LAUNCH_HEADER = 8, MAP_HEADER = 6, MAP_RANKS = 5 };
+enum { PLACE = 3, LAUNCH_HEADER = 9, MAP_HEADER = 6, MAP_RANKS = 5 };
 enum { TILED, IM2COL };             // kinds of maps
 enum { DYNAMIC_SHARED_BYTES = 8 };  // a kernel's attribute
 enum { NO_INTERLEAVING, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
@@ -95,19 +95,22 @@ static const char *prepare_launch(cuda_program *program, int64_t at, int64_t *ne
   const int64_t *code = program->code + at, left = program->length - at;
   const char *problem = NULL;
   if (left < LAUNCH_HEADER || code[1] < 0 || code[1] >= program->kernel_count || code[4] < 0 ||
-      code[5] < 0 || code[6] < 0 || code[7] < 0 || left - LAUNCH_HEADER < PLACE * code[6])
+      code[5] < 0 || code[6] < 1 || code[2] % code[6] || code[7] < 0 || code[8] < 0 ||
+      left - LAUNCH_HEADER < PLACE * code[7])
     return damaged(at);
-  for (int64_t i = 0; i < code[6] && !problem; i++) {
+  if (code[6] > 1 && !cuda.cuLaunchKernelEx)
+    return "the CUDA driver is too old: it lacks clusters of blocks";
+  for (int64_t i = 0; i < code[7] && !problem; i++) {
     const int64_t place = at + LAUNCH_HEADER + PLACE * i;
     problem = resolve(program, place);
     program->arguments[at + LAUNCH_HEADER + i] = &program->addresses[place];
   }
-  *next = at + LAUNCH_HEADER + PLACE * code[6];
-  for (int64_t i = 0; i < code[7] && !problem; i++) {
+  *next = at + LAUNCH_HEADER + PLACE * code[7];
+  for (int64_t i = 0; i < code[8] && !problem; i++) {
     const int64_t length = map_length(program, *next), number = program->map_count++;
     if (!length) return damaged(at);
     program->map_starts[number] = *next;
-    program->arguments[at + LAUNCH_HEADER + code[6] + i] = &program->maps[number];
+    program->arguments[at + LAUNCH_HEADER + code[7] + i] = &program->maps[number];
     problem = resolve(program, *next);
     if (!problem && !moves(program, *next)) problem = encode(program, number);
     *next += length;
@@ -232,21 +235,30 @@ static const char *mark(const timing *times, int64_t event, void *stream) {
 }
 
 // The blocks of the launch `code`: no more than the GPU runs at a time, where it says how many those
-// of a multiprocessor are. Blocks may run in pairs, which have to be whole.
+// of a multiprocessor are; clusters have to be whole.
 static unsigned blocks_of(const int64_t *code) {
-  const int64_t most = code[5] * cuda_multiprocessors();
-  return (unsigned)(most && most < code[2] ? most - (most > 1 ? most % 2 : 0) : code[2]);
+  const int64_t most = code[5] * cuda_multiprocessors(), cluster = code[6];
+  if (!most || most >= code[2]) return (unsigned)code[2];
+  return (unsigned)(most < cluster ? cluster : most - most % cluster);
+}
+
+static cuda_result launch_blocks(const cuda_program *program, int64_t at, void *stream) {
+  const int64_t *code = program->code + at;
+  void *function = program->functions[code[1]], **arguments = &program->arguments[at + LAUNCH_HEADER];
+  const unsigned blocks = blocks_of(code), threads = (unsigned)code[3], shared = (unsigned)code[4];
+  if (code[6] == 1)
+    return cuda.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, shared, stream, arguments, NULL);
+  cuda_launch_attribute cluster = {CUDA_CLUSTER_DIMENSION, {{(unsigned)code[6], 1, 1}}};
+  const cuda_launch_config config = {{blocks, 1, 1}, {threads, 1, 1}, shared, stream, &cluster, 1};
+  return cuda.cuLaunchKernelEx(&config, function, arguments, NULL);
 }
 
 static const char *launch(cuda_program *program, int64_t at, void *stream, timing *times) {
-  const int64_t *code = program->code + at, number = program->numbers[at];
+  const int64_t number = program->numbers[at];
   const char *problem = times ? read_time(times, number) : NULL;
   if (!problem) problem = mark(times, 2 * number, stream);
   if (problem) return problem;
-  TRY("launch a kernel",
-      cuda.cuLaunchKernel(program->functions[code[1]], blocks_of(code), 1, 1, (unsigned)code[3],
-                          1, 1, (unsigned)code[4], stream,
-                          &program->arguments[at + LAUNCH_HEADER], NULL));
+  TRY("launch a kernel", launch_blocks(program, at, stream));
   if (times) times->pending[number] = true;
   return mark(times, 2 * number + 1, stream);
 }
@@ -258,8 +270,8 @@ static const char *follow(cuda_program *program, void *stream, timing *times) {
       case LAUNCH: {
         const char *problem = launch(program, at, stream, times);
         if (problem) return problem;
-        at += LAUNCH_HEADER + PLACE * code[6];
-        for (int64_t i = 0; i < code[7]; i++) at += map_length(program, at);
+        at += LAUNCH_HEADER + PLACE * code[7];
+        for (int64_t i = 0; i < code[8]; i++) at += map_length(program, at);
         break;
       }
       case COPY:

@@ -11,7 +11,7 @@ enum { CUDA_GRAPHS = 4, CUDA_MAP_BYTES = 128 };
 
 // CUtensorMap of the driver's headers.
 typedef struct {
-  _Alignas(64) unsigned char bytes[CUDA_MAP_BYTES];
+  _Alignas(128) unsigned char bytes[CUDA_MAP_BYTES];
 } cuda_tensor_map;
 
 // The launches with inputs and outputs at certain addresses. `graph` is NULL before they come there a

@@ -38,7 +38,7 @@ arith = dialect("arith")
 RESIDENT_BLOCKS = 1
 """Blocks that have to fit a multiprocessor: left to itself, ptxas may spill to fit more."""
 
-_MAP_BYTES, _MAP_ALIGNMENT = 128, 64
+_MAP_BYTES, _MAP_ALIGNMENT = 128, 128
 """Of a tensor map."""
 
 _PIPELINE = f"convert-nvgpu-to-nvvm,{PIPELINE}"

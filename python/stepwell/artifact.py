@@ -30,8 +30,8 @@ from stepwell.packing import DerivedWeight, derived_from_dict, derived_to_dict
 from stepwell.sizes import Extent, OpenSizes
 
 MAGIC = b"STEPWELL"
-FORMAT_VERSION = 7
-_FIRST_OF_LAUNCHES = 7
+FORMAT_VERSION = 8
+_FIRST_OF_LAUNCHES = 8
 """The first version whose launch programs read as `stepwell.launch` says."""
 
 SECTION_ALIGNMENT = 4096

@@ -15,7 +15,7 @@ from pathlib import Path
 from stepwell import artifact, assembly, cache, ptx, ptxas
 from stepwell.errors import Error, LoweringError
 from stepwell.inspection.gpu_lint import Kernel, lint
-from stepwell.kernels.gpu.grid import DYNAMIC_SHARED, RESIDENT, TENSOR_MAPS
+from stepwell.kernels.gpu.grid import CLUSTER, DYNAMIC_SHARED, RESIDENT, TENSOR_MAPS
 from stepwell.launch import (
     ARENA,
     COPY,
@@ -49,6 +49,7 @@ from stepwell.targets.nvidia import NvidiaTarget
 _GRID = re.compile(r"affine\.parallel \(%\w+, %\w+\) = \(0, 0\) to \((\d+), (\d+)\)")
 _DYNAMIC_SHARED = re.compile(rf"{DYNAMIC_SHARED} = (\d+) : i64")
 _RESIDENT = re.compile(rf"{RESIDENT} = (\d+) : i64")
+_CLUSTER = re.compile(rf"{CLUSTER} = (\d+) : i64")
 _TENSOR_MAPS = re.compile(rf"{TENSOR_MAPS} = \[([^\]]*)\]")
 _BASES = {"input": INPUT, "output": OUTPUT, "weights": WEIGHTS, "arena": ARENA}
 _SEPARATOR = b"\0ptxas\0"
@@ -145,26 +146,28 @@ def grid(unit: assembly.KernelUnit) -> tuple[int, int]:
 class Launch:
     """What a launch of a kernel says beside its operands: blocks, threads a block, bytes of shared
     memory beside what the kernel declares, the fields of its tensor maps (the argument and the
-    bytes in it where the array begins, then what stepwell.launch says), and the most blocks that
-    it makes a multiprocessor (0: any number)."""
+    bytes in it where the array begins, then what stepwell.launch says), the most blocks that it
+    makes a multiprocessor (0: any number), and how many run together."""
 
     blocks: int
     threads: int
     shared_bytes: int = 0
     maps: tuple[tuple[int, ...], ...] = ()
     resident: int = 0
+    cluster: int = 1
 
     @staticmethod
     def of(unit: assembly.KernelUnit) -> Launch:
         """That of a kernel of level affine, read from its text."""
         shared, maps = _DYNAMIC_SHARED.search(unit.text), _TENSOR_MAPS.search(unit.text)
-        resident = _RESIDENT.search(unit.text)
+        resident, cluster = _RESIDENT.search(unit.text), _CLUSTER.search(unit.text)
         fields = re.findall(r"array<i64: ([^>]*)>", maps[1]) if maps else []
         return Launch(
             *grid(unit),
             int(shared[1]) if shared else 0,
             tuple(tuple(map(int, field.split(","))) for field in fields),
             int(resident[1]) if resident else 0,
+            int(cluster[1]) if cluster else 1,
         )
 
 
@@ -260,7 +263,7 @@ def launch_program(
                 launch = launches[statement.kernel]
                 kernel, counts = numbers[statement.kernel], [len(operands), len(launch.maps)]
                 code.extend([LAUNCH, kernel, launch.blocks, launch.threads, launch.shared_bytes])
-                code.extend([launch.resident, *counts])
+                code.extend([launch.resident, launch.cluster, *counts])
                 code.extend(number for where in operands for number in where)
                 for argument, start, *fields in launch.maps:
                     base, number, offset = operands[argument]

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 LAUNCH, COPY, LOAD, JUMP, JUMP_UNLESS = range(5)
 """Instructions, each a run of integers:
 
-    LAUNCH kernel blocks threads shared resident count maps place*count map*maps
+    LAUNCH kernel blocks threads shared resident cluster count maps place*count map*maps
     COPY source target bytes                           LOAD slot place
     JUMP position                                      JUMP_UNLESS slot position
 
 A place is three integers: a base, the number of an input or output, and an offset in bytes. LOAD
 reads a byte of device memory into one of the program's slots; positions count integers. A launch
 asks for `shared` bytes of shared memory beside what the kernel declares; where `resident` is not 0,
-it makes no more than so many blocks a multiprocessor, and whole pairs of them. A map describes an
-array of which the GPU copies boxes by itself, or what a window sees (cuTensorMapEncodeTiled,
+it makes no more than so many blocks a multiprocessor. So many as `cluster` says run together. A map
+describes an array of which the GPU copies boxes by itself, or what a window sees (cuTensorMapEncodeTiled,
 cuTensorMapEncodeIm2col; innermost dimension first, strides in bytes, windows in all dimensions
 between the first and last):
 
@@ -30,7 +30,7 @@ between the first and last):
 TILED, IM2COL = range(2)
 """Kinds of maps."""
 
-LAUNCH_HEADER, _MAP_HEADER = 8, 6
+LAUNCH_HEADER, _MAP_HEADER = 9, 6
 
 INPUT, OUTPUT, WEIGHTS, ARENA = range(4)
 """Bases of places."""
@@ -47,8 +47,8 @@ def instructions(code: tuple[int, ...]) -> Iterator[tuple[int, int]]:
 
 
 def _launch_length(code: tuple[int, ...], at: int) -> int:
-    end = at + LAUNCH_HEADER + 3 * code[at + 6]
-    for _ in range(code[at + 7]):
+    end = at + LAUNCH_HEADER + 3 * code[at + 7]
+    for _ in range(code[at + 8]):
         rank, kind = code[end + 4 : end + 6]
         end += _MAP_HEADER + (3 * rank - 1 if kind == TILED else 5 * rank - 5)
     return end - at

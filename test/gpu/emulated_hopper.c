@@ -82,7 +82,7 @@ int cuTensorMapEncodeTiled(void *out, int type, uint32_t rank, void *address, co
                            int interleaved, int swizzle, int promotion, int filling) {
   tensor_map map = {.address = (uint64_t)(uintptr_t)address, .rank = (uint8_t)rank};
   if (type < 0 || type > 9 || !rank || rank > RANKS || map.address % 16) return 1;
-  if ((uintptr_t)out % 64 || interleaved || swizzle != 3 || promotion > 3 || filling) return 1;
+  if ((uintptr_t)out % 128 || interleaved || swizzle != 3 || promotion > 3 || filling) return 1;
   map.bytes = element_bytes[type];
   for (uint32_t i = 0; i < rank; i++) {
     if (!sizes[i] || sizes[i] > UINT32_MAX || !box[i] || box[i] > 256 || steps[i] != 1) return 1;
@@ -101,7 +101,7 @@ int cuTensorMapEncodeIm2col(void *out, int type, uint32_t rank, void *address, c
                             uint32_t channels, uint32_t pixels, const uint32_t *steps,
                             int interleaved, int swizzle, int promotion, int filling) {
   const uint32_t box[RANKS] = {channels, 1, 1, 1, 1}, ones[RANKS] = {1, 1, 1, 1, 1};
-  _Alignas(64) uint64_t plain[MAP_WORDS];
+  _Alignas(128) uint64_t plain[MAP_WORDS];
   tensor_map map;
   if (rank != 4 || !pixels || pixels > 1024 || steps[0] != 1 || steps[3] != 1) return 1;
   if (cuTensorMapEncodeTiled(plain, type, rank, address, sizes, strides, box, ones, interleaved, swizzle,

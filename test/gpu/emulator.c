@@ -18,7 +18,7 @@
 
 enum { MAX_CLUSTER = 2, MAX_KERNELS = 4096, MAX_SHARED = 64, STACK = 128 << 10 };
 enum { NO_BINARY = 209, NOT_FOUND = 500, LAUNCH_FAILED = 719, OUT_OF_MEMORY = 2, NOT_READY = 600 };
-enum { CAPTURE_UNSUPPORTED = 900, EVENT_IN_GRAPH = 1, DYNAMIC_SHARED_BYTES = 8, BEYOND = 0x5a };
+enum { CAPTURE_UNSUPPORTED = 900, EVENT_IN_GRAPH = 1, CLUSTER_DIMENSION = 4, DYNAMIC_SHARED_BYTES = 8, BEYOND = 0x5a };
 
 typedef void (*kernel_function)(void **parameters);
 
@@ -393,7 +393,7 @@ typedef struct step {
   uint64_t target, source;  // of a copy
   size_t bytes;
   double *event;
-  _Alignas(64) uint64_t values[];  // of the maps, of the other parameters, then pointers to them
+  _Alignas(128) uint64_t values[];  // of the maps, of the other parameters, then pointers to them
 } step;
 typedef struct {
   step *first, **last;
@@ -402,8 +402,8 @@ static work capturing, arriving;
 static int captured;
 
 static step *add_step(work *list, size_t extra) {
-  const size_t bytes = (sizeof(step) + extra + 63) / 64 * 64;
-  step *made = memset(aligned_alloc(64, bytes), 0, bytes);
+  const size_t bytes = (sizeof(step) + extra + 127) / 128 * 128;
+  step *made = memset(aligned_alloc(128, bytes), 0, bytes);
   if (!list->first) list->last = &list->first;
   *list->last = made;
   list->last = &made->next;
@@ -489,11 +489,11 @@ static int run_grid(kernel *launched, unsigned blocks, unsigned threads, unsigne
   }
   return 0;
 }
-int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                   unsigned bz, unsigned shared, void *stream, void **arguments, void **extra) {
-  (void)stream, (void)extra;
+static int launch(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                  unsigned bz, unsigned shared, void **arguments, unsigned cluster) {
   if (broken_launches) return LAUNCH_FAILED;
   const kernel *launched = function;
+  if (cluster != (unsigned)launched->cluster) return 1;
   if (!gx || gy != 1 || gz != 1 || !bx || bx > MAX_THREADS || by != 1 || bz != 1) return 1;
   if (shared > launched->allowed_dynamic) return 1;
   if (!captured) return run_grid(function, gx, bx, shared, arguments);
@@ -509,6 +509,34 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
     pointers[i] = &launch->values[at];
   }
   return 0;
+}
+
+int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, void *stream, void **arguments, void **extra) {
+  (void)stream, (void)extra;
+  return launch(function, gx, gy, gz, bx, by, bz, shared, arguments, 1);
+}
+// CUlaunchConfig and CUlaunchAttribute.
+typedef struct {
+  int id;
+  char pad[4];
+  unsigned cluster[3];
+  char rest[52];
+} launch_attribute;
+typedef struct {
+  unsigned grid[3], block[3], shared;
+  void *stream;
+  const launch_attribute *attributes;
+  unsigned count;
+} launch_config;
+int cuLaunchKernelEx(const launch_config *config, void *function, void **arguments, void **extra) {
+  const unsigned *grid = config->grid, *block = config->block, *cluster;
+  (void)extra;
+  if (config->count != 1 || config->attributes->id != CLUSTER_DIMENSION) return 1;
+  cluster = config->attributes->cluster;
+  if (cluster[1] != 1 || cluster[2] != 1) return 1;
+  return launch(function, grid[0], grid[1], grid[2], block[0], block[1], block[2], config->shared,
+                arguments, cluster[0]);
 }
 
 // Graphs: the steps of a captured stream, one after another.

@@ -43,7 +43,7 @@ _COMPILER_CALLS = {"__truncsfbf2": "emulator_round_to_bf16"}
 
 
 _DYNAMIC = re.compile(r"^@([\w.]+) = external addrspace\(3\) global \[0 x i8\]", re.MULTILINE)
-_MAP = "ptr byval([128 x i8]) align 64"
+_MAP = "ptr byval([128 x i8]) align 128"
 """A tensor map, by value."""
 
 

@@ -114,7 +114,7 @@ def test_older_drivers_take_ptx(emulator: Emulator) -> None:
     emulator.configure(driver=12040)
     np.testing.assert_array_equal(load_on_emulator(made, emulator)(X)[0], X - 5)
     emulator.configure(driver=12020)
-    with pytest.raises(stepwell.ArtifactError, match=r"load kernel_.* later CUDA release than 12.2"):
+    with pytest.raises(stepwell.ArtifactError, match=r"load kernel_.* later CUDA release than 12"):
         load_on_emulator(made, emulator)
 
 

@@ -25,7 +25,7 @@ from stepwell.launch import IM2COL, TILED
 from stepwell.mlir import ir
 
 _MAX_BATCH_DIMS = 3
-_TYPES = {"f16": 6, "bf16": 9, "f32": 7, "i32": 3, "i8": 0, **dict.fromkeys(FLOAT8_TYPES, 0)}
+TYPES = {"f16": 6, "bf16": 9, "f32": 7, "i32": 3, "i8": 0, **dict.fromkeys(FLOAT8_TYPES, 0)}
 """CUtensorMapDataType."""
 
 _OUTPUT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "i32": 4}
@@ -53,7 +53,7 @@ class TensorMap:
     def to_attribute(self) -> ir.Attribute:
         """Argument, offset, type, rank and kind, then sizes, strides, what is to be known of a
         window, and the box (stepwell.launch)."""
-        fields = [self.argument, self.offset, _TYPES[self.element], len(self.sizes)]
+        fields = [self.argument, self.offset, TYPES[self.element], len(self.sizes)]
         window: list[int] = []
         if self.window is not None:
             pairs = (*self.window.corners, self.window.steps)
