@@ -40,9 +40,12 @@ test: setup
 	lit -s test
 	python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
-# The tests of test/gpu/test_device.py need an NVIDIA GPU; all others are part of `make test`.
+# With an NVIDIA GPU: models and kernels against the CPU, and the tests of kernels that `make test` runs
+# on the emulator.
+ON_GPU = device repeated_calls warpgroup tensor_core float8 attention contraction_tiles \
+  reduction_forms grid_scans sorts transposes
 test-gpu: setup
-	STEPWELL_TEST_GPU=1 python -m pytest test/gpu/test_device.py
+	STEPWELL_TEST_GPU=1 python -m pytest $(ON_GPU:%=test/gpu/test_%.py)
 
 lint: setup build/typecheck
 	ruff check .

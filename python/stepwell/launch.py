@@ -18,10 +18,10 @@ LAUNCH, COPY, LOAD, JUMP, JUMP_UNLESS = range(5)
 A place is three integers: a base, the number of an input or output, and an offset in bytes. LOAD
 reads a byte of device memory into one of the program's slots; positions count integers. A launch
 asks for `shared` bytes of shared memory beside what the kernel declares; where `resident` is not 0,
-it makes no more than so many blocks a multiprocessor. So many as `cluster` says run together. A map
-describes an array of which the GPU copies boxes by itself, or what a window sees (cuTensorMapEncodeTiled,
-cuTensorMapEncodeIm2col; innermost dimension first, strides in bytes, windows in all dimensions
-between the first and last):
+it makes no more than so many blocks a multiprocessor. `cluster` neighbouring blocks run together. A
+map describes an array of which the GPU copies boxes by itself, or what a window sees
+(cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; innermost dimension first, strides in bytes,
+windows in all dimensions between the first and last):
 
     place type rank TILED  size*rank stride*(rank-1) box*rank
     place type rank IM2COL size*rank stride*(rank-1) lower*(rank-2) upper*(rank-2) step*(rank-2)

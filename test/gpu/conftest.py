@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from emulator import Emulator
+from emulator import Emulator, RealGpu
+from models import ON_GPU
 
 from stepwell import assembly
 from stepwell.runtime.cuda import DRIVER_VARIABLE
@@ -17,18 +18,22 @@ sys.path += [str(_TESTS), str(_TESTS / "kernels"), str(_TESTS / "models")]
 
 
 @pytest.fixture(scope="session")
-def emulator_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+def emulator_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator | RealGpu]:
     """The emulator, in the place of the CUDA driver. A process loads one driver, once."""
-    emulator = Emulator.build(tmp_path_factory.mktemp("emulator"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(DRIVER_VARIABLE, str(emulator.path))
         # jax has threads, which do not survive the fork of compiling processes.
         patch.setattr(assembly, "in_processes", lambda function, items: list(map(function, items)))
+        if ON_GPU:
+            yield RealGpu()
+            return
+        emulator = Emulator.build(tmp_path_factory.mktemp("emulator"))
+        patch.setenv(DRIVER_VARIABLE, str(emulator.path))
         yield emulator
 
 
 @pytest.fixture
-def emulator(emulator_library: Emulator) -> Emulator:
-    """The emulator without kernels."""
-    emulator_library.reset()
+def emulator(emulator_library: Emulator | RealGpu) -> Emulator | RealGpu:
+    """The emulator without kernels; on a machine with a GPU (make test-gpu) what stands for it."""
+    if isinstance(emulator_library, Emulator):
+        emulator_library.reset()
     return emulator_library

@@ -230,4 +230,15 @@ class Emulator:
         return kernel.name
 
 
+class RealGpu:
+    """Stands where the emulator does in tests that run on a GPU: what says how the emulator works
+    says nothing."""
+
+    def add(self, text: str) -> None:
+        """The GPU has the artifact's own code."""
+
+    def configure(self, **options: object) -> None:
+        """A GPU is as it is."""
+
+
 _serial = itertools.count()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,15 @@ import pytest
 from emulator import KERNEL, Emulator
 
 import stepwell
-from stepwell import assembly, ptx, ptxas
+from stepwell import assembly, ptx, ptxas, targets
 from stepwell.artifact import Artifact, read
+from stepwell.runtime.cuda import device
 from stepwell.runtime.cuda_executable import CudaExecutable
 
-TARGET = "cuda:sm_90a"
+ON_GPU = "STEPWELL_TEST_GPU" in os.environ
+"""Whether kernels run on a GPU instead of the emulator."""
+
+TARGET = targets.get("cuda").name if ON_GPU else "cuda:sm_90a"
 
 
 @dataclass
@@ -50,7 +55,11 @@ def compile_for_gpu(model: object, target: str = TARGET, **options: object) -> C
 
 
 def load_on_emulator(compiled: Compiled, emulator: Emulator) -> CudaExecutable:
-    """The executable of a compiled model, on the emulated GPU."""
+    """The executable of a compiled model, on the emulated GPU, or on the one that there is if it
+    runs its code; else the test is skipped."""
+    program = compiled.artifact.manifest.cuda
+    if ON_GPU and program is not None and not program.runs_on(device().capability):
+        pytest.skip(f"code for {program.architecture} does not run on this GPU")
     for text in compiled.kernels.values():
         emulator.add(text)
     return CudaExecutable(compiled.artifact)

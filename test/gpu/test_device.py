@@ -17,9 +17,8 @@ import test_models
 import test_onnx_models
 from jax import lax
 from jax import numpy as jnp
-from products import SUMS
+from products import SUMS, matrices
 from programs import Arrays, Batch, Case
-from test_warpgroup import matrices
 
 import stepwell
 

@@ -10,7 +10,6 @@ from emulator import Emulator
 from jax import lax
 from models import Compiled, compile_for_gpu, load_on_emulator
 from products import BF16, SUMS, integers, matrices
-from test_device_arrays import FakeTensor, aligned
 
 from stepwell import targets
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
@@ -18,6 +17,7 @@ from stepwell.kernels.gpu import mma_tile, wgmma_tile
 from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES
 from stepwell.kernels.gpu.wgmma_tile import WgmmaTile
 from stepwell.launch import LAUNCH, instructions
+from stepwell.runtime.device_arrays import DeviceArray
 from stepwell.targets.nvidia import NvidiaTarget
 
 
@@ -279,7 +279,7 @@ def test_inputs_that_move(emulator: Emulator) -> None:
     """Arrays on the GPU are multiplied where they lie, which may be elsewhere in each call."""
     model, (a, b), expected = matrices("kk", (1, 72, 64, 40), np.float16)
     executable = load_on_emulator(compile_for_gpu(str(model)), emulator)
-    tensors = [[FakeTensor(aligned(factor * v)) for v in (a, b)] for factor in (1, 2)]
+    tensors = [[DeviceArray.copy_of(factor * v) for v in (a, b)] for factor in (1, 2)]
     for _ in range(3):
         for factor, (left, right) in zip((1, 4), tensors, strict=True):
             np.testing.assert_array_equal(executable(left, right)[0], factor * expected)
