@@ -39,6 +39,11 @@ class State:
     on_kernel: Callable[[ir.Operation], None] | None = None
     """Called with each kernel function as soon as it stands at level affine."""
 
+    @property
+    def multiplies_tf32(self) -> bool:
+        """Whether GPUs may multiply f32 as tf32."""
+        return self.precision in ("tf32", "fast")
+
 
 @dataclass(frozen=True)
 class Pass:

@@ -10,7 +10,8 @@ f32 and rounded. Conversions of floats to integers get the results of XLA where 
 Sources: exp, log: Cephes (S. Moshier) minimax coefficients, with the argument reductions of W. J.
 Cody and W. Waite, "Software Manual for the Elementary Functions" (1980). erf: W. J. Cody, "Rational
 Chebyshev approximations for the error function", Math. Comp. 23 (1969) by way of a fit of erf(x)/x
-in x^2 on [0, 1] and of log(1 - erf(x)) on [1, 4]."""
+in x^2 on [0, 1] and of log(1 - erf(x)) on [1, 4]. Kernels of GPUs with `kernel.fast_math` have the
+instructions of `kernels/gpu/approximate_math.py` instead, for the functions that it has."""
 
 from __future__ import annotations
 
@@ -20,6 +21,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.kernels import vector_math, vector_math_double
+from stepwell.kernels.gpu import approximate_math
+from stepwell.kernels.gpu.approximate_math import FAST_MATH
 from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.targets.nvidia import NvidiaTarget
@@ -80,6 +83,9 @@ class ExpandMath(Pass):
     name: ClassVar[str] = "expand-math"
 
     def run(self, op: ir.Operation, state: State) -> None:
+        for child in op.regions[0].blocks[0].operations:
+            if FAST_MATH in child.operation.attributes:
+                approximate_math.expand(child.operation)
         avx512 = {"avx512f", "avx512vl"} <= set(state.target.features)
         found: list[ir.Operation] = []
         rounded: list[ir.Operation] = []

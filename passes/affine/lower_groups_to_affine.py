@@ -33,6 +33,7 @@ from stepwell.kernels.cpu import (
     winograd,
 )
 from stepwell.kernels.evaluate import storage_type
+from stepwell.kernels.gpu.approximate_math import FAST_MATH
 from stepwell.kernels.gpu.emit import emit_on_grid
 from stepwell.kernels.gpu.grid import CLUSTER, DYNAMIC_SHARED, RESIDENT, TENSOR_MAPS, GridBuilder
 from stepwell.kernels.group import KernelGroup
@@ -138,6 +139,8 @@ def _emit(kernel: ir.Operation, body: ir.Block, state: State) -> ir.Operation:
         function.attributes[EXACT_READS] = ir.DenseI64ArrayAttr.get(group.exact_reads)
     if isinstance(nest, GridBuilder):
         _state_launch(function.operation, nest)
+        if state.precision == "fast":
+            function.attributes[FAST_MATH] = ir.UnitAttr.get()
     function.attributes["kernel.flops"] = i64(flops(group.operations))
     return function.operation
 
@@ -175,7 +178,7 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
     target = state.target
     if isinstance(group.nest, GridBuilder) and isinstance(target, NvidiaTarget):
         operands = contraction_operands(group.anchor()) if kind == "contraction" else None
-        emit_on_grid(group, group.nest, kind, operands, target, tf32=state.precision == "tf32")
+        emit_on_grid(group, group.nest, kind, operands, target, tf32=state.multiplies_tf32)
         return
     lanes = target.vector_lanes
     if kind == "contraction":

@@ -22,7 +22,7 @@ from stepwell.kernels.structured import (
 )
 from stepwell.mlir import ir
 from stepwell.passes.base import State
-from stepwell.passes.linalg._diagonal import diagonal_of
+from stepwell.passes.linalg._diagonal import band_of
 from stepwell.passes.linalg._fusion_graph import FusionGraph, Group, Node, Role
 from stepwell.passes.linalg._split_keys import can_split, split_keys
 from stepwell.targets.nvidia import NvidiaTarget
@@ -56,21 +56,23 @@ def fuse_attention(graph: FusionGraph, state: State) -> None:
         parts = _parts_on_gpu(nodes, state, state.target)
         if parts is not None:
             groups = [scores, rows, values]
-            found = diagonal_of(parts, state.weights)
+            band = band_of(parts, state.weights)
             count = attention.key_parts(parts, state.target)
             if count > 1 and can_split(graph, groups, parts):
                 group = split_keys(graph, groups, parts, count)
             else:
                 group = graph.merge(groups, Role.ATTENTION)
-            if found is not None:
-                group.attributes[attention.DIAGONAL] = ir.DenseI64ArrayAttr.get(list(found))
+            bounds = {attention.DIAGONAL: band.diagonal, attention.WINDOW: band.window}
+            for name, found in bounds.items():
+                if found is not None:
+                    group.attributes[name] = ir.DenseI64ArrayAttr.get(list(found))
 
 
 def _parts_on_gpu(
     nodes: list[Node], state: State, target: NvidiaTarget
 ) -> attention.AttentionParts | None:
     """The attention that `nodes` are, if there is a kernel for it."""
-    operations, tf32 = [node.op for node in nodes], state.precision == "tf32"
+    operations, tf32 = [node.op for node in nodes], state.multiplies_tf32
     parts = attention.AttentionParts.of(operations, target, tf32=tf32)
     return parts if parts is not None and attention.takes(parts, target) else None
 

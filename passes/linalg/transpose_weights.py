@@ -64,7 +64,7 @@ def _transpose(
     if operands is None:
         return
     shape = ContractionShape.of(op, operands)
-    kind = mma_tile.matrix_type(op, shape, target, tf32=state.precision == "tf32")
+    kind = mma_tile.matrix_type(op, shape, target, tf32=state.multiplies_tf32)
     rhs = op.inputs[shape.rhs]
     codes = _codes_of(rhs)
     weight = rhs if codes is None else codes

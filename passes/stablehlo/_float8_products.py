@@ -41,7 +41,7 @@ def narrow_products(root: ir.Operation, state: State) -> set[ir.Operation]:
     if not isinstance(state.target, NvidiaTarget) or state.precision == "strict":
         return set()
     known = dict(state.target.matrix_instructions).get("mma.sync", ())
-    wide = (*_WIDE, "f32") if state.precision == "tf32" else _WIDE
+    wide = (*_WIDE, "f32") if state.multiplies_tf32 else _WIDE
     found = []
     for op in nested_operations(root):
         if op.name != "stablehlo.dot_general" or not _fills_instruction(op):

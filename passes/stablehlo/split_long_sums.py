@@ -61,7 +61,7 @@ class SplitLongSums(Pass):
             return
         found = [inner for inner in nested_operations(op) if inner.name == "stablehlo.dot_general"]
         for product in found:
-            parts = _parts(product, target, tf32=state.precision == "tf32")
+            parts = _parts(product, target, tf32=state.multiplies_tf32)
             if parts > 1:
                 with ir.InsertionPoint(product), product.location:
                     total = _split(product, parts)

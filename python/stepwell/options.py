@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from stepwell.errors import UsageError
 
-PRECISIONS = ("default", "strict", "tf32")
+PRECISIONS = ("default", "strict", "tf32", "fast")
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,8 @@ class CompileOptions:
 
     `opt_level` 0 to 3; `precision` "default" or "strict" (no algorithm that sums otherwise than the
     operator says, Winograd convolution above all) or "tf32" (GPUs multiply f32 operands of
-    contractions with 10 bits of fraction, on tensor cores; sums stay f32); `dump_phases_to` a
+    contractions with 10 bits of fraction, on tensor cores; sums stay f32) or "fast" (that, and GPUs
+    approximate exp, log, tanh and rsqrt by an instruction each); `dump_phases_to` a
     folder that gets the IR after each step; `memory_limit_mb` of the compiler's process (0: 16 GB
     plus four times the model); `pack_parameters` whether weights that are arguments of the model
     (those of a JAX function) are packed, which pays when most calls bring the same ones;

@@ -34,6 +34,7 @@ SYMBOLS = {
     "emulator_multiply_group": "void (ptr, i64, i64, i32, i32, i32)",
     "emulator_commit_products": "void ()",
     "emulator_wait_products": "void (i64)",
+    "emulator_tanh": "float (float)",
 }
 """Functions of the emulator that wrappers call, and their types."""
 
@@ -92,6 +93,12 @@ def _define_assembly(text: str) -> tuple[str, list[str]]:
                 f"define internal void @{name}(ptr addrspace(3) %at, i32 %rank) {{\n"
                 "  call void @emulator_barrier_arrive_at(ptr addrspace(3) %at, i32 %rank)\n"
                 "  ret void\n}"
+            )
+        elif assembly.startswith("tanh.approx.f32 "):
+            name = "assembly_tanh"
+            made[name] = (
+                f"define internal float @{name}(float %x) {{\n"
+                "  %r = call float @emulator_tanh(float %x)\n  ret float %r\n}"
             )
         elif (product := _FLOAT8.match(assembly)) is not None:
             name = f"assembly_product_{product['kind']}"

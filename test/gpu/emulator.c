@@ -269,6 +269,19 @@ float emulator_power_of_two(float x) {
   return power < FLT_MIN ? 0 : power;
 }
 
+float emulator_log_two(float x) { return log2f(x); }
+float emulator_inverse_root(float x) { return 1 / sqrtf(x); }
+// As inexact as the instruction may be: 11 bits.
+float emulator_tanh(float x) {
+  const float exact = tanhf(x);
+  uint32_t bits;
+  memcpy(&bits, &exact, sizeof bits);
+  if (exact == exact) bits &= ~0xfffu;
+  float cut;
+  memcpy(&cut, &bits, sizeof cut);
+  return cut;
+}
+
 // One block, or all of a cluster.
 static int run_blocks(void) {
   const int threads = emulator_ntid * current->cluster, warps = (threads + WARP - 1) / WARP;

@@ -30,6 +30,8 @@ _CALLS = {
     "llvm.nvvm.shfl.sync.idx.i32": "i32 @emulator_shuffle_index(i32, i32, i32, i32)",
     "llvm.nvvm.shfl.sync.bfly.f32": "float @emulator_shuffle_xor_float(i32, float, i32, i32)",
     "llvm.nvvm.ex2.approx.ftz.f32": "float @emulator_power_of_two(float)",
+    "llvm.nvvm.lg2.approx.f": "float @emulator_log_two(float)",
+    "llvm.nvvm.rsqrt.approx.f": "float @emulator_inverse_root(float)",
 }
 """Intrinsics, and the functions of emulator.c that stand in for them."""
 
@@ -207,7 +209,7 @@ class Emulator:
             *(f"emulator_{variable}" for variable in _REGISTERS.values()),
             "emulator_barrier", "emulator_barrier_some", "emulator_shuffle_index",
             "emulator_shuffle_xor", "emulator_shuffle_xor_float",
-            "emulator_power_of_two",
+            "emulator_power_of_two", "emulator_log_two", "emulator_inverse_root",
             *emulated_intrinsics.SYMBOLS,
         )  # fmt: skip
         for symbol, named in {**dict(zip(ours, ours, strict=True)), **_COMPILER_CALLS}.items():
@@ -239,6 +241,9 @@ class RealGpu:
 
     def configure(self, **options: object) -> None:
         """A GPU is as it is."""
+
+    def reset(self) -> None:
+        """Nothing is to be forgotten."""
 
 
 _serial = itertools.count()

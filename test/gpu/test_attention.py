@@ -3,6 +3,7 @@ against float64, forwards and backwards."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from emulator import Emulator
 from jax import numpy as jnp
-from models import TARGET, Compiled, compile_for_gpu, load_on_emulator, needs_ptxas
+from models import ON_GPU, TARGET, Compiled, compile_for_gpu, load_on_emulator, needs_ptxas
 from programs import assert_close, normal
 from test_lint import assembled
 
@@ -20,6 +21,7 @@ import stepwell
 from stepwell.inspection.gpu_lint import lint
 from stepwell.kernels.gpu import attention_mma, attention_simt, attention_walk
 from stepwell.passes.linalg import _attention
+from stepwell.passes.linalg._diagonal import Band
 from stepwell.targets.nvidia import TARGETS, NvidiaTarget
 
 F16, BF16, F32 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
@@ -78,6 +80,18 @@ def lower_triangle(q, k, v):
     return out.astype(q.dtype)
 
 
+def sliding(q, k, v, window=40):
+    """Queries see their own key and those before it, `window` in all."""
+    m, n = q.shape[-2], k.shape[-2]
+    wide = np.float64 if q.dtype == np.float64 else np.float32
+    scores = jnp.einsum("b...md,bnd->b...mn", q, k, preferred_element_type=wide)
+    ages = np.arange(m)[:, None] - np.arange(n)
+    seen = (ages >= 0) & (ages < window)
+    weights = softmax(jnp.where(seen, scores, -jnp.inf)).astype(q.dtype)
+    out = jnp.einsum("b...mn,bnd->b...md", weights, v, preferred_element_type=wide)
+    return out.astype(q.dtype)
+
+
 def guarded(q, k, v, mask):
     """A query that may see nothing gets zeros."""
     wide = np.float64 if q.dtype == np.float64 else np.float32
@@ -115,6 +129,11 @@ CASES: dict[str, tuple[Callable[..., jax.Array], tuple[np.ndarray, ...]]] = {
     "causal-groups": (
         lower_triangle,
         (normal(2, 3, 40, 16), *(normal(2, 130, 16, seed=i) for i in (1, 2))),
+    ),
+    "window": (sliding, tuple(normal(2, 150, 16, seed=i) for i in range(3))),
+    "window-groups": (
+        sliding,
+        (normal(1, 3, 128, 16), *(normal(1, 150, 16, seed=i) for i in (1, 2))),
     ),
     "hidden": (attention, (*operands(18, 140, 32, 32), hidden(18, 140))),
     "hidden-odd": (attention, (*operands(18, 141, 32, 32), hidden(18, 141))),
@@ -249,6 +268,7 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.skipif(ON_GPU, reason="faults are planted in what the emulator runs")
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 def test_planted_fault(
@@ -313,10 +333,35 @@ DIAGONALS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DIAGONALS)
-def test_diagonal(name: str) -> None:
+def _near(scores):
+    m, n = scores.shape[-2:]
+    return _seen(scores) & (jnp.arange(n) > jnp.arange(m)[:, None] - 16)
+
+
+WINDOWS = {
+    "added": (lambda s, u: s + jnp.where(_near(s), 0, -jnp.inf), [-15, 64]),
+    "chosen least": (lambda s, u: jnp.where(_near(s), s, -3.4e38), [-15, 64]),
+    "and unknown": (lambda s, u: jnp.where(_near(s) & u, s, -jnp.inf), [-15, 64]),
+    "and unknown least": (lambda s, u: jnp.where(_near(s) & u, s, -3.4e38), None),
+    "without a diagonal": (lambda s, u: jnp.where(np.triu(np.ones((64, 96), bool)), s, -np.inf),
+                           [0, 64]),
+    "beyond the keys": (lambda s, u: jnp.where(np.triu(np.ones((64, 96), bool), 60), s, -np.inf),
+                        [32, 64]),
+    "a row without keys": (lambda s, u: jnp.where(_near(s) & (jnp.arange(64) != 9)[:, None],
+                                                  s, -jnp.inf), [-15, 64]),
+    "a row of the least": (lambda s, u: jnp.where(_near(s) & (jnp.arange(64) != 40)[:, None],
+                                                  s, -3.4e38), [-40, 64]),
+    "causal": (lambda s, u: jnp.where(_seen(s), s, -jnp.inf), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("attribute", "name"),
+    [*(("diagonal", name) for name in DIAGONALS), *(("window", name) for name in WINDOWS)],
+)
+def test_band(attribute: str, name: str) -> None:
     """Which masks leave out keys for certain."""
-    mask, expected = DIAGONALS[name]
+    mask, expected = {"diagonal": DIAGONALS, "window": WINDOWS}[attribute][name]
     arrays = [np.zeros(shape, np.float32) for shape in ((2, 64, 32), (2, 96, 32), (2, 96, 32))]
 
     def function(q, k, v, unknown):
@@ -326,20 +371,41 @@ def test_diagonal(name: str) -> None:
     module = jax.export.export(jax.jit(function))(*arrays, np.zeros((64, 96), bool)).mlir_module()
     text = str(stepwell.lower(str(module), target="cuda:sm_90a").step("linalg"))
     assert '"attention"' in text
-    found = re.search(r"kernel.diagonal = array<i64: (\S+), (\S+)>", text)
+    found = re.search(rf"kernel.{attribute} = array<i64: (\S+), (\S+)>", text)
     assert (None if found is None else [int(number) for number in found.groups()]) == expected
 
 
-@pytest.mark.parametrize("kind", ["f32", "f16"])
-def test_keys_beyond_the_diagonal_are_not_read(
-    kind: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of tiles of 32 queries and keys those beyond the diagonal hold no numbers, which any product
-    would show; a diagonal that begins anew every 32 queries loses keys."""
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of 32 queries and keys."""
     mma = attention_mma.AttentionTile(warps=2, keys=32, feature_bytes=32, value_bytes=32)
     simt = attention_simt.AttentionTile(4, 32, 20, 68, 36)
     monkeypatch.setattr(attention_mma, "choose", lambda *_: mma)
     monkeypatch.setattr(attention_simt, "choose", lambda *_: simt)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_keys_before_the_window_are_not_read(kind: str, emulator: Emulator) -> None:
+    """Tiles of keys that the last queries do not see hold no numbers."""
+    arrays = [normal(2, 128, 16, seed=i).astype(TYPES[kind][0]) for i in range(3)]
+    function = functools.partial(sliding, window=32)
+    expected = np.asarray(function(*(jnp.asarray(x, jnp.float32) for x in arrays)))
+    for x in arrays[1:]:
+        x[:, :64] = np.nan
+    made = compile_for_gpu(str(jax.export.export(jax.jit(function))(*arrays).mlir_module()))
+    found = load_on_emulator(made, emulator)(*arrays)[0].astype(np.float64)
+    assert_close(found[:, 96:], expected[:, 96:], TOLERANCES[kind])
+    assert np.isnan(found[:, :96]).all()
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_keys_beyond_the_diagonal_are_not_read(
+    kind: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiles of keys beyond the diagonal hold no numbers, which any product would show; a diagonal
+    that begins anew every 32 queries loses keys."""
     arrays = [normal(2, 128, 16, seed=i).astype(TYPES[kind][0]) for i in range(3)]
     exported = str(jax.export.export(jax.jit(lower_triangle))(*arrays).mlir_module())
     expected = np.asarray(lower_triangle(*(jnp.asarray(x, jnp.float32) for x in arrays)))
@@ -356,7 +422,7 @@ def test_keys_beyond_the_diagonal_are_not_read(
     found = outputs(q, *cut)
     assert_close(found[:, :64], expected[:, :64], TOLERANCES[kind])
     assert np.isnan(found[:, 64:]).all()
-    monkeypatch.setattr(_attention, "diagonal_of", lambda *_: (0, 32))
+    monkeypatch.setattr(_attention, "band_of", lambda *_: Band((0, 32), None))
     assert not np.allclose(outputs(*arrays), expected, atol=0.1)
 
 
@@ -372,7 +438,8 @@ def test_instructions(kind: str) -> None:
     def several(*arrays: jax.Array) -> list[jax.Array]:
         found = [attention(*arrays[i : i + 4]) for i in range(0, len(arrays), 4)]
         q, k, v = (array[0] for array in arrays[:3])
-        return [*found, lower_triangle(q, k, v), lower_triangle(q[:, :8], k, v)]
+        found += [lower_triangle(q, k, v), lower_triangle(q[:, :8], k, v)]
+        return [*found, sliding(k, q, v, window=100)]
 
     arrays = []
     for d, e in LINTED[kind]:
@@ -384,7 +451,7 @@ def test_instructions(kind: str) -> None:
     for target in TARGETS:
         kernels = assembled(lowered, target)
         kernels = [kernel for kernel in kernels if "BAR.SYNC" in kernel.sass]
-        assert len(kernels) == len(LINTED[kind]) + 2
+        assert len(kernels) == len(LINTED[kind]) + 3
         for kernel in kernels:
             assert isinstance(target, NvidiaTarget)
             assert lint(kernel, target) == []

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from emulator import Emulator
 from jax import lax
-from models import compile_for_gpu, load_on_emulator, needs_ptxas
+from models import ON_GPU, compile_for_gpu, load_on_emulator, needs_ptxas
 from products import integers, matrices
 from test_lint import assembled
 
@@ -169,6 +169,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.skipif(ON_GPU, reason="faults are planted in what the emulator runs")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_fault(fault: str, emulator: Emulator) -> None:
     """What the tests above would see if it were wrong."""

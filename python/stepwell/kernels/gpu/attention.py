@@ -23,6 +23,7 @@ from stepwell.kernels.builder import Lanes, arith
 from stepwell.kernels.cpu.attention import products
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.gpu import mma_tile
+from stepwell.kernels.gpu.approximate_math import power_of_two
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.group import KernelGroup, accesses
@@ -35,6 +36,10 @@ from stepwell.targets.nvidia import STATIC_SHARED_BYTES, NvidiaTarget
 
 DIAGONAL = "kernel.diagonal"
 """Attribute of a kernel, [c, p]: of each p queries, query r sees no key beyond r + c."""
+
+WINDOW = "kernel.window"
+"""Attribute of a kernel, [w, p]: of each p queries, query r sees no key before r + w. The last one
+of them has keys from there on, and so has, if there is a diagonal, every other one."""
 
 PARTS = "kernel.key_parts"
 """Attribute of a kernel whose blocks see only a part of the keys: how many parts there are. It
@@ -64,6 +69,8 @@ class AttentionParts:
     kind: MatrixType | None
     diagonal: tuple[int, int] | None = None
     """(c, p) where of each p queries, query r sees no key beyond r + c (`DIAGONAL`)."""
+    window: tuple[int, int] | None = None
+    """(w, p) where of each p queries, query r sees no key before r + w (`WINDOW`)."""
     key_parts: int = 1
     """Into how many parts the keys are split (`PARTS`)."""
 
@@ -134,9 +141,10 @@ def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget, *, tf32: b
     parts = AttentionParts.of(group.operations, target, tf32=tf32)
     if parts is None:
         raise LoweringError(f"{group.name}: this attention has no kernel for GPUs")
-    if DIAGONAL in group.function.attributes:
-        offset, period = ir.DenseI64ArrayAttr(group.function.attributes[DIAGONAL])
-        parts = dataclasses.replace(parts, diagonal=(offset, period))
+    for name, field in ((DIAGONAL, "diagonal"), (WINDOW, "window")):
+        if name in group.function.attributes:
+            offset, period = ir.DenseI64ArrayAttr(group.function.attributes[name])
+            parts = dataclasses.replace(parts, **{field: (offset, period)})
     if PARTS in group.function.attributes:
         count = ir.IntegerAttr(group.function.attributes[PARTS]).value
         parts = dataclasses.replace(parts, key_parts=count)
@@ -265,17 +273,7 @@ def shift_of(nest: GridBuilder, maximum: ir.Value) -> ir.Value:
 def exponential(nest: GridBuilder, score: ir.Value, shift: ir.Value) -> ir.Value:
     """exp(score - shift), of scalars, by the instruction for powers of two; its error is within
     2^-22 of the result and half a unit in the last place of the power."""
-    power = nest.scaled(nest.subtract(score, shift), _LOG2_E)
-    return ir.Operation.create(
-        "llvm.call_intrinsic",
-        results=[power.type],
-        operands=[power],
-        attributes={
-            "intrin": ir.StringAttr.get("llvm.nvvm.ex2.approx.ftz"),
-            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0]),
-        },
-    ).results[0]
+    return power_of_two(nest.scaled(nest.subtract(score, shift), _LOG2_E))
 
 
 def maximum(a: ir.Value, b: ir.Value) -> ir.Value:

@@ -184,16 +184,17 @@ class _Attention:
             self.here = arith.ConstantOp(ir.IndexType.get(), 0).result
             self.query.prepare(self.dims[0], start, thread)
             self.query.end(self.query.begin(Index(), self.here), self.here)
-            self.key.end(self._begin_keys(self.walk.first), self.here)
-            tensor_core.commit()
             self.value.prepare(self.dims[1], Index(), thread)
             self.left = Fragments(self.query, warp, lane, left=True)
             self.left.prepare(1, self.steps)
-            self.right = Fragments(self.key, Index(), lane, left=False)
-            self.right.prepare(tile.keys // ROWS, self.steps)
-            self.weighed = Fragments(self.value, Index(), lane, left=False)
-            self.weighed.prepare(self.pairs, self.key_steps)
-            self._finish(self._loop())
+            with self.walk.begun(nest) as self.walk:
+                self.key.end(self._begin_keys(self.walk.first), self.here)
+                tensor_core.commit()
+                self.right = Fragments(self.key, Index(), lane, left=False)
+                self.right.prepare(tile.keys // ROWS, self.steps)
+                self.weighed = Fragments(self.value, Index(), lane, left=False)
+                self.weighed.prepare(self.pairs, self.key_steps)
+                self._finish(self._loop())
 
     def _begin_keys(self, number: Index) -> list[ir.Value]:
         """Begin the copies of tile `number` of the keys; returns what was read."""

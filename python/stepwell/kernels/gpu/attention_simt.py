@@ -132,7 +132,8 @@ class _Attention:
             self.across = nest.named("tx", thread.mod(ACROSS))
             self.down = nest.named("ty", thread.floordiv(ACROSS)) * tile.rows
             self._copy(self.query, self.first, parts.scores_shape.lhs, self.start, tile.queries)
-            self._finish(self._loop())
+            with self.walk.begun(nest) as self.walk:
+                self._finish(self._loop())
 
     def _copy(
         self, buffer: ir.Value, space: TileSpace, operand: int, first: Index, count: int

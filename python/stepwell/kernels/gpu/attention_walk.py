@@ -4,8 +4,9 @@ and only its own where the keys are split into parts, whose outputs another kern
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.gpu.attention import AttentionParts, BlockTile, lane_count
@@ -18,7 +19,8 @@ from stepwell.mlir import ir
 @dataclass(frozen=True)
 class Walk:
     """What a block is given: queries of matrix `which` from `start` on, and of the tiles of keys,
-    which are `tiles`, those of `part` from `first` on: `count` of them, and those before `seen`."""
+    which are `tiles`, those of `part` from `first` on: `count` of them, and those before `seen`.
+    With a `window`, no query sees a key of the tiles before it (it may be negative)."""
 
     which: Index
     start: Index
@@ -27,6 +29,7 @@ class Walk:
     count: int
     seen: Index
     tiles: int
+    window: Index | None = None
 
     @staticmethod
     def of(nest: GridBuilder, parts: AttentionParts, tile: BlockTile, block: Index) -> Walk:
@@ -47,7 +50,18 @@ class Walk:
             last = start.mod(period) + max(tile.queries - 1 + offset, 0)
             seen = nest.named("seen", last.floordiv(tile.keys) + 1)
         which = nest.named("which", block.floordiv(down))
-        return Walk(which, start, part, part * count, count, seen, tiles)
+        return Walk(
+            which, start, part, part * count, count, seen, tiles, _window(parts, tile, start)
+        )
+
+    @contextmanager
+    def begun(self, nest: GridBuilder) -> Iterator[Walk]:
+        """The walk from the first tile on of which a query may see a key."""
+        if self.window is None:
+            yield self
+            return
+        with nest.once("first", self.window, self.tiles) as first:
+            yield replace(self, first=Index.of(first))
 
     def over(
         self,
@@ -71,6 +85,17 @@ class Walk:
         if not self.seen.is_constant:
             bounds.append((number - self.seen + self.tiles, self.tiles))
         return bounds
+
+
+def _window(parts: AttentionParts, tile: BlockTile, start: Index) -> Index | None:
+    """The first tile of which a query of the block at `start` may see a key; None where blocks have
+    parts of the keys, or queries of two masks."""
+    if parts.window is None or parts.key_parts > 1:
+        return None
+    offset, period = parts.window
+    if period != parts.queries and period % tile.queries:
+        return None
+    return (start.mod(period) + offset).floordiv(tile.keys)
 
 
 class PartOutputs:

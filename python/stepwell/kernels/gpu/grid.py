@@ -144,6 +144,18 @@ class GridBuilder(NestBuilder):
             yield Variable(name, 0, max(stop - 1, 0), op.induction_variable)
             affine.AffineYieldOp([])
 
+    @contextmanager
+    def once(self, name: str, start: Index, stop: int) -> Iterator[Variable]:
+        """A loop of one round, whose variable is the greater of 0 and `start`, which is below
+        `stop`; it ranges over [0, stop)."""
+        low, operands = self._map([start, Index()])
+        op = affine.AffineForOp(
+            low, ir.AffineMap.get_constant(stop), stop, lower_bound_operands=operands
+        )
+        with ir.InsertionPoint(op.body):
+            yield Variable(name, 0, stop - 1, op.induction_variable)
+            affine.AffineYieldOp([])
+
     def reduce_each(
         self,
         start: Index,

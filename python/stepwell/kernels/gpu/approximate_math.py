@@ -1,0 +1,106 @@
+"""Functions that GPUs approximate by one instruction, where a model allows it (precision "fast").
+
+Errors are those of PTX ISA ("Floating Point Instructions"), relative to the result, and what the
+multiplications beside them add:
+
+    exp    2^-22 + |x| 2^-24; results below 2^-126 are 0
+    log    2^-22, and 2^-22 of absolute error between 0.5 and 2
+    tanh   2^-11
+    rsqrt  2^-22
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from stepwell.kernels import vector_math
+from stepwell.kernels.builder import arith, vector
+from stepwell.mlir import dialect, ir, nested_operations
+
+llvm = dialect("llvm")
+
+FAST_MATH = "kernel.fast_math"
+"""Attribute of a kernel in which functions may be approximated."""
+
+_SINGLE = "f32"
+
+
+def expand(function: ir.Operation) -> None:
+    """Replace the functions of f32, f16 and bf16 in a kernel."""
+    found = [op for op in nested_operations(function) if op.name in _APPROXIMATIONS]
+    for op in found:
+        kind = op.results[0].type
+        is_vector = isinstance(kind, ir.VectorType)
+        element = str(kind.element_type if is_vector else kind)
+        if element == "f64" or (is_vector and len(kind.shape) != 1):
+            continue
+        with ir.InsertionPoint(op), op.location:
+            value = _by_lanes(_in_single(op.operands[0], element), _APPROXIMATIONS[op.name])
+            if element != _SINGLE:
+                value = arith.TruncFOp(kind, value).result
+        op.results[0].replace_all_uses_with(value)
+        op.erase()
+
+
+def _in_single(value: ir.Value, element: str) -> ir.Value:
+    if element == _SINGLE:
+        return value
+    if element == "bf16":
+        return vector_math.extend_bfloat16(value)
+    return arith.ExtFOp(vector_math.like(value.type, ir.F32Type.get()), value).result
+
+
+def _by_lanes(value: ir.Value, function: Callable[[ir.Value], ir.Value]) -> ir.Value:
+    if not isinstance(value.type, ir.VectorType):
+        return function(value)
+    kind = ir.VectorType(value.type)
+    lanes = [vector.ExtractOp(value, [], [lane]).result for lane in range(kind.shape[0])]
+    return vector.FromElementsOp(kind, [function(lane) for lane in lanes]).result
+
+
+def _intrinsic(name: str, value: ir.Value) -> ir.Value:
+    return ir.Operation.create(
+        "llvm.call_intrinsic",
+        results=[value.type],
+        operands=[value],
+        attributes={
+            "intrin": ir.StringAttr.get(name),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0]),
+        },
+    ).results[0]
+
+
+def _times(value: ir.Value, factor: float) -> ir.Value:
+    return arith.MulFOp(value, vector_math.constant(value.type, factor)).result
+
+
+def power_of_two(x: ir.Value) -> ir.Value:
+    """2^x of a scalar."""
+    return _intrinsic("llvm.nvvm.ex2.approx.ftz", x)
+
+
+def _exp(x: ir.Value) -> ir.Value:
+    return power_of_two(_times(x, math.log2(math.e)))
+
+
+def _log(x: ir.Value) -> ir.Value:
+    return _times(_intrinsic("llvm.nvvm.lg2.approx.f", x), math.log(2))
+
+
+def _tanh(x: ir.Value) -> ir.Value:
+    """The instruction that LLVM has no intrinsic for, as assembly."""
+    return llvm.inline_asm(x.type, [x], "tanh.approx.f32 $0, $1;", "=f,f", asm_dialect=0)
+
+
+def _rsqrt(x: ir.Value) -> ir.Value:
+    return _intrinsic("llvm.nvvm.rsqrt.approx.f", x)
+
+
+_APPROXIMATIONS: dict[str, Callable[[ir.Value], ir.Value]] = {
+    "math.exp": _exp,
+    "math.log": _log,
+    "math.tanh": _tanh,
+    "math.rsqrt": _rsqrt,
+}
