@@ -67,10 +67,11 @@ int32_t emulator_barrier_try(void *address, int32_t parity) {
 // Bulk copies
 
 typedef struct {
-  uint64_t address, sizes[RANKS], strides[RANKS - 1];
+  uint64_t address, strides[RANKS - 1];
+  uint32_t sizes[RANKS];
   uint16_t box[RANKS];
   uint8_t rank, bytes, is_image;
-  int16_t lower[RANKS], upper[RANKS];  // of an image: the first pixels that there are, by dimension
+  int32_t lower[RANKS], upper[RANKS];  // of an image: the first pixels that there are, by dimension
   uint8_t steps[RANKS];
 } tensor_map;
 _Static_assert(sizeof(tensor_map) <= MAP_WORDS * 8, "a tensor map has 128 bytes");
@@ -87,7 +88,7 @@ int cuTensorMapEncodeTiled(void *out, int type, uint32_t rank, void *address, co
   for (uint32_t i = 0; i < rank; i++) {
     if (!sizes[i] || sizes[i] > UINT32_MAX || !box[i] || box[i] > 256 || steps[i] != 1) return 1;
     if (i + 1 < rank && (strides[i] % 16 || !strides[i] || strides[i] >> 40)) return 1;
-    map.sizes[i] = sizes[i], map.box[i] = (uint16_t)box[i];
+    map.sizes[i] = (uint32_t)sizes[i], map.box[i] = (uint16_t)box[i];
     if (i + 1 < rank) map.strides[i] = strides[i];
   }
   if (box[0] * map.bytes != LINE) return 1;
@@ -103,17 +104,18 @@ int cuTensorMapEncodeIm2col(void *out, int type, uint32_t rank, void *address, c
   const uint32_t box[RANKS] = {channels, 1, 1, 1, 1}, ones[RANKS] = {1, 1, 1, 1, 1};
   _Alignas(128) uint64_t plain[MAP_WORDS];
   tensor_map map;
-  if (rank != 4 || !pixels || pixels > 1024 || steps[0] != 1 || steps[3] != 1) return 1;
+  if (rank < 3 || rank > 5 || !pixels || pixels > 1024 || steps[0] != 1 || steps[rank - 1] != 1) return 1;
+  const int most = 1 << (rank == 3 ? 15 : rank == 4 ? 7 : 4);
   if (cuTensorMapEncodeTiled(plain, type, rank, address, sizes, strides, box, ones, interleaved, swizzle,
                              promotion, filling))
     return 1;
   memcpy(&map, plain, sizeof map);
   map.is_image = 1, map.box[1] = (uint16_t)pixels;
-  for (int i = 1; i <= 2; i++) {
+  for (uint32_t i = 1; i <= rank - 2; i++) {
     const int low = lower[i - 1], high = (int)sizes[i] - 1 + upper[i - 1];
-    if (low < -128 || low > 127 || upper[i - 1] < -128 || upper[i - 1] > 127 || high < low) return 1;
+    if (low < -most || low >= most || upper[i - 1] < -most || upper[i - 1] >= most || high < low) return 1;
     if (!steps[i] || steps[i] > 8) return 1;
-    map.lower[i] = (int16_t)low, map.upper[i] = (int16_t)high, map.steps[i] = (uint8_t)steps[i];
+    map.lower[i] = low, map.upper[i] = high, map.steps[i] = (uint8_t)steps[i];
   }
   memset(out, 0, MAP_WORDS * 8);
   memcpy(out, &map, sizeof map);
@@ -145,15 +147,15 @@ static void place_of_line(const bulk_copy *copy, int line, int64_t *places) {
 // then in the next one, then in the next image.
 static void place_of_row(const bulk_copy *copy, int row, int64_t *places) {
   const tensor_map *map = &copy->map;
-  int64_t at[RANKS] = {0, copy->first[1], copy->first[2], copy->first[3]};
+  const int images = map->rank - 1;
+  int64_t at[RANKS];
+  for (int i = 1; i <= images; i++) at[i] = copy->first[i];
   for (; row; row--) {
-    at[1] += map->steps[1];
-    if (at[1] <= map->upper[1]) continue;
-    at[1] = map->lower[1], at[2] += map->steps[2];
-    if (at[2] <= map->upper[2]) continue;
-    at[2] = map->lower[2], at[3]++;
+    int i = 1;
+    for (; i < images && (at[i] += map->steps[i]) > map->upper[i]; i++) at[i] = map->lower[i];
+    if (i == images) at[i]++;
   }
-  for (int i = 1; i < map->rank; i++) places[i] = at[i] + copy->offsets[i];
+  for (int i = 1; i <= images; i++) places[i] = at[i] + copy->offsets[i];
 }
 
 static void deliver(const bulk_copy *copy) {
@@ -208,9 +210,10 @@ void emulator_bulk_copy(void *to, void *at, const void *map, int32_t rank, const
     return;
   }
   if (is_image)
-    for (int i = 1; i <= 2; i++) {
+    for (int i = 1; i <= rank - 2; i++) {
+      const int most = rank == 3 ? 65535 : rank == 4 ? 255 : 31;
       made.offsets[i] = first[rank + i - 1];
-      if (made.offsets[i] < 0 || made.offsets[i] > 255) emulator_fail("an offset beyond 255 pixels");
+      if (made.offsets[i] < 0 || made.offsets[i] > most) emulator_fail("an offset of too many pixels");
       if (first[i] < made.map.lower[i] || first[i] > made.map.upper[i])
         emulator_fail("a window that begins at no row's first pixel");
     }

@@ -22,6 +22,34 @@ def product(a: np.ndarray, b: np.ndarray, dims: tuple) -> object:
     return jax.export.export(function)(a, b).mlir_module()
 
 
+_NAMES = {3: ("NWC", "WIO", "NWC"), 4: ("NHWC", "HWIO", "NHWC"), 5: ("NDHWC", "DHWIO", "NDHWC")}
+
+
+def convolution(
+    shape: tuple[int, ...],
+    window: tuple[int, ...],
+    outputs: int,
+    dtype: type,
+    *,
+    strides: tuple[int, ...] | None = None,
+    dilation: tuple[int, ...] | None = None,
+    padding: str = "VALID",
+) -> tuple[object, list[np.ndarray], np.ndarray]:
+    """A convolution of images of `shape`, channels last, by windows of the extents `window`, with
+    its sum in f32: model, operands and result."""
+    x = integers(*shape, seed=1, dtype=dtype)
+    w = integers(*window, shape[-1], outputs, seed=2, dtype=dtype)
+
+    def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(
+            x, w, strides or (1,) * len(window), padding, rhs_dilation=dilation,
+            dimension_numbers=_NAMES[len(shape)], preferred_element_type=np.float32,
+        )  # fmt: skip
+
+    expected = np.asarray(convolve(*(v.astype(np.float32) for v in (x, w))))
+    return jax.export.export(jax.jit(convolve))(x, w).mlir_module(), [x, w], expected
+
+
 def matrices(
     layout: str, sizes: tuple[int, ...], dtype: type
 ) -> tuple[object, list[np.ndarray], np.ndarray]:

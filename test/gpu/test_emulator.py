@@ -6,6 +6,7 @@ import re
 
 import jax
 import numpy as np
+import products
 import pytest
 from emulator import Emulator, host_ir
 from models import Compiled, compile_for_gpu
@@ -206,30 +207,17 @@ def test_fault_of_a_cluster(
     assert not all(np.array_equal(got, CLUSTERED) for got in seen)
 
 
-IMAGES, WINDOWS = (
-    np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float16)
-    for seed, shape in enumerate([(2, 11, 13, 64), (3, 3, 64, 64)])
-)
-CONVOLVED = sum(
-    IMAGES[:, i : i + 9, j : j + 11].astype(np.float32) @ WINDOWS[i, j].astype(np.float32)
-    for i in range(3)
-    for j in range(3)
+CONVOLUTION, (IMAGES, WINDOWS), CONVOLVED = products.convolution(
+    (2, 11, 13, 64), (3, 3), 64, np.float16
 )
 
 
 @pytest.fixture(scope="module")
 def convolution() -> Compiled:
     """A convolution by warpgroups: copies of what its window sees."""
-    function = jax.jit(
-        lambda x, w: jax.lax.conv_general_dilated(
-            x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            preferred_element_type=np.float32,
-        )
-    )  # fmt: skip
-    module = jax.export.export(function)(IMAGES, WINDOWS).mlir_module()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
-        return compile_for_gpu(str(module), "cuda:sm_90a")
+        return compile_for_gpu(str(CONVOLUTION), "cuda:sm_90a")
 
 
 @pytest.mark.parametrize(

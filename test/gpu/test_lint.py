@@ -215,27 +215,35 @@ def test_warpgroup_kernels(
     assert kernel.ptx.count(stored) == kernel.ptx.count(shown) == tile.columns * 4 // 128
 
 
+CONVOLUTIONS = {
+    "1-D": ((8, 1500, 512), (3,), 1, ("NWC", "WIO", "NWC")),
+    "2-D": ((32, 28, 28, 128), (3, 3), 1, ("NHWC", "HWIO", "NHWC")),
+    "2-D by strides": ((32, 28, 28, 128), (3, 3), 2, ("NHWC", "HWIO", "NHWC")),
+    "3-D": ((2, 16, 28, 28, 64), (3, 3, 3), 1, ("NDHWC", "DHWIO", "NDHWC")),
+}
+"""Images, windows, strides and layouts: of Whisper, of ResNet-50 in batches of 32, of videos."""
+
+
 @needs_ptxas
-@pytest.mark.parametrize("stride", [1, 2])
-def test_convolutions_by_warpgroups(stride: int) -> None:
-    """Of ResNet-50 in batches of 32: copies of what windows see, chosen by the cost model."""
-    inputs = (
-        np.zeros((32, 28, 28, 128), np.float16),
-        np.zeros((3, 3, 128, 128), np.float16),
-        np.zeros(128, np.float16),
-    )
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions_by_warpgroups(case: str) -> None:
+    """Copies of what windows see, chosen by the cost model."""
+    shape, window, stride, names = CONVOLUTIONS[case]
+    channels, strides = shape[-1], (stride,) * len(window)
+    arrays = (shape, (*window, channels, channels), (channels,))
+    inputs = [np.zeros(sizes, np.float16) for sizes in arrays]
 
     def layer(x: jax.Array, w: jax.Array, bias: jax.Array) -> jax.Array:
-        names = ("NHWC", "HWIO", "NHWC")
         return jax.nn.relu(
-            jax.lax.conv_general_dilated(x, w, (stride, stride), "SAME", dimension_numbers=names)
-            + bias
+            jax.lax.conv_general_dilated(x, w, strides, "SAME", dimension_numbers=names) + bias
         )
 
     module = str(jax.export.export(jax.jit(layer))(*inputs).mlir_module())
     options = {"use_cache": False}
     lowered = stepwell.lower(module, target=SM_90.name, options=options).step("affine")
-    expected = {"wgmma": {"HGMMA": 4, "UTMALDG.4D.IM2COL": 1, "USETMAXREG": 2, "UTMASTG": 1}}
+    expected = {
+        "wgmma": {"HGMMA": 4, f"UTMALDG.{len(shape)}D.IM2COL": 1, "USETMAXREG": 2, "UTMASTG": 1}
+    }
     kernels = assembled(lowered, SM_90, expected)
     assert any(kernel.expected for kernel in kernels)
     for kernel in kernels:

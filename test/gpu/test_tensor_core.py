@@ -7,9 +7,8 @@ import jax
 import numpy as np
 import pytest
 from emulator import Emulator
-from jax import lax
 from models import Compiled, compile_for_gpu, load_on_emulator
-from products import BF16, SUMS, integers, matrices, product
+from products import BF16, SUMS, convolution, integers, matrices, product
 
 from stepwell.kernels.gpu import mma_tile
 from stepwell.kernels.gpu.mma_tile import MmaTile
@@ -110,14 +109,6 @@ def test_split_sums(dtype: type, target: str, emulator: Emulator) -> None:
 @pytest.mark.parametrize("channels", [16, 6])
 def test_convolution(dtype: type, channels: int, emulator: Emulator) -> None:
     """Implicit products: chunks of channels, and single ones; padding, strides."""
-    x = integers(2, 9, 11, channels, seed=1, dtype=dtype)
-    w = integers(3, 3, channels, 24, seed=2, dtype=dtype)
-
-    def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
-        return lax.conv_general_dilated(
-            x, w, (2, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            preferred_element_type=np.float32,
-        )  # fmt: skip
-
-    expected = np.asarray(convolve(*(v.astype(np.float32) for v in (x, w))))
-    check(jax.export.export(jax.jit(convolve))(x, w).mlir_module(), [x, w], expected, emulator)
+    shape, strides = (2, 9, 11, channels), (2, 1)
+    case = convolution(shape, (3, 3), 24, dtype, strides=strides, padding="SAME")
+    check(*case, emulator)

@@ -9,7 +9,7 @@ import pytest
 from emulator import Emulator
 from jax import lax
 from models import Compiled, compile_for_gpu, load_on_emulator
-from products import BF16, SUMS, integers, matrices
+from products import BF16, SUMS, convolution, integers, matrices
 
 from stepwell import targets
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
@@ -133,18 +133,8 @@ def test_clusters(
 def test_convolution_in_clusters(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of images beside weights that two blocks share."""
     monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, 128, stages=3, cluster=2),))
-    x = integers(3, 15, 15, 64, seed=1, dtype=np.float16)
-    w = integers(3, 3, 64, 136, seed=2, dtype=np.float16)
-
-    def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
-        return lax.conv_general_dilated(
-            x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            preferred_element_type=np.float32,
-        )  # fmt: skip
-
-    expected = np.asarray(convolve(*(v.astype(np.float32) for v in (x, w))))
-    model = jax.export.export(jax.jit(convolve))(x, w).mlir_module()
-    assert blocks_of(check(model, [x, w], expected, emulator)) == [(8, 1)]
+    case = convolution((3, 15, 15, 64), (3, 3), 136, np.float16)
+    assert blocks_of(check(*case, emulator)) == [(8, 1)]
 
 
 @pytest.mark.parametrize(
@@ -189,6 +179,8 @@ CONVOLUTIONS = [
     ((2, 16, 20, 64), (5, 3), (2, 1), (1, 2), "SAME"),
     ((1, 20, 20, 64), (2, 2), (3, 2), (2, 3), "VALID"),
     ((2, 15, 15, 192), (1, 1), (2, 2), (1, 1), "VALID"),
+    ((3, 150, 64), (5,), (2,), (3,), "SAME"),
+    ((2, 6, 7, 9, 64), (3, 2, 3), (1, 2, 1), (2, 1, 1), "SAME"),
 ]
 """Shapes of images, windows, strides, dilations and padding."""
 
@@ -196,28 +188,18 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize(("shape", "window", "strides", "dilation", "padding"), CONVOLUTIONS)
 def test_convolution(
     shape: tuple[int, ...],
-    window: tuple[int, int],
-    strides: tuple[int, int],
-    dilation: tuple[int, int],
+    window: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilation: tuple[int, ...],
     padding: str,
     emulator: Emulator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Tiles of rows that go on in the next line and in the next image, in blocks that walk."""
     monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, 64, stages=4),))
-    x = integers(*shape, seed=1, dtype=np.float16)
-    w = integers(*window, shape[-1], 72, seed=2, dtype=np.float16)
-
-    def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
-        return lax.conv_general_dilated(
-            x, w, strides, padding, rhs_dilation=dilation,
-            dimension_numbers=("NHWC", "HWIO", "NHWC"), preferred_element_type=np.float32,
-        )  # fmt: skip
-
-    expected = np.asarray(convolve(*(v.astype(np.float32) for v in (x, w))))
-    compiled = check(jax.export.export(jax.jit(convolve))(x, w).mlir_module(), [x, w], expected,
-                     emulator)  # fmt: skip
-    assert any("g2s.im2col.4d" in text for text in compiled.kernels.values())
+    options = {"strides": strides, "dilation": dilation, "padding": padding}
+    compiled = check(*convolution(shape, window, 72, np.float16, **options), emulator)
+    assert any(f"g2s.im2col.{len(shape)}d" in text for text in compiled.kernels.values())
 
 
 @pytest.mark.parametrize(
@@ -229,15 +211,9 @@ def test_convolution_that_is_no_window(
     channels: int, strides: tuple[int, int], dilation: tuple[int, int]
 ) -> None:
     """What the maps of images cannot say is multiplied by warps."""
-    images = [np.zeros(s, np.float16) for s in ((1, 300, 20, channels), (2, 2, channels, 64))]
-
-    def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
-        return lax.conv_general_dilated(
-            x, w, strides, "VALID", rhs_dilation=dilation,
-            dimension_numbers=("NHWC", "HWIO", "NHWC"), preferred_element_type=np.float32,
-        )  # fmt: skip
-
-    compiled = compile_for_gpu(str(jax.export.export(jax.jit(convolve))(*images).mlir_module()))
+    options = {"strides": strides, "dilation": dilation}
+    model, *_ = convolution((1, 300, 20, channels), (2, 2), 64, np.float16, **options)
+    compiled = compile_for_gpu(str(model))
     assert any("mma.m16n8k16" in text for text in compiled.kernels.values())
     assert not any("im2col" in text for text in compiled.kernels.values())
 

@@ -1,9 +1,9 @@
 """Images of convolutions as arrays of which the GPU copies what a window sees (im2col maps).
 
-An image is [n, h, w, channels]. Row (n, oh, ow) of the product has its first pixel at
-(n, oh * step + first, ow * step + first), and the place (kh, kw, c) of k is seen so many pixels
-further. A copy takes 128 bytes of channels of one place of the window for as many rows as a tile
-has, which go on in the next line and in the next image.
+An image is [n, w, channels], [n, h, w, channels] or [n, d, h, w, channels]. Row (n, oh, ow) of the
+product has its first pixel at (n, oh * step + first, ow * step + first), and the place (kh, kw, c)
+of k is seen so many pixels further. A copy takes 128 bytes of channels of one place of the window
+for as many rows as a tile has, which go on in the next line and in the next image.
 """
 
 from __future__ import annotations
@@ -15,25 +15,28 @@ from stepwell.kernels.gpu.hopper import LINE_BYTES
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.index import Index, Variable, delinearize
 
-_LEAST_CORNER, _MOST_OFFSET, _MOST_STEP, MOST_PIXELS = -128, 255, 8, 1024
-"""Limits of cuTensorMapEncodeIm2col for arrays of four dimensions."""
+_LEAST_CORNER, _MOST_OFFSET = {1: -(1 << 15), 2: -128, 3: -16}, {1: (1 << 16) - 1, 2: 255, 3: 31}
+"""By how many dimensions pixels have: limits of cuTensorMapEncodeIm2col, and of the copies' offsets
+(PTX ISA, "Im2col mode")."""
+
+_MOST_STEP = 8
 
 
 @dataclass(frozen=True)
 class ImageWindow:
     """How rows and places of k lie in an image: the rows' extents (n, oh, ow); the first pixel, the
     steps of rows and those of the window, each down and across; the window's extents (kh, kw,
-    channels); and the image's (h, w)."""
+    channels); and the image's (h, w). Pixels may have one dimension less, or one more."""
 
-    rows: tuple[int, int, int]
-    first: tuple[int, int]
-    steps: tuple[int, int]
-    dilation: tuple[int, int]
-    window: tuple[int, int, int]
-    image: tuple[int, int]
+    rows: tuple[int, ...]
+    first: tuple[int, ...]
+    steps: tuple[int, ...]
+    dilation: tuple[int, ...]
+    window: tuple[int, ...]
+    image: tuple[int, ...]
 
     @property
-    def corners(self) -> tuple[tuple[int, int], tuple[int, int]]:
+    def corners(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The least first pixel of a row, and how far the greatest lies from the image's last;
         down and across."""
         ends = tuple(
@@ -42,7 +45,7 @@ class ImageWindow:
                 self.first, self.rows[1:], self.steps, self.image, strict=True
             )
         )
-        return self.first, (ends[0], ends[1])
+        return self.first, ends
 
     def first_pixel(self, row: Index) -> list[Index]:
         """The first pixel of a row: n, then down and across."""
@@ -66,14 +69,15 @@ def find(
 ) -> ImageWindow | None:
     """The window of a lhs with extents `sizes` that is read at `indices`, forms over `dims`, the
     operation's dimensions; None where it is none, or channels are not whole lines of 128 bytes."""
-    if len(sizes) != 4:
+    pixels = len(sizes) - 2
+    if pixels not in _MOST_OFFSET:
         return None
     axes = [_axis(index, dims, shape) for index in indices]
     if any(axis is None for axis in axes):
         return None
-    image, down, across, channel = (axis for axis in axes if axis is not None)
-    rows = [axis.row for axis in (image, down, across)]
-    places = [axis.place for axis in (down, across, channel)]
+    image, *inner, channel = (axis for axis in axes if axis is not None)
+    rows = [axis.row for axis in (image, *inner)]
+    places = [axis.place for axis in (*inner, channel)]
     if not _are_all(rows, shape.rows, shape.sizes):
         return None
     if not _are_all(places, shape.reduced, shape.sizes):
@@ -84,12 +88,12 @@ def find(
         return None
     counts = [1 if d is None else shape.sizes[d] for d in (*rows, *places)]
     found = ImageWindow(
-        (counts[0], counts[1], counts[2]),
-        (down.first, across.first),
-        (down.step, across.step),
-        (down.dilation, across.dilation),
-        (counts[3], counts[4], counts[5]),
-        (sizes[1], sizes[2]),
+        tuple(counts[: pixels + 1]),
+        tuple(axis.first for axis in inner),
+        tuple(axis.step for axis in inner),
+        tuple(axis.dilation for axis in inner),
+        tuple(counts[pixels + 1 :]),
+        tuple(sizes[1:-1]),
     )
     return found if _is_possible(found, kind) else None
 
@@ -125,12 +129,13 @@ def _are_all(found: list[int | None], dims: tuple[int, ...], sizes: tuple[int, .
 
 
 def _is_possible(window: ImageWindow, kind: MatrixType) -> bool:
-    far = [d * (n - 1) for d, n in zip(window.dilation, window.window[:2], strict=True)]
+    far = [d * (n - 1) for d, n in zip(window.dilation, window.window[:-1], strict=True)]
+    least = _LEAST_CORNER[len(far)]
     return (
-        window.window[2] * kind.bytes % LINE_BYTES == 0
+        window.window[-1] * kind.bytes % LINE_BYTES == 0
         and all(corner >= 0 for corner in window.first)
-        and all(_LEAST_CORNER <= corner <= 0 for corner in window.corners[1])
-        and all(corner < -_LEAST_CORNER for corner in window.first)
-        and max(far) <= _MOST_OFFSET
+        and all(least <= corner <= 0 for corner in window.corners[1])
+        and all(corner < -least for corner in window.first)
+        and max(far) <= _MOST_OFFSET[len(far)]
         and max(window.steps) <= _MOST_STEP
     )

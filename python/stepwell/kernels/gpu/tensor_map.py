@@ -87,8 +87,8 @@ def find(space: TileSpace, kind: MatrixType, operand: int, lines: int) -> Tensor
 
 
 def _image(array: _Elements, window: ImageWindow, sizes: list[int], lines: int) -> TensorMap | None:
-    """The map of an image of extents `sizes`, [n, h, w, channels]."""
-    strides = [math.prod(sizes[i:]) * array.bytes for i in (3, 2, 1)]
+    """The map of an image of extents `sizes`, [n, pixels.., channels]."""
+    strides = [math.prod(sizes[i:]) * array.bytes for i in range(len(sizes) - 1, 0, -1)]
     if not isinstance(array.buffer, ir.BlockArgument) or strides[0] % CHUNK_BYTES:
         return None
     return TensorMap(
