@@ -17,7 +17,7 @@ from emulator import Emulator
 from models import Compiled, compile_for_gpu, load_on_emulator, needs_ptxas
 
 import stepwell
-from stepwell import artifact
+from stepwell import artifact, ptxas
 from stepwell.launch import LAUNCH
 from stepwell.runtime.cuda import DRIVER_VARIABLE
 from stepwell.runtime.cuda_executable import CudaExecutable
@@ -104,6 +104,18 @@ def test_later_gpus_take_ptx(emulator: Emulator) -> None:
         stepwell.ArtifactError, match=r"holds PTX of CUDA 12.0, and the driver .* CUDA 11.8"
     ):
         load_on_emulator(made, emulator)
+
+
+def test_artifact_without_cubins(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no ptxas, an artifact has PTX alone, which drivers assemble."""
+    monkeypatch.setattr(ptxas, "can_assemble", lambda target: False)
+    module = str(jax.export.export(jax.jit(lambda x: x - 7))(X).mlir_module())
+    made = compile_for_gpu(module)
+    program = made.artifact.manifest.cuda
+    assert program is not None
+    assert all(image.cubin is None for image in program.images)
+    assert all(bytes(part).startswith(b"//") for part in made.artifact.code_parts())
+    np.testing.assert_array_equal(load_on_emulator(made, emulator)(X)[0], X - 7)
 
 
 @pytest.mark.skipif(needs_ptxas(), reason="no ptxas to make cubins with")
