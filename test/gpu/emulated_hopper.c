@@ -70,21 +70,22 @@ typedef struct {
   uint64_t address, strides[RANKS - 1];
   uint32_t sizes[RANKS];
   uint16_t box[RANKS];
-  uint8_t rank, bytes, is_image;
+  uint8_t rank, bytes, is_image, rounds;
   int32_t lower[RANKS], upper[RANKS];  // of an image: the first pixels that there are, by dimension
   uint8_t steps[RANKS];
 } tensor_map;
 _Static_assert(sizeof(tensor_map) <= MAP_WORDS * 8, "a tensor map has 128 bytes");
 
-static const uint8_t element_bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};
+enum { TF32 = 11 };  // as f32 in memory
+static const uint8_t element_bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4};
 
 int cuTensorMapEncodeTiled(void *out, int type, uint32_t rank, void *address, const uint64_t *sizes,
                            const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
                            int interleaved, int swizzle, int promotion, int filling) {
   tensor_map map = {.address = (uint64_t)(uintptr_t)address, .rank = (uint8_t)rank};
-  if (type < 0 || type > 9 || !rank || rank > RANKS || map.address % 16) return 1;
+  if (type < 0 || type > TF32 || !rank || rank > RANKS || map.address % 16) return 1;
   if ((uintptr_t)out % 128 || interleaved || swizzle != 3 || promotion > 3 || filling) return 1;
-  map.bytes = element_bytes[type];
+  map.bytes = element_bytes[type], map.rounds = type == TF32;
   for (uint32_t i = 0; i < rank; i++) {
     if (!sizes[i] || sizes[i] > UINT32_MAX || !box[i] || box[i] > 256 || steps[i] != 1) return 1;
     if (i + 1 < rank && (strides[i] % 16 || !strides[i] || strides[i] >> 40)) return 1;
@@ -158,6 +159,14 @@ static void place_of_row(const bulk_copy *copy, int row, int64_t *places) {
   for (int i = 1; i <= images; i++) places[i] = at[i] + copy->offsets[i];
 }
 
+// To 10 bits of fraction, nearest. A sum that overflows them raises the exponent, as it should.
+static void round_to_tf32(char *at) {
+  uint32_t bits;
+  memcpy(&bits, at, sizeof bits);
+  if ((bits >> 23 & 0xff) != 0xff) bits = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
+  memcpy(at, &bits, sizeof bits);
+}
+
 static void deliver(const bulk_copy *copy) {
   const tensor_map *map = &copy->map;
   char *shared = emulator_of_block(copy->shared, copy->rank);
@@ -180,6 +189,7 @@ static void deliver(const bulk_copy *copy) {
       const int exists = inside && place >= 0 && place < (int64_t)map->sizes[0];
       if (!copy->at && exists) memcpy(there, at, map->bytes);
       if (copy->at && exists) memcpy(at, there, map->bytes);
+      if (copy->at && exists && map->rounds) round_to_tf32(at);
       if (copy->at && !exists) memset(at, 0, map->bytes);
     }
   }

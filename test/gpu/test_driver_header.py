@@ -12,6 +12,7 @@ import pytest
 from stepwell.kernels.gpu.tensor_map import TYPES
 
 _ROOT = Path(__file__).parents[2]
+_NAMES = ("f16", "bf16", "f32", "tf32", "i32", "i8")
 
 
 def header_folder() -> Path | None:
@@ -27,7 +28,7 @@ def test_numbers_and_structures() -> None:
     folder, compiler = header_folder(), shutil.which("cc") or shutil.which("gcc")
     if folder is None or compiler is None:
         pytest.skip("there is no cuda.h here, or no C compiler")
-    kinds = [f"-DTYPE_{name}={TYPES[name]}" for name in ("f16", "bf16", "f32", "i32", "i8")]
+    kinds = [f"-DTYPE_{name}={TYPES[name]}" for name in _NAMES]
     source = Path(__file__).with_name("driver_header.c")
     command = [compiler, "-std=c11", "-fsyntax-only", "-Wall", "-Werror", f"-I{_ROOT / 'runtime'}",
                f"-I{folder}", *kinds, str(source)]  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from emulator import Emulator
 from jax import lax
 from models import Compiled, compile_for_gpu, load_on_emulator
-from products import BF16, SUMS, convolution, integers, matrices
+from products import BF16, SUMS, convolution, integers, matrices, product
 
 from stepwell import targets
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
@@ -56,6 +56,19 @@ def test_layout(dtype: type, layout: str, sizes: tuple[int, ...], emulator: Emul
 def test_along_k(dtype: type, sizes: tuple[int, ...], emulator: Emulator) -> None:
     """Operands of 32 and of 8 bits lie along k."""
     check(*matrices("kk", sizes, dtype), emulator)
+
+
+def test_rounding_to_tf32(emulator: Emulator) -> None:
+    """Copies round f32 to the nearest number of 10 bits of fraction: no sum is off by more than a
+    half of the last bit of both operands, and sums of positive numbers are not all too small."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.uniform(1, 2, shape).astype(np.float32) for shape in ((128, 256), (64, 256)))
+    model = product(a, b, (((1,), (1,)), ((), ())))
+    executable = load_on_emulator(compile_for_gpu(str(model), precision="tf32"), emulator)
+    exact = a.astype(np.float64) @ b.T.astype(np.float64)
+    error = executable(a, b)[0] / exact - 1
+    assert np.abs(error).max() < 2**-10
+    assert np.abs(error.mean()) < 2**-14
 
 
 @pytest.mark.parametrize("tile", wgmma_tile.TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")

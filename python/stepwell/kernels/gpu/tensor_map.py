@@ -25,8 +25,16 @@ from stepwell.launch import IM2COL, TILED
 from stepwell.mlir import ir
 
 _MAX_BATCH_DIMS = 3
-TYPES = {"f16": 6, "bf16": 9, "f32": 7, "i32": 3, "i8": 0, **dict.fromkeys(FLOAT8_TYPES, 0)}
-"""CUtensorMapDataType."""
+TYPES = {
+    "f16": 6,
+    "bf16": 9,
+    "f32": 7,
+    "tf32": 11,
+    "i32": 3,
+    "i8": 0,
+    **dict.fromkeys(FLOAT8_TYPES, 0),
+}
+"""CUtensorMapDataType. Copies of tf32 are of f32, which they round."""
 
 _OUTPUT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "i32": 4}
 """The types of outputs that are copied."""
@@ -74,7 +82,7 @@ def find(space: TileSpace, kind: MatrixType, operand: int, lines: int) -> Tensor
         space.evaluator.buffers[found[0]],
         linearize(found[1], shape_of(found[0])),
         dims,
-        kind.element,
+        "tf32" if kind.ptx == "tf32" else kind.element,
         kind.bytes,
     )
     outer = shape.rows if operand == shape.lhs else (shape.column,)
