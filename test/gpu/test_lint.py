@@ -278,7 +278,8 @@ ptxas info    : Function properties for k
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 168 registers, used 1 barriers, 1024 bytes smem
 """
-GOOD = Kernel("k", "setmaxnreg.dec.sync.aligned.u32 \t40;\nsetmaxnreg.inc.sync.aligned.u32 \t232;",
+GOOD = Kernel("k", "setmaxnreg.dec.sync.aligned.u32 \t40;\nsetmaxnreg.inc.sync.aligned.u32 \t232;"
+              "\nbar.sync \t%r1, 128;\nbar.sync \t0;",
               384, LOG, "HGMMA.64x128x16", expected={"HGMMA": 1})  # fmt: skip
 
 
@@ -302,6 +303,8 @@ def test_clean_kernel() -> None:
         ({"threads": 512}, SM_90, "k needs 168 registers for each of 512 threads"),
         ({"log": LOG + "ptxas info : (C7510) Potential Performance Loss: wgmma"}, SM_90, "C7510"),
         ({"ptx": GOOD.ptx.replace("232", "240")}, SM_90, "it would wait for ever"),
+        ({"ptx": "bar.sync \t%r1, 512;"}, SM_90, "waits at a barrier for 512 threads"),
+        ({"ptx": "barrier.cta.sync.aligned 3, 100;"}, SM_90, "waits at a barrier for 100 threads"),
         ({"sass": "HMMA.16816.F32"}, SM_90, "k has 0 HGMMA in its SASS; expected 1 or more"),
         ({"sass": "HGMMA.64x8x16 STL.64"}, SM_90, "k reads or writes local memory"),
     ],

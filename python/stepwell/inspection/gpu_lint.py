@@ -21,6 +21,11 @@ _REGISTER_GRAIN = 256
 
 _SERIALISED = re.compile(r"\((C75\d\d)\)[ :]*([^\n]*)")
 _SET_REGISTERS = re.compile(r"setmaxnreg\.(inc|dec)\S*\s+(\d+)")
+_BARRIER_COUNT = re.compile(
+    r"\b(?:bar|barrier)(?:\.cta)?\.(?:sync|arrive|red\.\S+)(?:\.aligned)?\s+[^,;]+,\s*(\d+)\s*;"
+)
+"""A barrier of some of a block's threads, and how many."""
+
 _LOCAL_ACCESS = re.compile(r"\b(LDL|STL)\b")
 
 
@@ -48,6 +53,7 @@ def lint(kernel: Kernel, target: NvidiaTarget) -> list[str]:
     if usage is not None:
         found += _resources(kernel, usage, target)
     found += _serialised(kernel)
+    found += _barriers(kernel)
     found += _register_pool(kernel, usage)
     found += _instructions(kernel)
     return found
@@ -92,6 +98,17 @@ def _serialised(kernel: Kernel) -> list[str]:
     return [
         f"{kernel.name}: ptxas reordered its matrix instructions ({code}: {text.strip()})"
         for code, text in _SERIALISED.findall(kernel.log)
+    ]
+
+
+def _barriers(kernel: Kernel) -> list[str]:
+    """Barriers count whole warps of the block; one that counts others never opens."""
+    counts = sorted(set(map(int, _BARRIER_COUNT.findall(kernel.ptx))))
+    return [
+        f"{kernel.name} waits at a barrier for {count} threads, and its block has {kernel.threads} "
+        f"in warps of {WARP}"
+        for count in counts
+        if count % WARP or count > kernel.threads
     ]
 
 
