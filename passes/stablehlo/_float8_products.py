@@ -47,8 +47,8 @@ def narrow_products(root: ir.Operation, state: State) -> set[ir.Operation]:
         if op.name != "stablehlo.dot_general" or not _fills_instruction(op):
             continue
         sources = [_narrow(value, wide) for value in op.operands]
-        left, right = (str(hlo.element_type(value)) for value, _ in sources)
-        if left == right and FLOAT8_TYPES.get(left) in known:
+        types = [str(hlo.element_type(value)) for value, _ in sources]
+        if all(FLOAT8_TYPES.get(kind) in known for kind in types):
             _multiply(op, [value for value, _ in sources], [s for _, s in sources if s is not None])
             found.append(op)
     return set(found)

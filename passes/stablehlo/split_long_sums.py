@@ -76,7 +76,7 @@ def _matrix_type(product: ir.Operation, target: NvidiaTarget, *, tf32: bool) -> 
     )
     known = dict(target.matrix_instructions).get("mma.sync", ())
     for kind in MATRIX_TYPES:
-        if left == right == kind.element and total == kind.sum and kind.ptx in known:
+        if (left, right) == kind.elements and total == kind.sum and kind.ptx in known:
             return kind if tf32 or kind.ptx != "tf32" else None
     return None
 

@@ -292,7 +292,7 @@ void emulator_reset_bulk(void) {
 }
 
 // 0 of f16, 1 of bf16, 2 of tf32, 3 of s8, 4 of e4m3, 5 of e5m2.
-static const int bytes_of_kind[] = {2, 2, 4, 1, 1, 1};
+static const int bytes_of_kind[] = {2, 2, 4, 1, 1, 1, 1, 1};
 
 static float element(const char *at, int kind) {
   uint32_t bits = 0;
@@ -342,7 +342,9 @@ static uint64_t read_operands(const product *of, warpgroup *group) {
             place_of(right ? of->right : of->left, line, k, of->kind, transposed);
         for (int i = 0; i < bytes_of_kind[of->kind]; i++)
           digest = (digest ^ (uint8_t)at[i]) * 1099511628211u;
-        if (group) (right ? group->right[line] : group->left[line])[k] = element(at, of->kind);
+        if (group)
+          (right ? group->right[line] : group->left[line])[k] =
+              element(at, emulator_operand(of->kind, right));
       }
   }
   return digest;

@@ -13,7 +13,8 @@ _MATRICES = re.compile(r"llvm\.nvvm\.ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.t
 _MULTIPLY = re.compile(
     r"llvm\.nvvm\.mma\.m16n8k(?:8|16|32)\.row\.col\.(f32\.f32|bf16|tf32|satfinite\.s8)$"
 )
-_KINDS = ("f32.f32", "bf16", "tf32", "satfinite.s8", "e4m3", "e5m2")
+_MIXED = ("e4m3.e5m2", "e5m2.e4m3")
+_KINDS = ("f32.f32", "bf16", "tf32", "satfinite.s8", "e4m3", "e5m2", *_MIXED)
 
 SYMBOLS = {
     "emulator_copy_async": "void (ptr addrspace(3), ptr addrspace(1), i32)",
@@ -64,14 +65,12 @@ def define_wrappers(text: str) -> tuple[str, bool]:
 
 _ASSEMBLY = re.compile(r"call ([^\n]*?) asm (?:sideeffect )?\"([^\"]*)\", \"[^\"]*\"\(")
 _GROUP = re.compile(
-    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k\d+\.[fs]32\.(f16|bf16|tf32|s8|e4m3|e5m2)\.\w+ "
+    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k\d+\.[fs]32\.(f16|bf16|tf32|s8|e4m3|e5m2)\.(\w+) "
     r"\{[^}]*\}, \$\d+, \$\d+, 1(?:, 1, 1)?(?:, ([01]), ([01]))?;"
 )
 
-_GROUP_KINDS = ("f16", "bf16", "tf32", "s8", "e4m3", "e5m2")
-_FLOAT8 = re.compile(
-    r"mma\.sync\.aligned\.m16n8k32\.row\.col\.f32\.(?P<kind>e4m3|e5m2)\.(?P=kind)\.f32 "
-)
+_GROUP_KINDS = ("f16", "bf16", "tf32", "s8", "e4m3", "e5m2", *_MIXED)
+_FLOAT8 = re.compile(r"mma\.sync\.aligned\.m16n8k32\.row\.col\.f32\.(e4m3|e5m2)\.(e4m3|e5m2)\.f32 ")
 
 
 def _define_assembly(text: str) -> tuple[str, list[str]]:
@@ -101,8 +100,8 @@ def _define_assembly(text: str) -> tuple[str, list[str]]:
                 "  %r = call float @emulator_tanh(float %x)\n  ret float %r\n}"
             )
         elif (product := _FLOAT8.match(assembly)) is not None:
-            name = f"assembly_product_{product['kind']}"
-            made[name] = _multiply(product).replace("NAME", name)
+            name = f"assembly_product_{product[1]}_{product[2]}"
+            made[name] = _multiply_kind(_both(*product.groups())).replace("NAME", name)
         else:
             found = _GROUP.search(assembly)
             assert found is not None, f"the emulator does not know {assembly}"
@@ -115,8 +114,8 @@ def _define_assembly(text: str) -> tuple[str, list[str]]:
 
 def _group_product(kind: str, match: re.Match[str]) -> tuple[str, str]:
     """The product of a warpgroup as a function of its sums and two descriptors."""
-    columns, number = int(match[1]), _GROUP_KINDS.index(match[2])
-    transposed = int(match[3] or 0) | int(match[4] or 0) << 1
+    columns, number = int(match[1]), _GROUP_KINDS.index(_both(match[2], match[3]))
+    transposed = int(match[4] or 0) | int(match[5] or 0) << 1
     name = f"assembly_product_{columns}_{number}_{transposed}"
     count, element = columns // 2, "i32" if number == 3 else "float"
     sums = ", ".join(f"{element} %s{i}" for i in range(count))
@@ -159,9 +158,18 @@ def _matrices(match: re.Match[str]) -> str:
     )
 
 
+def _both(left: str, right: str) -> str:
+    """What is multiplied, by PTX's names of both operands."""
+    return left if left == right else f"{left}.{right}"
+
+
 def _multiply(match: re.Match[str]) -> str:
     """The product of a warp; the first group of `match` is what is multiplied."""
-    kind = _KINDS.index(match[1])
+    return _multiply_kind(match[1])
+
+
+def _multiply_kind(name: str) -> str:
+    kind = _KINDS.index(name)
     operand = "<2 x half>" if kind == 0 else "i32"
     total = "i32" if kind == 3 else "float"
     result = "{ " + ", ".join([total] * 4) + " }"

@@ -120,7 +120,10 @@ float emulator_float8(uint8_t code, int mantissa) {
 }
 
 // The element of a register: 0 of f16, 1 of bf16, 2 of tf32 (the upper 19 bits of f32), 3 of s8,
-// 4 of e4m3, 5 of e5m2.
+// 4 of e4m3, 5 of e5m2. Of products, 6 is e4m3 by e5m2, and 7 e5m2 by e4m3.
+int emulator_operand(int kind, int right) {
+  return kind == 6 ? 4 + right : kind == 7 ? 5 - right : kind;
+}
 static double element(uint32_t bits, int index, int kind) {
   const uint16_t part = (uint16_t)(bits >> 16 * (index % 2));
   switch (kind) {
@@ -149,7 +152,8 @@ void emulator_multiply(uint32_t *result, const uint32_t *left, const uint32_t *r
         const int owner = k / held % 4, later = k / (4 * held);
         const uint32_t a = (uint32_t)warp[4 * row + owner][high + 2 * later];
         const uint32_t b = (uint32_t)warp[4 * column + owner][4 + later];
-        sum += element(a, k % held, kind) * element(b, k % held, kind);
+        sum += element(a, k % held, emulator_operand(kind, 0)) *
+               element(b, k % held, emulator_operand(kind, 1));
       }
       uint32_t *out = &result[2 * high + e];
       const uint32_t before = sums[2 * high + e];

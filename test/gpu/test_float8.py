@@ -12,7 +12,7 @@ import pytest
 from emulator import Emulator
 from jax import lax
 from models import ON_GPU, compile_for_gpu, load_on_emulator, needs_ptxas
-from products import integers, matrices
+from products import integers, matrices, product
 from test_lint import assembled
 
 import stepwell
@@ -45,6 +45,30 @@ def check(
 def test_layout(kind: str, layout: str, sizes: tuple[int, ...], emulator: Emulator) -> None:
     """Operands that lie along k, or along rows and columns; whole chunks, and not."""
     check(*matrices(layout, sizes, KINDS[kind]), emulator, WARPS.format(kind))
+
+
+def mixed(sizes: tuple[int, ...], left: str, right: str) -> tuple[object, list, np.ndarray]:
+    """A product of operands of two types, both along k."""
+    batch, m, k, n = sizes
+    a, b = (
+        integers(batch, m, k, seed=1, dtype=KINDS[left]),
+        integers(batch, n, k, seed=2, dtype=KINDS[right]),
+    )
+    expected = np.einsum("bmk,bnk->bmn", a.astype(np.float64), b.astype(np.float64))
+    return product(a, b, (((2,), (2,)), ((0,), (0,)))), [a, b], expected
+
+
+@pytest.mark.parametrize(("left", "right"), [("e4m3", "e5m2"), ("e5m2", "e4m3")])
+@pytest.mark.parametrize("target", ["cuda:sm_89", "cuda:sm_90a"])
+def test_mixed(
+    left: str, right: str, target: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights of more, and gradients of fewer bits of fraction: by warps and by warpgroups."""
+    if target == "cuda:sm_90a":
+        monkeypatch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
+    words = r"wgmma\S+" if target == "cuda:sm_90a" else r"mma\.sync\.\S+"
+    case = mixed((2, 151, 208, 73), left, right)
+    check(*case, emulator, rf"{words}\.f32\.{left}\.{right}\b", target)
 
 
 @pytest.mark.parametrize("kind", KINDS)

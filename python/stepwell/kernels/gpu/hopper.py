@@ -379,7 +379,7 @@ def multiply(
     return llvm.inline_asm(
         sums.type,
         [*numbers(sums, columns, kind), left, right],
-        f"wgmma.mma_async.sync.aligned.{shape}.{total}.{kind.ptx}.{kind.ptx} {{{registers}}}, "
+        f"wgmma.mma_async.sync.aligned.{shape}.{total}.{kind.operands} {{{registers}}}, "
         f"${2 * count}, ${2 * count + 1}, 1{scales};",
         ",".join(constraints),
         has_side_effects=True,

@@ -80,7 +80,7 @@ def matrix_type(
     known = dict(target.matrix_instructions).get("mma.sync", ())
     total = str(element_type(op.op.results[0]))
     for kind in MATRIX_TYPES:
-        if left == right == kind.element and total == kind.sum and kind.ptx in known:
+        if (left, right) == kind.elements and total == kind.sum and kind.ptx in known:
             fits = kind.ptx != "s8" or shape.k < _LONGEST_INTEGER_SUM
             return kind if fits and (tf32 or kind.ptx != "tf32") else None
     return None

@@ -30,12 +30,24 @@ _TOKEN = "!nvgpu.device.async.token"
 @dataclass(frozen=True)
 class MatrixType:
     """Operands that are multiplied: the name that PTX has for them, the type in memory and its
-    bytes, that of the sums."""
+    bytes, that of the sums; PTX's name and the type of the right one, where they are others."""
 
     ptx: str
     element: str
     bytes: int
     sum: str
+    right_ptx: str = ""
+    right_element: str = ""
+
+    @property
+    def operands(self) -> str:
+        """PTX's names of both."""
+        return f"{self.ptx}.{self.right_ptx or self.ptx}"
+
+    @property
+    def elements(self) -> tuple[str, str]:
+        """The types of both."""
+        return self.element, self.right_element or self.element
 
     @property
     def is_float8(self) -> bool:
@@ -66,7 +78,11 @@ MATRIX_TYPES = (
     MatrixType("bf16", "bf16", 2, "f32"),
     MatrixType("tf32", "f32", 4, "f32"),
     MatrixType("s8", "i8", 1, "i32"),
-    *(MatrixType(ptx, element, 1, "f32") for element, ptx in FLOAT8_TYPES.items()),
+    *(
+        MatrixType(ptx, element, 1, "f32", right_ptx, right)
+        for element, ptx in FLOAT8_TYPES.items()
+        for right, right_ptx in FLOAT8_TYPES.items()
+    ),
 )
 
 
@@ -165,7 +181,7 @@ def _multiply_float8(left: ir.Value, right: ir.Value, sums: ir.Value, kind: Matr
     found = llvm.inline_asm(
         ir.Type.parse(f"!llvm.struct<({', '.join([kind.sum] * 4)})>"),
         operands,
-        f"mma.sync.aligned.m{ROWS}n{COLUMNS}k{kind.step}.row.col.f32.{kind.ptx}.{kind.ptx}.f32 "
+        f"mma.sync.aligned.m{ROWS}n{COLUMNS}k{kind.step}.row.col.f32.{kind.operands}.f32 "
         "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};",
         ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4),
         asm_dialect=0,
