@@ -143,18 +143,36 @@ def test_clusters(
     assert '"nvvm.cluster_dim"="2,1,1"' in text
 
 
+@pytest.mark.parametrize("layout", ["kk", "mn"])
+def test_odd_tiles_in_clusters(
+    layout: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three tiles below one another: the second block of the last pair copies for the first."""
+    monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, 128, stages=3, cluster=2),))
+    compiled = check(*matrices(layout, (2, 312, 200, 152), BF16), emulator)
+    assert blocks_of(compiled) == [(16, 1)]
+
+
 def test_convolution_in_clusters(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of images beside weights that two blocks share."""
     monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, 128, stages=3, cluster=2),))
-    case = convolution((3, 15, 15, 64), (3, 3), 136, np.float16)
-    assert blocks_of(check(*case, emulator)) == [(8, 1)]
+    for images, blocks in ((3, 8), (2, 8)):  # four tiles below one another, and three
+        emulator.reset()
+        case = convolution((images, 15, 15, 64), (3, 3), 136, np.float16)
+        assert blocks_of(check(*case, emulator)) == [(blocks, 1)]
 
 
 @pytest.mark.parametrize(
-    ("sizes", "cluster"), [((4096, 4096, 4096), 2), ((128, 4096, 4096), 1), ((384, 4096, 8192), 1)]
+    ("sizes", "cluster"),
+    [
+        ((4096, 4096, 4096), 2),
+        ((384, 4096, 8192), 2),
+        ((128, 4096, 4096), 1),
+        ((384, 4096, 11264), 1),
+    ],
 )
 def test_choice_of_clusters(sizes: tuple[int, ...], cluster: int) -> None:
-    """Products that wait for L2, with an even number of tiles below one another."""
+    """Products that wait for L2, with tiles below one another, unless one more takes a round."""
     m, k, n = sizes
     shape = ContractionShape(0, 1, (0,), (1,), 2, (3,), (1, m, n, k))
     target = targets.get("cuda:sm_90a")

@@ -78,7 +78,7 @@ class WgmmaKernel:
         nest.dynamic_shared_bytes = tile.shared_bytes
         nest.resident_blocks = BLOCKS
         nest.cluster = tile.cluster
-        down, across = -(-shape.m // tile.rows), -(-shape.n // tile.columns)
+        down, across = tile.down(shape.m), -(-shape.n // tile.columns)
         panel = PANEL if down % PANEL == 0 else tile.cluster
         self.tiles = [shape.extent(shape.batch), down // panel, across, panel]
         count = math.prod(self.tiles)

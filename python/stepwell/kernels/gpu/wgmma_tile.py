@@ -44,6 +44,10 @@ class WgmmaTile(IntegerStrategy):
         """Warpgroups that multiply; one more copies."""
         return self.rows // ROWS
 
+    def down(self, rows: int) -> int:
+        """Tiles below one another of so many rows. Clusters are whole: one may lie beyond them."""
+        return -(-rows // (self.rows * self.cluster)) * self.cluster
+
     @property
     def threads(self) -> int:
         return (self.consumers + 1) * WARPGROUP
@@ -87,12 +91,11 @@ def choose(
     shape: ContractionShape, kind: MatrixType, target: NvidiaTarget, *, wide: bool = False
 ) -> WgmmaTile:
     """The tile with the least estimated time on `target`; of equal ones, the first. Clusters need
-    tiles below one another; outputs that are `wide`, of 64 bits, need registers beside the sums."""
+    two tiles below one another; outputs that are `wide`, of 64 bits, registers beside the sums."""
     tiles = [
         tile
         for tile in TILES
-        if -(-shape.m // tile.rows) % tile.cluster == 0
-        and (not wide or tile.columns <= _MOST_OF_WIDE)
+        if shape.m > tile.rows * (tile.cluster - 1) and (not wide or tile.columns <= _MOST_OF_WIDE)
     ]
     return min(tiles, key=lambda tile: cycles(tile, shape, kind, target))
 
@@ -102,7 +105,7 @@ def cycles(
 ) -> float:
     """Estimated time: as many rounds of tiles as the multiprocessors need, each as long as its
     products or its copies take."""
-    tiles = -(-shape.m // tile.rows) * -(-shape.n // tile.columns) * shape.extent(shape.batch)
+    tiles = tile.down(shape.m) * -(-shape.n // tile.columns) * shape.extent(shape.batch)
     rounds = -(-tiles // target.multiprocessors)
     steps = -(-shape.k * kind.bytes // LINE_BYTES)
     multiply = tile.rows * tile.columns * LINE_BYTES / _PRODUCT_BYTES
