@@ -12,10 +12,10 @@ becomes
       %2 = ...                                        // both again side by side: tensor<4x2xf32>
 
 In memory an argument or result is what it was. What moves elements moves both parts; contractions
-are four real ones, but for sums of few products, which are formed one after another, each part
-rounded as by itself; elementwise functions are those of `_complex_math`; ops with regions (loops,
-branches, reductions, scatter, sort) carry two values for one, and their regions are expanded too.
-Everything below sees real numbers only.
+are four real ones, but for sums of few products, which are formed one after another; elementwise
+functions are those of `_complex_math`; ops with regions (loops, branches, reductions, scatter,
+sort) carry two values for one, and their regions are expanded too. Everything below sees real
+numbers only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Products of complex numbers round each real product, as the reference interpreter does."""
+"""Products of complex numbers: of the two real products in each part, one is rounded by itself and
+the other fused with it, as in XLA's code for CPUs."""
 
 from __future__ import annotations
 
@@ -15,16 +16,22 @@ def complex_normal(shape: tuple[int, ...], kind: type, seed: int) -> np.ndarray:
     return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(kind)
 
 
+def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a * b + c, rounded once but for a rounding to more bits before it."""
+    wide = np.float64 if a.dtype == np.float32 else np.longdouble
+    return (a.astype(wide) * b + c).astype(a.dtype)
+
+
 def product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x * y with five roundings; numpy itself may fuse some."""
+    """x * y."""
     result = np.empty(np.broadcast_shapes(x.shape, y.shape), x.dtype)
-    result.real = x.real * y.real - x.imag * y.imag
-    result.imag = x.real * y.imag + x.imag * y.real
+    result.real = fused(x.real, y.real, -(x.imag * y.imag))
+    result.imag = fused(x.imag, y.real, x.real * y.imag)
     return result
 
 
 @pytest.mark.parametrize("part", KINDS)
-def test_multiply_is_exact(part: str) -> None:
+def test_multiply(part: str) -> None:
     text = f"""func.func @main(%x: tensor<20x33xcomplex<{part}>>, %y: tensor<20x33xcomplex<{part}>>)
         -> tensor<20x33xcomplex<{part}>> {{
       %0 = stablehlo.multiply %x, %y : tensor<20x33xcomplex<{part}>>
@@ -33,7 +40,6 @@ def test_multiply_is_exact(part: str) -> None:
     x, y = (complex_normal((20, 33), KINDS[part], seed) for seed in range(2))
     executable = stepwell.compile(text, threads=1)
     np.testing.assert_array_equal(executable(x, y)[0], product(x, y))
-    assert not executable(x, x.conj())[0].imag.any()
 
 
 @pytest.mark.parametrize("part", KINDS)
