@@ -52,6 +52,14 @@ def multiply(x: Pair, y: Pair) -> Pair:
     )
 
 
+def rounded_multiply(x: Pair, y: Pair) -> Pair:
+    """x * y, each real product rounded by itself: a term of a sum of few products."""
+    return Pair(
+        hlo.subtract(rounded_product(x.real, y.real), rounded_product(x.imaginary, y.imaginary)),
+        hlo.add(rounded_product(x.real, y.imaginary), rounded_product(x.imaginary, y.real)),
+    )
+
+
 def constant(like: Pair, real: float, imaginary: float = 0.0) -> Pair:
     """One number in the shape of `like`."""
     return Pair(hlo.full_like(like.real, real), hlo.full_like(like.real, imaginary))

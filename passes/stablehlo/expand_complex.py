@@ -283,7 +283,7 @@ class _Expander:
                 Pair(*(hlo.convert(hlo.broadcast_in_dim(part, sizes, at), kind) for part in term))
                 for term, at in zip(terms, places, strict=True)
             ]
-            term = complex_math.multiply(*factors)
+            term = complex_math.rounded_multiply(*factors)
             total = term if total is None else complex_math.add(total, term)
         return total
 

@@ -28,7 +28,7 @@ func.func @product(%x: tensor<3x9xcomplex<f32>>, %y: tensor<9x5xcomplex<f32>>) -
 // One of few products adds them one after another; dimensions in any order.
 // CHECK-LABEL: func.func @short
 // CHECK-NOT: stablehlo.dot_general
-// CHECK-COUNT-8: stablehlo.multiply {{.*}} : tensor<7x3x5xf64>
+// CHECK-COUNT-8: stablehlo.multiply {{.*}} {kernel.rounded} : tensor<7x3x5xf64>
 // CHECK-NOT: stablehlo.multiply
 func.func @short(%x: tensor<2x7x3xcomplex<f32>>, %y: tensor<7x5x2xcomplex<f32>>) -> tensor<7x3x5xcomplex<f64>> {
   %0 = stablehlo.dot_general %x, %y, batching_dims = [1] x [0], contracting_dims = [0] x [2] : (tensor<2x7x3xcomplex<f32>>, tensor<7x5x2xcomplex<f32>>) -> tensor<7x3x5xcomplex<f64>>
