@@ -78,9 +78,15 @@ def _mark(host: ir.Operation, functions: dict[str, ir.Operation]) -> None:
         found = [
             number
             for number, (argument, shape) in enumerate(zip(some, extents, strict=True))
-            if _is_exact(argument, shape, kernels)
+            if _is_exact(argument, _in_memory(argument, shape), kernels)
         ]
         host.attributes[name] = ir.DenseI64ArrayAttr.get(found)
+
+
+def _in_memory(argument: ir.Value, extents: tuple[Extent, ...]) -> tuple[Extent, ...]:
+    """The extents of a buffer: one of complex numbers has both parts in a last dimension."""
+    parts = ir.MemRefType(argument.type).rank - len(extents)
+    return (*extents, *[Extent.of(2)] * parts)
 
 
 def _is_exact(argument: ir.Value, extents: tuple[Extent, ...], kernels: dict[str, _Kernel]) -> bool:

@@ -73,7 +73,9 @@ def _mark(host: ir.Operation, functions: dict[str, ir.Operation]) -> None:
     entry = host.regions[0].blocks[0]
     extents = read_extents(host) or []
     for argument, shape in zip(entry.arguments, extents, strict=False):
-        flow.layouts[argument] = tuple(map(prefix, shape_of(argument), shape))
+        size = shape_of(argument)
+        parts = map(closed, size[len(shape) :])  # of complex numbers
+        flow.layouts[argument] = (*map(prefix, size, shape), *parts)
     first = len(extents) + 1
     flow.vectors = list(entry.arguments)[first : first + len(host.attributes[PREFIXES])]
     for argument in flow.vectors:

@@ -166,7 +166,7 @@ class LapackCall:
         return [
             self._from_memory(self._results[self._numbers[number]], number)
             if number in self._numbers
-            else _zeros(result)
+            else zeros(result)
             for number, result in enumerate(self.op.results)
         ]
 
@@ -239,7 +239,8 @@ def whole(value: ir.Value) -> ir.Value:
     return hlo.binary("complex", *halves)
 
 
-def _zeros(like: ir.Value) -> ir.Value:
+def zeros(like: ir.Value) -> ir.Value:
+    """Zeros of the type of `like`, which may be complex."""
     kind = ir.RankedTensorType(like.type)
     if not isinstance(kind.element_type, ir.ComplexType):
         return hlo.full_like(like, 0)

@@ -16,6 +16,9 @@ from stepwell.passes.stablehlo._lapack_call import (
     leading,
 )
 
+_BLOCK_OF_SYTRD = 32
+"""Columns that the reduction to tridiagonal form takes at a time, as ILAENV says."""
+
 
 def gesdd(call: LapackCall) -> list[ir.Value]:
     m, n = call.shape(0)[-2:]
@@ -80,8 +83,13 @@ def _singular_vectors(call: LapackCall, mode: str) -> list[Buffer | int]:
 
 
 def syevd(call: LapackCall) -> list[ir.Value]:
+    """With the working memory that LAPACK itself asks for, so that it works by the same blocks as
+    in other systems."""
     n = call.shape(0)[-1]
-    size = (2 * n + n * n if call.is_complex else 1 + 6 * n + 2 * n * n) + BLOCK * n + 1
+    if call.is_complex:
+        size = max(2 * n + n * n, n + _BLOCK_OF_SYTRD * n, 1)
+    else:
+        size = max(1 + 6 * n + 2 * n * n, 2 * n + _BLOCK_OF_SYTRD * n)
     reals, integers = 1 + 5 * n + 2 * n * n, 3 + 5 * n
     return call.run(
         "lapack",

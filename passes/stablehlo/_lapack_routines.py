@@ -39,10 +39,3 @@ ROUTINES: dict[str, Routine] = {
     "unmqr": solvers.ormqr,
 }
 """What replaces the results of a custom call, by the name of the function without its prefix."""
-
-UNTYPED = {
-    "ProductOfElementaryHouseholderReflectors": "orgqr",
-    "Qr": "geqrf",
-    "tridiagonal_solve_perturbed_ffi": "tridiagonal_solve_perturbed",
-}
-"""The same function by a target that does not name a type; without layouts, it is row-major."""

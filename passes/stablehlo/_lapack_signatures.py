@@ -13,6 +13,16 @@ from stepwell.errors import LoweringError
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir
 
+TARGET = re.compile(r"(?:lapack|blas)_([sdcz])(\w+?)(_ffi)?")
+"""The target of a custom call of LAPACK: the prefix of its type, and the name behind that."""
+
+UNTYPED = {
+    "ProductOfElementaryHouseholderReflectors": "orgqr",
+    "Qr": "geqrf",
+    "tridiagonal_solve_perturbed_ffi": "tridiagonal_solve_perturbed",
+}
+"""The same function by a target that does not name a type; without layouts, it is row-major."""
+
 _REAL = {"s": "f32", "d": "f64", "c": "f32", "z": "f64"}
 _TENSOR = re.compile(r"([TRCI])\[([^\]]*)\]")
 
@@ -66,6 +76,18 @@ def checked_batch(op: ir.Operation, function: str, prefix: str) -> int:
     raise LoweringError(
         f"{call_name(op)}: {prefix}{function} has {signature}, the call ({given}) -> ({taken})"
     )
+
+
+def batch_rank(op: ir.Operation) -> int | None:
+    """How many dimensions the custom call `op` has in front of those of one matrix; None where it
+    is none of LAPACK's."""
+    target = ir.StringAttr(op.attributes["call_target_name"]).value
+    match = TARGET.fullmatch(target)
+    function = UNTYPED.get(target) if match is None else match[2]
+    if function not in SIGNATURES:
+        return None
+    _, dimensions = _TENSOR.findall(SIGNATURES[function])[0]
+    return len(hlo.shape(op.operands[0])) - len(_dimensions(dimensions))
 
 
 def call_name(op: ir.Operation) -> str:

@@ -159,6 +159,47 @@ def dynamic_update_slice(program: OpenProgram, op: ir.Operation, extents: Extent
     return [tuple(layout)]
 
 
+@on("scatter")
+def scatter(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
+    """Updates at indices, as many as are in use: others get a place outside of the operand. What is
+    put behind the part of an operand in use, or into others of a batch, does not matter."""
+    numbers = bindings.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    count = len(op.results)
+    indices = op.operands[count]
+    layouts = [program.settled(operand) for operand in list(op.operands)[:count]]
+    joint = layouts[0]
+    for other in layouts[1:]:
+        joint = tuple(map(unified, joint, other))
+    places = list(program.settled(indices))
+    batching = dict(
+        zip(numbers.scatter_indices_batching_dims, numbers.input_batching_dims, strict=True)
+    )
+    for place, dimension in batching.items():
+        places[place] = unified(places[place], joint[dimension])
+    dropped = (*numbers.inserted_window_dims, *numbers.input_batching_dims)
+    window = [d for d in range(len(joint)) if d not in dropped]
+    if any(is_open(joint[d]) for d in window if d in numbers.scattered_dims_to_operand_dims):
+        raise LoweringError("parts of an open dimension are updated")
+    for update in list(op.operands)[count + 1 :]:
+        spread = iter([d for d in range(len(places)) if d != numbers.index_vector_dim])
+        inside = iter(window)
+        for number, dimension in enumerate(program.layout(update)):
+            if number not in numbers.update_window_dims:
+                unified(dimension, places[next(spread)])
+                continue
+            target = next(inside)
+            if hlo.shape(update)[number] == hlo.shape(op.operands[0])[target]:
+                unified(dimension, joint[target])
+            elif is_open(dimension):
+                raise LoweringError("a part of open size is updated")
+    spread = [d for d, place in enumerate(places) if is_open(place) and d not in batching]
+    if spread:
+        if hlo.dtype(indices).kind != "i":
+            raise LoweringError("any number of updates have unsigned indices")
+        op.operands[count] = program.masked(indices, spread, -1)
+    return [joint] * count
+
+
 @on("sort")
 def sort(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
     """Rows in any number; the sorted dimension is closed."""

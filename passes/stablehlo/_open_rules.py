@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from stepwell.dense import is_complex, read_complex
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.frontends.open_sizes import BOUNDS
@@ -29,6 +30,7 @@ from stepwell.open_dimensions import (
 from stepwell.passes.stablehlo._open_program import Number, OpenProgram
 from stepwell.passes.stablehlo._values import ELEMENTWISE, integers, splat
 from stepwell.sizes import Extent
+from stepwell.weights import WeightTable
 
 Extents = Sequence[Sequence[Extent]]
 Rule = Callable[[OpenProgram, ir.Operation, Extents], list[Layout] | None]
@@ -45,7 +47,7 @@ BOUNDED = {
 }
 """The array attributes that may depend on sizes, of which the operation's rule decides."""
 
-_MORE_ELEMENTWISE = ("complex", "real", "imag", "map", "bitcast_convert")
+_MORE_ELEMENTWISE = ("complex", "real", "imag", "map")
 
 
 def entering(table: dict[str, Rule]) -> Callable[..., Callable[[Rule], Rule]]:
@@ -142,9 +144,15 @@ def barrier(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[La
 def constant(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
     """The beginning of a constant in each dimension is that of other sizes."""
     result = op.results[0]
-    if splat(result) is not None:
+    if _is_splat(op):
         return [(None,) * len(extents[0])]
     return [tuple(map(prefix, hlo.shape(result), extents[0]))]
+
+
+def _is_splat(op: ir.Operation) -> bool:
+    if is_complex(op):
+        return read_complex(op, WeightTable()).ndim == 0
+    return splat(op.results[0]) is not None
 
 
 @on("iota")

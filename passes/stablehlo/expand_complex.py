@@ -12,10 +12,10 @@ becomes
       %2 = ...                                        // both again side by side: tensor<4x2xf32>
 
 In memory an argument or result is what it was. What moves elements moves both parts; contractions
-are four real ones, but for sums of few products, which are formed one after another, each part
-rounded as by itself; elementwise functions are those of `_complex_math`; ops with regions (loops,
-branches, reductions, scatter, sort) carry two values for one, and their regions are expanded too.
-Everything below sees real numbers only.
+are four real ones, but for sums of few products, which are formed one after another; elementwise
+functions are those of `_complex_math`; ops with regions (loops, branches, reductions, scatter,
+sort) carry two values for one, and their regions are expanded too. Everything below sees real
+numbers only.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class _Expander:
                 Pair(*(hlo.convert(hlo.broadcast_in_dim(part, sizes, at), kind) for part in term))
                 for term, at in zip(terms, places, strict=True)
             ]
-            term = complex_math.multiply(*factors)
+            term = complex_math.rounded_multiply(*factors)
             total = term if total is None else complex_math.add(total, term)
         return total
 

@@ -27,10 +27,9 @@ from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._lapack_call import LapackCall
-from stepwell.passes.stablehlo._lapack_routines import ROUTINES, UNTYPED
-from stepwell.passes.stablehlo._lapack_signatures import checked_batch
+from stepwell.passes.stablehlo._lapack_routines import ROUTINES
+from stepwell.passes.stablehlo._lapack_signatures import TARGET, UNTYPED, checked_batch
 
-_TARGET = re.compile(r"(?:lapack|blas)_([sdcz])(\w+?)(_ffi)?")
 _PREFIXES = {"f32": "s", "f64": "d", "complex<f32>": "c", "complex<f64>": "z"}
 
 
@@ -46,7 +45,7 @@ class LegalizeLapack(Pass):
         found = [inner for inner in nested_operations(op) if inner.name == "stablehlo.custom_call"]
         for inner in found:
             target = ir.StringAttr(inner.attributes["call_target_name"]).value
-            match = _TARGET.fullmatch(target)
+            match = TARGET.fullmatch(target)
             if target not in UNTYPED and match is None:
                 continue
             if state.target.triple.startswith("nvptx"):

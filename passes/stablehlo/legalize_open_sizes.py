@@ -40,7 +40,7 @@ from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir, nested_operations
 from stepwell.open_dimensions import Layout, as_prefix, is_open, prefix, unified
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo import _open_places, _open_rules, _open_sums
+from stepwell.passes.stablehlo import _open_batches, _open_places, _open_rules, _open_sums
 from stepwell.passes.stablehlo._open_program import OpenProgram
 from stepwell.passes.stablehlo._open_rules import BOUNDED
 from stepwell.sizes import Extent
@@ -48,7 +48,12 @@ from stepwell.sizes import Extent
 INPUTS = "stepwell.inputs"
 """Of the function: what its arguments are, as users see them."""
 
-RULES = {**_open_rules.RULES, **_open_sums.RULES, **_open_places.RULES}
+RULES = {
+    **_open_rules.RULES,
+    **_open_sums.RULES,
+    **_open_places.RULES,
+    **_open_batches.RULES,
+}
 """What to do with each operation."""
 
 _TERMINATORS = ("func.return", "stablehlo.return")

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+import numpy as np
+
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
@@ -313,8 +315,10 @@ def _sums_of_rows(op: ir.Operation) -> ir.Value | None:
         shape = hlo.shape(rows)
         flat = hlo.reshape(vector, [*shape[:-2], shape[-1]])
         repeated = hlo.broadcast_in_dim(flat, shape, [*leading, len(shape) - 1])
-        zero = hlo.full(0, [], hlo.dtype(op.results[0]))
-        sums = hlo.reduce(hlo.multiply(rows, repeated), zero, [len(shape) - 1], "add")
+        kind = hlo.dtype(op.results[0])
+        add = "or" if kind == np.bool_ else "add"
+        zero = hlo.full(0, [], kind)
+        sums = hlo.reduce(hlo.multiply(rows, repeated), zero, [len(shape) - 1], add)
         return hlo.reshape(sums, hlo.shape(op.results[0]))
     return None
 

@@ -66,6 +66,12 @@ def read_dense(attribute: ir.DenseElementsAttr) -> np.ndarray:
     return np.array(values, dtype).reshape(shape)
 
 
+def is_complex(constant: ir.Operation) -> bool:
+    """Whether a constant is of complex numbers, which the bindings cannot read."""
+    kind = ir.RankedTensorType(constant.results[0].type)
+    return isinstance(kind.element_type, ir.ComplexType)
+
+
 def read_complex(op: ir.Operation, weights: WeightTable) -> np.ndarray:
     """The data of a constant of complex numbers, of rank 0 where it is a splat.
 

@@ -33,3 +33,20 @@ func.func @rejected(%x: tensor<f32>) -> tensor<f32> {
   } -> tensor<f32>
   return %s : tensor<f32>
 }
+
+// Of two products in one sum, the first may be fused with it.
+// CHECK-LABEL: func.func @reduction
+// CHECK: %[[FIRST:.*]] = arith.mulf %{{.*}}, %{{.*}} fastmath<contract> : f32
+// CHECK: %[[SECOND:.*]] = arith.mulf %{{.*}}, %{{.*}} : f32
+// CHECK: arith.subf %[[FIRST]], %[[SECOND]] fastmath<contract> : f32
+func.func @reduction(%x: tensor<4x8xf32>, %y: tensor<4xf32>) -> tensor<4xf32> {
+  %s = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>],
+      iterator_types = ["parallel", "reduction"]} ins(%x : tensor<4x8xf32>) outs(%y : tensor<4xf32>) {
+    ^bb0(%a: f32, %o: f32):
+      %t = arith.mulf %a, %a : f32
+      %u = arith.mulf %o, %a : f32
+      %v = arith.subf %t, %u : f32
+      linalg.yield %v : f32
+  } -> tensor<4xf32>
+  return %s : tensor<4xf32>
+}

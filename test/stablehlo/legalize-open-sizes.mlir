@@ -154,3 +154,69 @@ func.func @main(%x: tensor<4x8x2xf32>) -> tensor<32x2xf32>
      : (tensor<4x8x2xf32>) -> tensor<32x2xf32>
   return %0 : tensor<32x2xf32>
 }
+
+// -----
+
+// Matrices that are not in use are zero.
+
+// CHECK-LABEL: func.func @main(
+// CHECK-SAME: %[[X:arg0]]: tensor<16x4x4xf32>, %[[SIZES:arg1]]: tensor<1xi64>, %[[USED:arg2]]: tensor<16xi1>)
+// CHECK: %[[WHERE:.*]] = stablehlo.broadcast_in_dim %[[USED]], dims = [0] : (tensor<16xi1>) -> tensor<16x4x4xi1>
+// CHECK: %[[ZERO:.*]] = stablehlo.select %[[WHERE]], %[[X]], %{{.*}}
+// CHECK: stablehlo.custom_call @lapack_sgetrf_ffi(%[[ZERO]])
+func.func @main(%x: tensor<16x4x4xf32>) -> tensor<16x4x4xf32>
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0, 4, 4"]} {
+  %0:3 = stablehlo.custom_call @lapack_sgetrf_ffi(%x) {stepwell.extents = ["s0, 4, 4", "s0, 4", "s0"]}
+     : (tensor<16x4x4xf32>) -> (tensor<16x4x4xf32>, tensor<16x4xi32>, tensor<16xi32>)
+  return %0#0 : tensor<16x4x4xf32>
+}
+
+// -----
+
+// Of the updates of an operand, those that are not in use have no place.
+
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[NOWHERE:.*]] = stablehlo.constant dense<-1> : tensor<16x1xi32>
+// CHECK: %[[PLACES:.*]] = stablehlo.select %{{.*}}, %arg1, %[[NOWHERE]]
+// CHECK: "stablehlo.scatter"(%arg0, %[[PLACES]], %arg2)
+func.func @main(%x: tensor<9xf32>, %i: tensor<16x1xi32>, %u: tensor<16xf32>) -> tensor<9xf32>
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["9", "s0, 1", "s0"]} {
+  %0 = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+      inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %s : tensor<f32>
+  }) : (tensor<9xf32>, tensor<16x1xi32>, tensor<16xf32>) -> tensor<9xf32>
+  return %0 : tensor<9xf32>
+}
+
+// -----
+
+// Random bits in use stand one behind another among those of the capacities; the next state counts
+// no more of them.
+
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[STATE:.*]], %[[BITS:.*]] = stablehlo.rng_bit_generator
+// CHECK: stablehlo.gather
+// CHECK: %[[NEXT:.*]] = stablehlo.subtract %[[STATE]], %{{.*}} : tensor<2xui64>
+// CHECK: return %[[NEXT]], %{{.*}}
+func.func @main(%s: tensor<2xui64>, %x: tensor<3x16xf32>) -> (tensor<2xui64>, tensor<3x16xui32>)
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["2", "3, s0"]} {
+  %0, %1 = stablehlo.rng_bit_generator %s, algorithm = PHILOX {stepwell.extents = ["2", "3, s0"]}
+     : (tensor<2xui64>) -> (tensor<2xui64>, tensor<3x16xui32>)
+  return %0, %1 : tensor<2xui64>, tensor<3x16xui32>
+}
+
+// -----
+
+// Rejected: the elements that a transform would mix are not all in use.
+
+// expected-error@+1 {{a dimension of open size is transformed}}
+module {
+  func.func @main(%x: tensor<4x16xcomplex<f32>>) -> tensor<4x16xcomplex<f32>>
+      attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["4, s0"]} {
+    %0 = stablehlo.fft %x, type = FFT, length = [16] {stepwell.extents = ["4, s0"]}
+       : (tensor<4x16xcomplex<f32>>) -> tensor<4x16xcomplex<f32>>
+    return %0 : tensor<4x16xcomplex<f32>>
+  }
+}

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stepwell.attributes import strings
+from stepwell.dense import is_complex, read_complex
+from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError, ModelError
 from stepwell.frontends import Imported
 from stepwell.frontends.open_join import join
@@ -141,13 +143,19 @@ class _Comparison:
             first.attributes[BOUNDS + name] = strings(map(str, fitted))
 
     def _constant(self, ops: list[ir.Operation], extents: list[Extent]) -> None:
-        texts = {str(op.attributes["value"])[:200] for op in ops}
-        if len(texts) == 1 and all("dense_resource" not in text for text in texts):
-            return
-        arrays = [
-            sample.weights.array(op.attributes["value"])
-            for sample, op in zip(self.samples, ops, strict=True)
-        ]
+        if is_complex(ops[0]):
+            arrays = [
+                np.broadcast_to(read_complex(op, sample.weights), hlo.shape(op.results[0]))
+                for sample, op in zip(self.samples, ops, strict=True)
+            ]
+        else:
+            texts = {str(op.attributes["value"])[:200] for op in ops}
+            if len(texts) == 1 and all("dense_resource" not in text for text in texts):
+                return
+            arrays = [
+                sample.weights.array(op.attributes["value"])
+                for sample, op in zip(self.samples, ops, strict=True)
+            ]
         base = arrays[0]
         if all(_begins(base, array) for array in arrays[1:]):
             return

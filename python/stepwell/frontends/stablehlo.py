@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from stepwell import dtypes
-from stepwell.dense import has_buffer, read_dense, read_resources
+from stepwell.dense import has_buffer, is_complex, read_dense, read_resources
 from stepwell.dialects import chlo
 from stepwell.errors import LoweringError, ModelError, OpenModelError
 from stepwell.frontends import Imported, Shapes, TensorSpec, open_values
@@ -244,7 +244,7 @@ def _collect_constants(
 ) -> None:
     """Move the data of large constants into `weights`."""
     for op in _walk(main):
-        if op.name != "stablehlo.constant" or _is_complex(op):
+        if op.name != "stablehlo.constant" or is_complex(op):
             continue
         attribute = op.attributes["value"]
         hint = _hint(op.location)
@@ -254,12 +254,6 @@ def _collect_constants(
             raise ModelError(f"the constant {hint}: {error}") from None
         if array is not None:
             op.attributes["value"] = weights.attribute(array, hint)
-
-
-def _is_complex(constant: ir.Operation) -> bool:
-    """Whether a constant is of complex numbers, which the bindings cannot read."""
-    kind = ir.RankedTensorType(constant.results[0].type)
-    return isinstance(kind.element_type, ir.ComplexType)
 
 
 def _large(attribute: ir.Attribute, resources: dict[str, bytes]) -> np.ndarray | None:

@@ -32,6 +32,9 @@ REWRITTEN = "kernel.rewritten"
 CONTRACT = "#arith.fastmath<contract>"
 """Cloned float arithmetic may fuse a multiply into an add; nothing else is relaxed."""
 
+EXACT = "#arith.fastmath<none>"
+"""Every operation is rounded by itself."""
+
 
 @dataclass(frozen=True)
 class Lanes:

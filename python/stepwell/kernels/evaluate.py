@@ -32,7 +32,9 @@ ROUNDED = "kernel.rounded"
 """Attribute of an elementwise operation whose result is rounded before another one uses it: a
 product is not fused with the sum that it goes to."""
 
-_FUSABLE = {"arith.addf", "arith.subf", "arith.mulf"}
+FUSABLE = frozenset(["arith.addf", "arith.subf", "arith.mulf"])
+"""Sums and products that may be fused with each other, rounded once."""
+
 _EXTREMA = {"arith.maximumf": "ogt", "arith.minimumf": "olt"}
 _EXTREME_PREDICATES = {"ogt": 2, "olt": 4}
 
@@ -263,7 +265,7 @@ class Evaluator:
             if bounded is not None:
                 return bounded
         attributes = {name: op.attributes[name] for name in op.attributes}
-        if op.name in _FUSABLE and not _keeps_rounding(op):
+        if op.name in FUSABLE and not _keeps_rounding(op):
             attributes["fastmath"] = ir.Attribute.parse(CONTRACT)
         return ir.Operation.create(
             op.name, results=[kind], operands=operands, attributes=attributes

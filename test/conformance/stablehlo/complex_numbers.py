@@ -38,6 +38,16 @@ for _kind in (np.complex64, np.complex128):
     case(f"select_{_label}", lambda x, y: jnp.where(x.real > 0, x, y), _x, _y)
     case(f"sum_{_label}", lambda x: jnp.sum(x, axis=1), _x)
     case(f"prod_{_label}", lambda x: jnp.prod(x, axis=0), _x)
+    # Products are rounded as XLA's are: a few roundings of the largest part are left for others.
+    _exact = 4 * float(np.finfo(_kind).eps)
+    case(f"cumprod_{_label}", lambda x: lax.cumprod(x, axis=0), _x, tolerance=_exact)
+    case(f"cube_{_label}", lambda x: lax.integer_pow(x, 3), _x, tolerance=_exact)
+    case(
+        f"window_product_{_label}",
+        lambda x: lax.reduce_window(x, np.asarray(1, x.dtype), lax.mul, (2, 2), (1, 1), "VALID"),
+        _x,
+        tolerance=_exact,
+    )
     case(f"matmul_{_label}", lambda x, y: x @ y.T, _x, _y)
     case(f"fft_{_label}", jnp.fft.fft, _x)
     case(f"fft_of_prime_length_{_label}", jnp.fft.fft, complex_numbers(2, 1013, kind=_kind))

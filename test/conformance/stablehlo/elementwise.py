@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -89,6 +90,14 @@ case("or_bool", lax.bitwise_or, _P, _Q)
 case("xor_bool", lax.bitwise_xor, _P, _Q)
 case("not_bool", lax.bitwise_not, _P)
 case("logical_sum_bool", lambda p, q: p + q, _P, _Q)
+case("matmul_bool", jnp.matmul, _P, _Q.T)
+case("matmul_of_vector_bool", jnp.matmul, _P[:, :4], _Q[0, :4])
+case(
+    "matmul_of_vectors_bool",
+    jax.vmap(jnp.matmul),
+    numbers(7, 3, 4, dtype=bool),
+    _P[:1, :4].repeat(7, 0),
+)
 case("pow_float32", lax.pow, numbers(*SHAPE, low=0.1), numbers(*SHAPE, low=-2))
 case("atan2_float32", lax.atan2, numbers(*SHAPE), numbers(*SHAPE, low=-2))
 case("atan2_float16", lax.atan2, *(numbers(*SHAPE, dtype=np.float16, low=v) for v in (-3, -2)))

@@ -67,6 +67,9 @@ def until(x: jax.Array) -> jax.Array:
         (lambda x, y: jnp.where(x[:, None] > y, x[:, None], y).sum(1), ["b", "c"]),
         (lambda x: jnp.exp(x[::2]) - x[1::2], ["2*b, 8"]),
         (lambda x, y: jnp.repeat(x, 2, 0) + y, ["b, 8", "2*b, 8"]),
+        (lambda x: x.at[:, 3].set(7).at[-1].add(x[0]), ["b, 8"]),
+        (lambda x, y: y.at[(x[:, 0] * 4).astype(int)].add(x), ["b, 8", "c, 8"]),
+        (lambda x, y: x.at[jnp.array([0, 2, 9])].max(y), ["b, 8", "3, 8"]),
     ],
     ids=[
         "softmax",
@@ -79,6 +82,9 @@ def until(x: jax.Array) -> jax.Array:
         "two sizes",
         "strides",
         "twice as many",
+        "updates",
+        "any number of updates",
+        "updates outside",
     ],
 )
 def test_any_size(function: Callable, shapes: list[str]) -> None:
@@ -97,9 +103,94 @@ def test_any_size(function: Callable, shapes: list[str]) -> None:
             R.standard_normal([known.get(n.strip()) or int(n) for n in s.split(",")]).astype("f4")
             for s in shapes
         ]
-        for result, wanted in zip(exe(*arrays), jax.tree.leaves(function(*arrays)), strict=True):
+        expected = jax.tree.leaves(function(*map(jnp.asarray, arrays)))
+        for result, wanted in zip(exe(*arrays), expected, strict=True):
             np.testing.assert_allclose(result, wanted, 2e-6, 2e-6)
     assert isinstance(exe.specialized(*arrays), OpenSizeExecutable)
+
+
+def _positive_definite(x: jax.Array) -> jax.Array:
+    return jnp.einsum("bij,bkj->bik", x, x) + 4 * jnp.eye(x.shape[-1])
+
+
+def _generated(x: jax.Array, **more: object) -> tuple[jax.Array, jax.Array]:
+    """Bits for each element, and those from the state behind them."""
+    state = jnp.arange(4, dtype=jnp.uint32)
+    state, first = jax.lax.rng_bit_generator(state, x.shape, **more)
+    return first, jax.lax.rng_bit_generator(state, x.shape, **more)[1]
+
+
+BATCHES: dict[str, tuple[Callable, list[str], object]] = {
+    "fft": (jnp.fft.fft, ["b, 16"], np.complex64),
+    "ifft of planes": (lambda x: jnp.fft.ifft2(x * 2j), ["b, 6, c, 5, 8"], np.complex64),
+    "rfft of a prime length": (jnp.fft.rfft, ["b, 37"], np.float32),
+    "irfft": (lambda x: jnp.fft.irfft(x, 14), ["b, 8"], np.complex64),
+    "fft of columns": (lambda x: jnp.abs(jnp.fft.fft(x, axis=0)), ["16, b"], np.float32),
+    "lu": (jax.lax.linalg.lu, ["b, 4, 3"], np.float32),
+    "solve": (
+        lambda a, b: jnp.linalg.solve(a + 5 * jnp.eye(4), b),
+        ["b, 4, 4", "b, 4, 2"],
+        np.float32,
+    ),
+    "qr": (jnp.linalg.qr, ["b, 5, 3"], np.float32),
+    "cholesky": (lambda x: jnp.linalg.cholesky(_positive_definite(x)), ["b, 4, 4"], np.float32),
+    "eigh": (lambda x: jnp.linalg.eigh(_positive_definite(x))[0], ["b, 4, 4"], np.float32),
+    "eigenvalues": (lambda x: jnp.abs(jnp.linalg.eigvals(x)), ["b, 4, 4"], np.float32),
+    "svd": (lambda x: jnp.linalg.svd(x, full_matrices=False), ["b, c, 5, 3"], np.float32),
+    "triangular solve": (
+        lambda a, b: jax.lax.linalg.triangular_solve(a + 5 * jnp.eye(4), b, left_side=True),
+        ["b, 4, 4", "b, 4, 2"],
+        np.float32,
+    ),
+    "normal numbers of rbg": (
+        lambda x: x + jax.random.normal(jax.random.key(3, impl="rbg"), x.shape),
+        ["b, c"],
+        np.float32,
+    ),
+    "bits": (_generated, ["b, 3"], np.float32),
+    "bits of columns": (_generated, ["3, b"], np.float32),
+    "short bits": (lambda x: _generated(x, dtype=np.uint8), ["b, 3"], np.float32),
+}
+"""Functions on any number of rows or matrices, by name, with shapes and the type of elements."""
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_batches(name: str) -> None:
+    """Results agree within 3e-5: sums of products of up to 37 elements."""
+    function, shapes, kind = BATCHES[name]
+    scope = jax.export.SymbolicScope()
+    specs = [
+        jax.ShapeDtypeStruct(jax.export.symbolic_shape(shape, scope=scope), kind)
+        for shape in shapes
+    ]
+    exported = jax.export.export(jax.jit(function), platforms=["cpu"])(*specs)
+    exe = stepwell.compile(exported, threads=1, options={"progress": False})
+    assert isinstance(exe, SpecializingExecutable)
+    arrays: list[np.ndarray] = []
+    for size in (3, 5, 9, 2):
+        known = {"b": size, "c": size + 2}
+        arrays = [
+            R.standard_normal([known.get(n.strip()) or int(n) for n in s.split(",")]).astype(kind)
+            for s in shapes
+        ]
+        for result, wanted in zip(exe(*arrays), jax.tree.leaves(function(*arrays)), strict=True):
+            np.testing.assert_allclose(result, wanted, 3e-5, 3e-5)
+    assert isinstance(exe.specialized(*arrays), OpenSizeExecutable)
+
+
+def test_bits_of_threefry_are_generated_for_each_shape() -> None:
+    """They depend on how many there are."""
+
+    def function(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return _generated(x, algorithm=jax.lax.RandomAlgorithm.RNG_THREE_FRY)
+
+    (b,) = jax.export.symbolic_shape("b")
+    exported = jax.export.export(jax.jit(function))(jax.ShapeDtypeStruct((b, 4), np.float32))
+    exe = stepwell.compile(exported, threads=1)
+    for size in (3, 4):
+        x = np.zeros((size, 4), np.float32)
+        for result, wanted in zip(exe(x), function(x), strict=True):
+            np.testing.assert_array_equal(result, wanted)
 
 
 def test_weights_as_arguments() -> None:

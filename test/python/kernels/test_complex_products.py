@@ -1,4 +1,5 @@
-"""Products of complex numbers round each real product, as the reference interpreter does."""
+"""Products of complex numbers: of the two real products in each part, one is rounded by itself and
+the other fused with it, as in XLA's code for CPUs; those of short sums are both rounded."""
 
 from __future__ import annotations
 
@@ -15,7 +16,21 @@ def complex_normal(shape: tuple[int, ...], kind: type, seed: int) -> np.ndarray:
     return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(kind)
 
 
+def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a * b + c, rounded once but for a rounding to more bits before it."""
+    wide = np.float64 if a.dtype == np.float32 else np.longdouble
+    return (a.astype(wide) * b + c).astype(a.dtype)
+
+
 def product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x * y."""
+    result = np.empty(np.broadcast_shapes(x.shape, y.shape), x.dtype)
+    result.real = fused(x.real, y.real, -(x.imag * y.imag))
+    result.imag = fused(x.imag, y.real, x.real * y.imag)
+    return result
+
+
+def rounded_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x * y with five roundings; numpy itself may fuse some."""
     result = np.empty(np.broadcast_shapes(x.shape, y.shape), x.dtype)
     result.real = x.real * y.real - x.imag * y.imag
@@ -24,7 +39,7 @@ def product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("part", KINDS)
-def test_multiply_is_exact(part: str) -> None:
+def test_multiply(part: str) -> None:
     text = f"""func.func @main(%x: tensor<20x33xcomplex<{part}>>, %y: tensor<20x33xcomplex<{part}>>)
         -> tensor<20x33xcomplex<{part}>> {{
       %0 = stablehlo.multiply %x, %y : tensor<20x33xcomplex<{part}>>
@@ -33,7 +48,6 @@ def test_multiply_is_exact(part: str) -> None:
     x, y = (complex_normal((20, 33), KINDS[part], seed) for seed in range(2))
     executable = stepwell.compile(text, threads=1)
     np.testing.assert_array_equal(executable(x, y)[0], product(x, y))
-    assert not executable(x, x.conj())[0].imag.any()
 
 
 @pytest.mark.parametrize("part", KINDS)
@@ -49,5 +63,5 @@ def test_short_contraction_adds_in_order(part: str) -> None:
     y = complex_normal((4, 7, 5), KINDS[part], 1)
     expected = np.zeros((7, 3, 5), KINDS[part])
     for k in range(4):
-        expected = expected + product(x[:, :, k, None], y[k][:, None, :])
+        expected = expected + rounded_product(x[:, :, k, None], y[k][:, None, :])
     np.testing.assert_array_equal(stepwell.compile(text, threads=1)(x, y)[0], expected)
