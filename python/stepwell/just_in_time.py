@@ -16,6 +16,7 @@ from stepwell.options import CompileOptions
 
 if TYPE_CHECKING:
     import jax.export
+    from jax.core import ShapedArray
 
 Function = Callable[..., object]
 Decorator = Callable[[Function], Function]
@@ -76,6 +77,7 @@ def jit(
             options=options,
         )
     import jax
+    from jax.core import Tracer
 
     static, static_names = _static_parameters(function, static_argnums, static_argnames)
     traced = jax.jit(function, static_argnums=[*static], static_argnames=[*static_names])
@@ -89,7 +91,7 @@ def jit(
         dynamic = [args[i] for i in positions if i not in fixed]
         named = {name: value for name, value in kwargs.items() if name not in fixed}
         leaves, structure = jax.tree_util.tree_flatten((dynamic, named))
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        if any(isinstance(leaf, Tracer) for leaf in leaves):
             return function(*args, **kwargs)
         kinds = tuple(jax.api_util.shaped_abstractify(leaf) for leaf in leaves)
         key = (structure, kinds, _hashable(fixed))
@@ -168,15 +170,16 @@ def _as_array(leaf: object, dtype: np.dtype) -> object:
     return leaf if getattr(leaf, "dtype", None) == dtype else np.asarray(leaf, dtype)
 
 
-def _as_result(array: np.ndarray, aval: jax.core.ShapedArray) -> object:
+def _as_result(array: np.ndarray, aval: ShapedArray) -> object:
     if not _is_key(aval.dtype):
         return array
     import jax
 
-    return jax.random.wrap_key_data(array, impl=aval.dtype._impl.name)  # pyright: ignore[reportAttributeAccessIssue]
+    kind = aval.dtype._impl.name  # pyright: ignore[reportAttributeAccessIssue]
+    return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=kind)
 
 
 def _is_key(dtype: object) -> bool:
     import jax
 
-    return jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)  # pyright: ignore[reportArgumentType]
+    return jax.numpy.issubdtype(dtype, jax.dtypes.prng_key)  # pyright: ignore[reportArgumentType]

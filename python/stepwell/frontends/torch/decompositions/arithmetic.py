@@ -60,6 +60,21 @@ def _right_shift(x: torch.Tensor, count: Number) -> torch.Tensor:
     return torch.bitwise_right_shift(x, torch.full_like(x, int(count)))
 
 
+@mend(aten.bitwise_and.Scalar)
+def _and_number(x: torch.Tensor, number: Number) -> torch.Tensor:
+    return torch.bitwise_and(x, _like(number, x))
+
+
+@mend(aten.bitwise_or.Scalar)
+def _or_number(x: torch.Tensor, number: Number) -> torch.Tensor:
+    return torch.bitwise_or(x, _like(number, x))
+
+
+@mend(aten.bitwise_xor.Scalar)
+def _xor_number(x: torch.Tensor, number: Number) -> torch.Tensor:
+    return torch.bitwise_xor(x, _like(number, x))
+
+
 @mend(aten.hypot.default)
 def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Scaled by the larger, so that no square overflows."""
