@@ -177,6 +177,31 @@ def test_what_stands_around_an_unsupported_operator_is_compiled():
     assert report.nodes[0].reason == "it has no lowering to StableHLO for these inputs"
 
 
+def test_complex_numbers_are_left_to_pytorch():
+    def function(x):
+        y = torch.relu(x @ x.mT + 1)
+        return torch.fft.fft(y).abs() * 2 + y
+
+    x = torch.randn(4, 6)
+    with pytest.warns(RuntimeWarning, match="complex numbers are not supported"):
+        found = _compiled(function)(x)
+    torch.testing.assert_close(found, function(x), atol=1e-4, rtol=1e-4)
+    assert backend.reports[0].parts == 2
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_branches_are_left_to_pytorch():
+    def function(x):
+        y = torch.relu(x @ x.mT + 1)
+        z = torch.cond(y.sum() > 1e9, lambda y: y.sin(), lambda y: y.cos(), (y,))
+        return torch.exp(z) * 2 + y.sum(-1)
+
+    x = torch.randn(4, 6)
+    torch.testing.assert_close(_compiled(function)(x), function(x), atol=1e-5, rtol=1e-5)
+    assert backend.reports[0].parts == 2
+    assert "operators that take functions" in backend.reports[0].reason
+
+
 class _Normalized(nn.Module):
     """Two layers with a decomposition between them that has no lowering."""
 
