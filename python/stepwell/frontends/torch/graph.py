@@ -109,7 +109,16 @@ def why_unsupported(node: torch.fx.Node) -> str:
         return "random numbers are not supported"
     if any(_is_complex(value) for value in (node, *node.all_input_nodes)):
         return "complex numbers are not supported"
+    if _depends_on_data(node):
+        return "the shape of its result depends on data"
     return ""
+
+
+def _depends_on_data(node: torch.fx.Node) -> bool:
+    """Whether a size of the result is a symbol; those of inputs are known here."""
+    value = node.meta.get("val")
+    sizes = value.shape if isinstance(value, torch.Tensor) else ()
+    return any(isinstance(n, torch.SymInt) and n.node.expr.free_symbols for n in sizes)
 
 
 def _is_complex(node: torch.fx.Node) -> bool:
