@@ -165,3 +165,16 @@ def test_names_of_symbolic_dimensions() -> None:
     ahead = stepwell.compile(exported, max_sizes={"b": 4, "n": 32})
     assert isinstance(ahead, OpenSizeExecutable)
     np.testing.assert_allclose(ahead(x, y)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_sizes_that_an_export_does_not_take() -> None:
+    (n,) = jax.export.symbolic_shape("n", constraints=["n >= 4", "mod(n, 2) == 0"])
+    spec = jax.ShapeDtypeStruct((n,), np.float32)
+    exe = stepwell.compile(jax.export.export(jax.jit(jnp.sin))(spec))
+    for size in (4, 6):
+        np.testing.assert_allclose(exe(np.ones(size, np.float32))[0], np.sin(1), 1e-6)
+    for size, message in ((2, "constraint n >= 4"), (7, "2[*]floordiv")):
+        with pytest.raises(
+            stepwell.ModelError, match="the inputs do not fit the model: .*" + message
+        ):
+            exe(np.ones(size, np.float32))
