@@ -96,6 +96,15 @@ def _target(op: ir.Operation) -> str:
     return f" @{ir.StringAttr(op.attributes['call_target_name']).value}"
 
 
+def _refuse_callbacks(op: ir.Operation) -> None:
+    for inner in nested_operations(op):
+        if inner.name == "stablehlo.custom_call" and "python_cpu_callback" in _target(inner):
+            raise LoweringError(
+                f"{source_name(inner)}: the function calls back into Python, which compiled code "
+                "does not; take jax.pure_callback, io_callback or jax.debug.print out of it"
+            )
+
+
 _REWRITES: dict[str, Callable[[ir.Operation, WeightTable], ir.Value | None]] = {
     "stablehlo.concatenate": _concatenate,
     "chlo.erf": _erf,
@@ -124,6 +133,7 @@ class LegalizeToLinalg(Pass):
             for inner in nested_operations(op)
             if inner.name.startswith(("stablehlo.", "chlo.", "vhlo."))
         ]
+        _refuse_callbacks(op)
         if left:
             raise LoweringError(
                 f"{left[0]} has no lowering to linalg"

@@ -18,7 +18,7 @@ from stepwell.progress import progress_lines
 from stepwell.runtime.cuda_executable import CudaExecutable
 from stepwell.runtime.load import Loaded, load_artifact
 from stepwell.runtime.threads import default_threads
-from stepwell.sources import Model, Shapes, Source, as_source
+from stepwell.sources import Model, Shapes, Source, as_source, declared_shapes
 from stepwell.specialization import OpenSpec, Specialization
 from stepwell.specializing import OverridableExecutable, SpecializingExecutable
 from stepwell.supervisor import run_worker
@@ -85,7 +85,8 @@ def compile(
         return OverridableExecutable(build_for(shapes, None), threads, build_for)
     except OpenModelError as error:
         any_size = make_options(options).any_size
-        return SpecializingExecutable(build_for, error, threads, shapes or {}, any_size=any_size)
+        named = _with_names(error, model)
+        return SpecializingExecutable(build_for, named, threads, shapes or {}, any_size=any_size)
     except ModelError:
         parts = partitioned(model, shapes or {}, compile_part)
         if parts is None:
@@ -178,7 +179,7 @@ def _build_bounded(
     except OpenModelError as error:
         if not error.inputs:
             raise
-        inputs = error.inputs
+        inputs = _with_names(error, model).inputs
     sizes = bounded(inputs, shapes, max_sizes)
     try:
         return build(model, target, threads, None, options, Specialization(sizes=sizes))
@@ -187,6 +188,25 @@ def _build_bounded(
         raise ModelError(
             f"the model cannot be compiled once for any size with {listed}: {error}"
         ) from error
+
+
+def _with_names(error: OpenModelError, model: Model) -> OpenModelError:
+    """`error` with the names of open dimensions that `model` tells, but not its file."""
+    declared = declared_shapes(model)
+    if declared is None:
+        return error
+    inputs, outputs = (
+        tuple(
+            dataclasses.replace(spec, shape=shape)
+            for spec, shape in zip(specs, shapes, strict=True)
+        )
+        if len(specs) == len(shapes)
+        else specs
+        for specs, shapes in zip((error.inputs, error.outputs), declared, strict=True)
+    )
+    return OpenModelError(
+        str(error), inputs, outputs, error.values, error.sizes, defaults=error.defaults
+    )
 
 
 def _cached(name: str) -> Artifact | None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from stepwell.compiler import Compiled, compile
-from stepwell.errors import UsageError
+from stepwell.errors import ModelError, UsageError
 from stepwell.options import CompileOptions
 
 if TYPE_CHECKING:
     import jax.export
+    from jax.core import ShapedArray
 
 Function = Callable[..., object]
 Decorator = Callable[[Function], Function]
@@ -58,10 +59,11 @@ def jit(
 ) -> Function | Decorator:
     """Compile a JAX function on its first call for every new structure, shapes and dtypes of its
     arguments, and for new values of static ones, which must be hashable. Arguments and results are
-    pytrees; results hold numpy arrays.
+    pytrees; results hold numpy arrays, and random keys as JAX has them.
 
     `static_argnums` and `static_argnames` are as for `jax.jit`. `donate_argnums` are taken as
-    permission alone: no argument is written to. Raises what `stepwell.compile` raises, and
+    permission alone: no argument is written to. Inside another function that is compiled, or that
+    JAX transforms, it is a part of that one. Raises what `stepwell.compile` raises, and
     UsageError for a static argument that is not hashable.
     """
     if function is None:
@@ -75,6 +77,7 @@ def jit(
             options=options,
         )
     import jax
+    from jax.core import Tracer
 
     static, static_names = _static_parameters(function, static_argnums, static_argnames)
     traced = jax.jit(function, static_argnums=[*static], static_argnames=[*static_names])
@@ -88,22 +91,43 @@ def jit(
         dynamic = [args[i] for i in positions if i not in fixed]
         named = {name: value for name, value in kwargs.items() if name not in fixed}
         leaves, structure = jax.tree_util.tree_flatten((dynamic, named))
+        if any(isinstance(leaf, Tracer) for leaf in leaves):
+            return function(*args, **kwargs)
         kinds = tuple(jax.api_util.shaped_abstractify(leaf) for leaf in leaves)
         key = (structure, kinds, _hashable(fixed))
         if key not in compiled:
             export = jax.export.export(
                 traced, platforms=["cpu"], disabled_checks=_without_guarantee()
             )
-            exported = export(*args, **kwargs)
+            exported = _without_callbacks(export, function, args, kwargs)
             compiled[key] = (compile(exported, target, threads, None, options), exported)
         executable, exported = compiled[key]
         arrays = (
             _as_array(leaves[index], exported.in_avals[index].dtype)
             for index in exported.module_kept_var_idx
         )
-        return jax.tree_util.tree_unflatten(exported.out_tree, executable(*arrays))
+        results = map(_as_result, executable(*arrays), exported.out_avals)
+        return jax.tree_util.tree_unflatten(exported.out_tree, results)
 
     return call
+
+
+def _without_callbacks(
+    export: Callable[..., jax.export.Exported],
+    function: Function,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+) -> jax.export.Exported:
+    try:
+        return export(*args, **kwargs)
+    except NotImplementedError as error:
+        if "host_callbacks" not in str(error):
+            raise
+        name = getattr(function, "__name__", str(function))
+        raise ModelError(
+            f"the function {name} calls back into Python, which compiled code does not; take "
+            "jax.pure_callback, io_callback or jax.debug.print out of it"
+        ) from error
 
 
 def _static_parameters(
@@ -137,5 +161,25 @@ def _hashable(fixed: Mapping[int | str, object]) -> tuple[tuple[int | str, objec
 
 
 def _as_array(leaf: object, dtype: np.dtype) -> object:
-    """What the executable takes for `leaf`: an array of JAX as it is, since it cannot change."""
+    """What the executable takes for `leaf`: an array of JAX as it is, since it cannot change, the
+    data of random keys."""
+    if _is_key(dtype):
+        import jax
+
+        return jax.random.key_data(leaf)  # pyright: ignore[reportArgumentType]
     return leaf if getattr(leaf, "dtype", None) == dtype else np.asarray(leaf, dtype)
+
+
+def _as_result(array: np.ndarray, aval: ShapedArray) -> object:
+    if not _is_key(aval.dtype):
+        return array
+    import jax
+
+    kind = aval.dtype._impl.name  # pyright: ignore[reportAttributeAccessIssue]
+    return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=kind)
+
+
+def _is_key(dtype: object) -> bool:
+    import jax
+
+    return jax.numpy.issubdtype(dtype, jax.dtypes.prng_key)  # pyright: ignore[reportArgumentType]

@@ -167,11 +167,13 @@ def _slope(points: Sequence[Sequence[int]], values: Sequence[int], symbol: int) 
 class OpenShapes:
     """The inputs' shapes in which the names of open sizes stand, and the capacity of each size.
 
-    Names that are in `sums` stand for sums of multiples of open sizes."""
+    Names that are in `sums` stand for sums of multiples of open sizes. No open size is below
+    its number in `least`, which is empty when all may be 1."""
 
     shapes: Mapping[str, tuple[int | str, ...]]
     capacities: Mapping[str, int]
     sums: Mapping[str, Sum] = field(default_factory=dict)
+    least: tuple[int, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -236,6 +238,7 @@ class OpenSizes:
     prefixes: tuple[tuple[Extent, int], ...] = ()
     exact_inputs: tuple[int, ...] = ()
     exact_outputs: tuple[int, ...] = ()
+    least: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """As JSON has it."""
@@ -248,6 +251,7 @@ class OpenSizes:
             "prefixes": [[str(extent), capacity] for extent, capacity in self.prefixes],
             "exact_inputs": list(self.exact_inputs),
             "exact_outputs": list(self.exact_outputs),
+            "least": list(self.least),
         }
 
     @staticmethod
@@ -266,6 +270,7 @@ class OpenSizes:
             tuple((Extent.parse(extent), capacity) for extent, capacity in data["prefixes"]),
             tuple(data["exact_inputs"]),
             tuple(data["exact_outputs"]),
+            tuple(data.get("least", ())),
         )
 
     def open_dimensions(self) -> Iterator[tuple[int, int, int, int, int]]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from stepwell import cache, pytorch
 from stepwell.errors import ModelError, UsageError
@@ -23,6 +23,8 @@ and example inputs.
 
 Shapes = Mapping[str, Sequence[int]]
 """Concrete shapes by input name."""
+
+_Declared = tuple[int | str, ...]
 
 _MLIR_MAGIC = b"ML\xefR"
 _JAX_EXPORT = _MLIR_MAGIC + b"\x0dStableHLO_v"
@@ -44,6 +46,18 @@ class Source:
     def bytes(self) -> int:
         """Size of the file."""
         return self.path.stat().st_size
+
+
+class _Shaped(Protocol):
+    shape: tuple[object, ...]
+
+
+class _Exported(Protocol):
+    """What `declared_shapes` reads of a `jax.export.Exported`."""
+
+    in_avals: Sequence[_Shaped]
+    out_avals: Sequence[_Shaped]
+    module_kept_var_idx: Sequence[int]
 
 
 class _Bytecode(Protocol):
@@ -73,6 +87,20 @@ def as_source(
         if Path(other.name).exists():
             other.symlink_to(Path(other.name).absolute())
     return _file_source(path)
+
+
+def declared_shapes(model: Model) -> tuple[list[_Declared], list[_Declared]] | None:
+    """Shapes of inputs and outputs with the names that the symbolic dimensions of a
+    jax.export.Exported have there, which its module leaves out; None for other models."""
+    if not hasattr(model, "mlir_module_serialized") or not hasattr(model, "in_avals"):
+        return None
+    exported = cast("_Exported", model)
+    inputs = [exported.in_avals[i] for i in exported.module_kept_var_idx]
+    return [_declared(aval) for aval in inputs], [_declared(aval) for aval in exported.out_avals]
+
+
+def _declared(aval: _Shaped) -> _Declared:
+    return tuple(size if isinstance(size, int) else str(size) for size in aval.shape)
 
 
 def _is_text(text: str) -> bool:

@@ -16,6 +16,7 @@ from stepwell.open_shapes import Relation, generalized
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array
 from stepwell.runtime.open_sizes import OpenSizeExecutable
+from stepwell.sizes import OpenShapes
 from stepwell.specialization import (
     OFFERED_ELEMENTS,
     TENSOR,
@@ -265,20 +266,26 @@ class SpecializingExecutable:
         self._history.append(shapes)
         if len(self._history) < 2:
             return None
+        tried: list[OpenShapes] = []
         for exact, related in _TRIES:
             sizes = generalized(self.inputs, self._history, exact=exact, related=related)
-            if sizes is None:
+            if sizes is None or sizes in tried:
                 continue
+            tried.append(sizes)
             try:
                 built = self._build(None, Specialization(sizes=sizes))
-                self._open.append(OpenSizeExecutable(built, self._threads))
+                code = OpenSizeExecutable(built, self._threads)
             except ModelError as error:  # perhaps it takes no such sizes
                 _log.info("there is no code for any size up to %s: %s", sizes.capacities, error)
             except (Error, MemoryError, OSError) as error:
                 _log.info("there is no code for any size: %s", error)
                 break
             else:
-                return self._open[-1]
+                if not code.takes(wanted):  # below what the model says that it takes
+                    self._history.pop()
+                    return None
+                self._open.append(code)
+                return code
         self._any_size = False
         return None
 

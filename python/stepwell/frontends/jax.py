@@ -56,8 +56,26 @@ def from_serialized(
 
     The artifact is a flatbuffer vector of bytes, which stand behind their 32-bit length.
     """
-    start = data.find(_ARTIFACT)
-    (length,) = struct.unpack_from("<I", data, start - 4)
+    start, length = _main_artifact(data)
     if start + length > len(data):
         raise ModelError(f"{source} is an exported JAX function that is cut short")
     return stablehlo.from_bytes(data[start : start + length], source, shapes, values)
+
+
+def _main_artifact(data: bytes) -> tuple[int, int]:
+    """Where the artifact of the function itself stands, and its length: others are of its
+    gradients. It is the one that the file's root table points to; tables begin with the distance
+    of a list that has the place of each field (flatbuffers, "Internals")."""
+    try:
+        (root,) = struct.unpack_from("<I", data, 0)
+        fields = root - struct.unpack_from("<i", data, root)[0]
+        (size,) = struct.unpack_from("<H", data, fields)
+        for field in range(fields + 4, fields + size, 2):
+            place = root + struct.unpack_from("<H", data, field)[0]
+            vector = place + struct.unpack_from("<I", data, place)[0]
+            if data.startswith(_ARTIFACT, vector + 4):
+                return vector + 4, struct.unpack_from("<I", data, vector)[0]
+    except struct.error:  # cut short
+        pass
+    start = data.find(_ARTIFACT)
+    return start, struct.unpack_from("<I", data, start - 4)[0]

@@ -56,6 +56,8 @@ is in use (`mark-exact-arguments`)."""
 EXACT_RESULTS = "stepwell.exact_results"
 """The results, by number, of which no more is written."""
 
+_LEAST_TRIED = (1, 2, 4, 8)
+
 _MOST_FORMULAS = 64
 
 Shapes = dict[str, tuple[int, ...]]
@@ -77,6 +79,27 @@ def load(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> Imp
         main = base.module.body.operations[0].operation
         main.attributes[CAPACITIES] = ir.DenseI64ArrayAttr.get(list(points[0]))
     return replace(base, open_shapes=open_shapes)
+
+
+def least_sizes(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> tuple[int, ...]:
+    """For each open size the smallest power of two that a model takes, which asserts something
+    about its shapes. Raises what `load_for` does when the largest of those tried is too small."""
+    most = list(open_shapes.capacities.values())
+    return tuple(
+        _least(number, lambda sizes: load_for(open_shapes.shapes_at(sizes)), most)
+        for number in range(len(most))
+    )
+
+
+def _least(number: int, load_at: Callable[[list[int]], Imported], most: list[int]) -> int:
+    for size in _LEAST_TRIED[:-1]:
+        try:
+            load_at([*most[:number], size, *most[number + 1 :]])
+        except ModelError:
+            continue
+        return size
+    load_at([*most[:number], _LEAST_TRIED[-1], *most[number + 1 :]])
+    return _LEAST_TRIED[-1]
 
 
 @dataclass
@@ -229,7 +252,8 @@ def read(main: ir.Operation, imported: Imported) -> OpenSizes | None:
     inputs, outputs = (tuple(read_extents(main, n) or ()) for n in (EXTENTS, RESULT_EXTENTS))
     names, capacities = tuple(shapes.names), tuple(shapes.capacities.values())
     exact = (tuple(ir.DenseI64ArrayAttr(main.attributes[n])) for n in (EXACT_INPUTS, EXACT_RESULTS))
-    return OpenSizes(names, capacities, inputs, outputs, scalars, prefixes, *exact)
+    least = shapes.least
+    return OpenSizes(names, capacities, inputs, outputs, scalars, prefixes, *exact, least=least)
 
 
 def read_extents(op: ir.Operation, name: str = EXTENTS) -> list[tuple[Extent, ...]] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -31,6 +32,9 @@ _DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 _KEPT = frozenset(["mhlo.attributes", "mhlo.backend_config"])
 """What custom calls are told."""
+
+_SHAPE_ASSERTION = "shape_assertion"
+"""The custom call with which a polymorphic export of JAX says what sizes it takes."""
 
 _SLICES = frozenset(["stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"])
 _STATIC_OPS = "func.func(stablehlo-canonicalize-dynamism),canonicalize"
@@ -57,6 +61,11 @@ def from_bytes(
             raise ModelError(f"{source} is not StableHLO: {_first_line(error)}") from None
         resources = {} if data.startswith(_BYTECODE) else read_resources(data)
         return from_parsed(module, source, resources, shapes, values)
+
+
+def asserts_shapes(path: Path) -> bool:
+    """Whether the file is a polymorphic export of JAX, which says what sizes it takes."""
+    return path.suffix != ".onnx" and _SHAPE_ASSERTION.encode() in path.read_bytes()
 
 
 def from_module(module: ir.Module, shapes: Shapes | None = None) -> Imported:
@@ -107,7 +116,11 @@ def from_parsed(
             _legalize_dynamic_and_quantized(module, main)
             chlo.legalize(main)
         except ir.MLIRError as error:
-            raise ModelError(f"{source} cannot be normalised: {_first_line(error)}") from None
+            reason = _first_line(error)
+            _, asserted, sentence = reason.partition(f'"{_SHAPE_ASSERTION}": ')
+            if asserted:
+                raise ModelError(f"the inputs do not fit the model: {sentence}") from None
+            raise ModelError(f"{source} cannot be normalised: {reason}") from None
         _collect_constants(main, weights, resources or {})
         module.operation.verify()
         main = module.body.operations[0]

@@ -45,6 +45,7 @@ class OpenSizeExecutable:
         manifest = source.manifest
         assert manifest.open_sizes is not None
         self._sizes: OpenSizes = manifest.open_sizes
+        self._least = self._sizes.least or (1,) * len(self._sizes.names)
         self._code = Executable(source, threads)
         self.artifact, self.kernels = source, self._code.kernels
         self.threads = self._code.threads
@@ -178,7 +179,8 @@ class OpenSizeExecutable:
         for symbol, number, dimension, factor, rest in self._sizes.open_dimensions():
             found.setdefault(symbol, (shapes[number][dimension] - rest) // factor)
         sizes = tuple(found[symbol] for symbol in range(len(self._sizes.names)))
-        fits = all(1 <= n <= most for n, most in zip(sizes, self._sizes.capacities, strict=True))
+        bounds = zip(sizes, self._least, self._sizes.capacities, strict=True)
+        fits = all(least <= n <= most for n, least, most in bounds)
         same = all(
             extent.at(sizes) == size
             for extents, shape in zip(self._sizes.inputs, shapes, strict=True)
@@ -192,7 +194,11 @@ class OpenSizeExecutable:
             for spec, array in zip(self.inputs, taken, strict=True)
         )
         wanted = ", ".join(map(str, self.inputs))
-        most = ", ".join(f"{name} <= {n}" for name, n in self.capacities.items())
+        bounds = zip(self.capacities.items(), self._least, strict=True)
+        most = ", ".join(
+            f"{least} <= {name} <= {n}" if least > 1 else f"{name} <= {n}"
+            for (name, n), least in bounds
+        )
         return InputError(f"inputs have the shapes {shapes}; the model takes {wanted} with {most}")
 
     def _called(

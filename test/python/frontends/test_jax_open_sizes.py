@@ -234,5 +234,38 @@ def test_ahead_of_the_first_call() -> None:
     for size in (40, 3):
         x, y = (R.standard_normal((size, n)).astype(np.float32) for n in (16, 8))
         np.testing.assert_allclose(exe(x, y)[0], function(x, y), 0, 2e-6)
-    with pytest.raises(stepwell.UsageError, match="dimension 0 of input arg1"):
-        stepwell.compile(exported, shapes={"arg0": ("b", 16)}, max_sizes={"b": 40})
+    with pytest.raises(stepwell.UsageError, match=r'"c" is no open dimension .* \(open: b\)'):
+        stepwell.compile(exported, max_sizes={"b": 40, "c": 40})
+
+
+def test_names_of_symbolic_dimensions() -> None:
+    """They stand in the export alone, not in its module."""
+    b, n = jax.export.symbolic_shape("b, n")
+    specs = jax.ShapeDtypeStruct((b, n, 8), "float32"), jax.ShapeDtypeStruct((2 * n, 3), "float32")
+
+    def function(x: jax.Array, y: jax.Array) -> jax.Array:
+        return x.sum((0, 2)) + y[::2].sum(1)
+
+    exported = jax.export.export(jax.jit(function))(*specs)
+    x, y = (R.standard_normal(shape).astype(np.float32) for shape in ((3, 20, 8), (40, 3)))
+    expected = function(x, y)
+    exe = stepwell.compile(exported)
+    assert [str(spec) for spec in exe.inputs] == ["arg0: float32[b, n, 8]", "arg1: float32[2*n, 3]"]
+    assert [str(spec) for spec in exe.outputs] == ["out0: float32[n]"]
+    np.testing.assert_allclose(exe(x, y)[0], expected, rtol=1e-5, atol=1e-5)  # sums of 30 numbers
+    ahead = stepwell.compile(exported, max_sizes={"b": 4, "n": 32})
+    assert isinstance(ahead, OpenSizeExecutable)
+    np.testing.assert_allclose(ahead(x, y)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_sizes_that_an_export_does_not_take() -> None:
+    (n,) = jax.export.symbolic_shape("n", constraints=["n >= 4", "mod(n, 2) == 0"])
+    spec = jax.ShapeDtypeStruct((n,), np.float32)
+    exe = stepwell.compile(jax.export.export(jax.jit(jnp.sin))(spec))
+    for size in (4, 6):
+        np.testing.assert_allclose(exe(np.ones(size, np.float32))[0], np.sin(1), 1e-6)
+    for size, message in ((2, "constraint n >= 4"), (7, "2[*]floordiv")):
+        with pytest.raises(
+            stepwell.ModelError, match="the inputs do not fit the model: .*" + message
+        ):
+            exe(np.ones(size, np.float32))

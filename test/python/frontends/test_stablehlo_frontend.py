@@ -147,7 +147,9 @@ def test_jax_function() -> None:
 
     x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 12)
     exported = jax.export.export(jax.jit(layer))(jax.ShapeDtypeStruct(x.shape, x.dtype))
-    for model in (exported, bytes(exported.serialize()), exported.mlir_module_serialized):
+    with_gradient = bytes(exported.serialize(vjp_order=1))
+    forms = (exported, bytes(exported.serialize()), with_gradient, exported.mlir_module_serialized)
+    for model in forms:
         imported = load(model)
         assert len(imported.weights) == 1
         result = interpret(imported, [x])[0]

@@ -88,6 +88,49 @@ def test_training():
     assert all(report.compiled for report in backend.reports)
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_layers_that_torch_runs_as_one_operator(norm_first):
+    layer = nn.TransformerEncoderLayer(
+        16, 2, 32, batch_first=True, norm_first=norm_first, activation="gelu"
+    )
+    module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    attention = nn.MultiheadAttention(16, 2, batch_first=True).eval()
+
+    def function(x, padding):
+        weighed = attention(x, x, x, need_weights=False)[0]
+        return module(x, src_key_padding_mask=padding), module(weighed)
+
+    x, padding = torch.randn(2, 6, 16), torch.zeros(2, 6, dtype=torch.bool)
+    padding[1, 4:] = True
+    with torch.no_grad():
+        found = _compiled(function)(x, padding)
+        torch.testing.assert_close(found, function(x, padding), atol=1e-5, rtol=1e-5)
+    assert all(report.compiled for report in backend.reports)
+
+
+@pytest.mark.parametrize("kind", ["plain", "causal", "mask", "bias", "groups"])
+def test_gradients_of_attention(kind):
+    masks = {"mask": torch.rand(6, 6) > 0.3, "bias": torch.randn(2, 1, 6, 6)}
+    if kind == "mask":
+        masks["mask"][:, 0] = True
+
+    def function(q, k, v):
+        return nn.functional.scaled_dot_product_attention(
+            q, k, v, masks.get(kind), is_causal=kind == "causal", enable_gqa=kind == "groups"
+        )
+
+    heads = 2 if kind == "groups" else 4
+    inputs = [torch.randn(2, n, 6, 8) for n in (4, heads, heads)]
+    results = []
+    for run in (_compiled(function), function):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        out = run(*leaves)
+        out.square().sum().backward()
+        results.append([out, *(leaf.grad for leaf in leaves)])
+    torch.testing.assert_close(*results, atol=1e-4, rtol=1e-4)
+    assert [report.compiled for report in backend.reports] == [True, True]
+
+
 def test_unsupported_operators_run_in_pytorch_and_are_reported():
     x = torch.eye(3)
     function = _compiled(lambda x: torch.linalg.eigvalsh(x @ x.mT) + 1)
@@ -132,6 +175,31 @@ def test_what_stands_around_an_unsupported_operator_is_compiled():
     assert (report.compiled, report.parts) == (False, 2)
     assert [node.operator for node in report.nodes] == ["aten._linalg_eigh"]
     assert report.nodes[0].reason == "it has no lowering to StableHLO for these inputs"
+
+
+def test_complex_numbers_are_left_to_pytorch():
+    def function(x):
+        y = torch.relu(x @ x.mT + 1)
+        return torch.fft.fft(y).abs() * 2 + y
+
+    x = torch.randn(4, 6)
+    with pytest.warns(RuntimeWarning, match="complex numbers are not supported"):
+        found = _compiled(function)(x)
+    torch.testing.assert_close(found, function(x), atol=1e-4, rtol=1e-4)
+    assert backend.reports[0].parts == 2
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_branches_are_left_to_pytorch():
+    def function(x):
+        y = torch.relu(x @ x.mT + 1)
+        z = torch.cond(y.sum() > 1e9, lambda y: y.sin(), lambda y: y.cos(), (y,))
+        return torch.exp(z) * 2 + y.sum(-1)
+
+    x = torch.randn(4, 6)
+    torch.testing.assert_close(_compiled(function)(x), function(x), atol=1e-5, rtol=1e-5)
+    assert backend.reports[0].parts == 2
+    assert "operators that take functions" in backend.reports[0].reason
 
 
 class _Normalized(nn.Module):
@@ -201,3 +269,59 @@ def test_results_of_parts_have_the_strides_that_pytorch_expects():
         found = _compiled(function)(x)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert found[0].stride() == expected[0].stride()
+
+
+def test_changing_sizes_are_compiled_once():
+    """The first graph is for the sizes of its call; that for other sizes has symbols for them."""
+    module = _sequence_network().eval()
+    compiled = _compiled(module)
+    with torch.no_grad():
+        for shape in ((2, 5), (3, 7), (4, 12), (2, 2), (5, 16), (2, 20)):
+            ids = torch.randint(30, shape)
+            torch.testing.assert_close(compiled(ids), module(ids), atol=1e-4, rtol=1e-4)
+        module[2].weight.mul_(2)
+        torch.testing.assert_close(compiled(ids), module(ids), atol=1e-4, rtol=1e-4)
+    assert [report.any_size for report in backend.reports] == [False, True, True, True]
+    compiled_for = zip(backend.reports[1:], [(3, 7), (2, 20), (2, 20)], strict=True)
+    assert all(shape in report.shapes for report, shape in compiled_for)
+
+
+def _sequence_network():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    return nn.Sequential(nn.Embedding(30, 16), layer, nn.Linear(16, 4))
+
+
+def test_training_for_changing_sizes():
+    module = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    compiled = torch.compile(module, backend="stepwell", dynamic=True)
+    for batch in (5, 9, 3):
+        x, gradients = torch.randn(batch, 8), []
+        for run in (compiled, module):
+            module.zero_grad()
+            run(x).square().mean().backward()
+            gradients.append([parameter.grad for parameter in module.parameters()])
+        torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
+    assert [(report.graph, report.any_size) for report in backend.reports] == [
+        ("forward", True),
+        ("backward", True),
+    ]
+
+
+def test_sizes_among_results_and_of_turned_inputs():
+    def function(x, y):
+        return x.sum(0) @ y, x.shape[0] * 2 + 1, None, torch.cat([x, x]).T
+
+    compiled = torch.compile(function, backend="stepwell", dynamic=True)
+    for size in (6, 11):
+        x, y = torch.randn(size, 8), torch.randn(3, 8).T
+        torch.testing.assert_close(compiled(x, y), function(x, y), atol=1e-5, rtol=1e-5)
+    assert [report.any_size for report in backend.reports] == [True]
+
+
+def test_sizes_for_which_there_is_no_code_for_any():
+    """Each is compiled by itself."""
+    compiled = torch.compile(lambda x: torch.flip(x, (0,)) + 1, backend="stepwell", dynamic=True)
+    for size in (6, 11):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x), torch.flip(x, (0,)) + 1)
+    assert [(report.compiled, report.any_size) for report in backend.reports] == [(True, False)] * 2

@@ -205,6 +205,7 @@ CASES = {
             torch.topk(x, 3),
             torch.sort(x, descending=True),
             torch.argsort(x, dim=0),
+            torch.sort((x > 0).float(), dim=1, stable=True),
             torch.kthvalue(x, 2, 1),
             x.median(1),
             x.median(),
@@ -280,6 +281,19 @@ CASES = {
         R(3, 5),
     ),
     "bytes": lambda: (lambda x: (x // 3 + x, x.float() / 255), torch.arange(9, dtype=torch.uint8)),
+    "comparisons-of-constants": lambda: (
+        lambda x: tuple(
+            torch.where(compare(values, number), x, -x)
+            for compare in (torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge)
+            for number in (0, 1, 1.5)
+            for values in (torch.ones(4), torch.arange(4.0).clamp(1, 1))
+        ),
+        R(4),
+    ),
+    "bits": lambda: (
+        lambda x: (x ^ 5, x | 1, x & 6, (x > 3) | True, (x > 3) ^ True),
+        torch.arange(-9, 10),
+    ),
     "remainders": lambda: (_remainders, torch.arange(-9, 10)),
     "views": lambda: (_each_way, R(3, 4)),
     "tree": lambda: (

@@ -80,3 +80,40 @@ def test_static_arguments_by_either_name(exported: list[jax.export.Exported]) ->
         np.testing.assert_array_equal(result, [0, 1, 0, 1])
     with pytest.raises(stepwell.UsageError, match="static argument 1 is a list"):
         by_name(x, [2])
+
+
+def test_random_keys_are_arguments_and_results() -> None:
+    def function(key: jax.Array, x: np.ndarray) -> tuple[jax.Array, jax.Array]:
+        return x + jax.random.uniform(key, x.shape), jax.random.split(key)
+
+    x = np.arange(3, dtype=np.float32)
+    for kind in ("threefry2x32", "rbg"):
+        key = jax.random.key(4, impl=kind)
+        results = stepwell.jit(function)(key, x)
+        assert isinstance(results, tuple)
+        expected = function(key, x)
+        np.testing.assert_array_equal(results[0], expected[0])
+        assert results[1].dtype == expected[1].dtype
+        np.testing.assert_array_equal(*map(jax.random.key_data, (results[1], expected[1])))
+
+
+@pytest.mark.parametrize("call", ["pure_callback", "debug.print"])
+def test_callbacks_are_refused(call: str) -> None:
+    def host(x: jax.Array) -> jax.Array:
+        if call == "debug.print":
+            jax.debug.print("x is {}", x)
+            return x
+        return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    x = np.arange(3, dtype=np.float32)
+    with pytest.raises(stepwell.ModelError, match="the function host calls back into Python"):
+        stepwell.jit(host)(x)
+    with pytest.raises(stepwell.LoweringError, match=r"calls back into Python, .* take jax\."):
+        stepwell.compile(jax.jit(host).lower(x))
+
+
+def test_inside_transformations_of_jax() -> None:
+    inner = stepwell.jit(lambda x: jnp.sin(x).sum())
+    x = np.arange(3, dtype=np.float32)
+    for outer in (jax.grad(inner), stepwell.jit(jax.grad(inner))):
+        np.testing.assert_allclose(outer(x), np.cos(x), 1e-6)  # of single precision

@@ -214,3 +214,17 @@ def test_sparse_initializer() -> None:
         )
         (y,) = stepwell.compile(made, threads=1, options=OPTIONS)(np.zeros((2, 2), np.float32))
         np.testing.assert_array_equal(y, [[0, 5], [7, 0]])
+
+
+def test_no_code_for_any_size_is_tried_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remainder of a size; for small sizes, two ways to choose the capacity are one."""
+    asked = count_builds(monkeypatch)
+    graph = model("""g (float[n, n] x) => (float[m, n] y) {
+        s = Shape(x) k = ReduceProd <keepdims = 0> (s) i = Constant <value_ints = [7]> ()
+        q = Mod(k, i) y = Gather(x, q) }""")
+    exe = stepwell.compile(graph, threads=1, options={**OPTIONS, "use_cache": False})
+    for n in (8, 9):
+        x = np.arange(n * n, dtype=np.float32).reshape(n, n)
+        np.testing.assert_array_equal(exe(x)[0], x[[n * n % 7]])
+    tried = [text for text in asked if '"sizes": [[' in str(text)]
+    assert len(tried) == 1

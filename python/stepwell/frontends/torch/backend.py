@@ -1,9 +1,10 @@
 """`torch.compile(module, backend="stepwell")`.
 
 AOTAutograd makes functional graphs of what dynamo captures: one for inference, or a forward and a
-backward one for training. Each is compiled when it is first called with new shapes. Nodes that
-cannot be compiled run in PyTorch itself, with a warning, between compiled parts (see `partition`);
-`reports` says which and why.
+backward one for training. Each is compiled when it is first called with new shapes; one with
+symbolic sizes, as dynamo makes it when shapes change, once for any of them where that can be done
+(see `symbolic`). Nodes that cannot be compiled run in PyTorch itself, with a warning, between
+compiled parts (see `partition`); `reports` says which and why.
 
 In inference, parameters become constants of the compiled code. They are taken to be unchanged while
 their memory, PyTorch's version counters and a sample of their bytes are; after a change they are
@@ -14,6 +15,7 @@ handed over at each call. Training graphs take them as arguments from the beginn
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -23,13 +25,16 @@ import torch
 import torch.fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from stepwell.errors import Error, ModelError, Unsupported, UnsupportedError
-from stepwell.frontends.torch.compiled import Compiled, Settings
+from stepwell.frontends.torch.compiled import Compiled, CompiledForAnySize, Settings
 from stepwell.frontends.torch.decompositions import decompositions
 from stepwell.frontends.torch.graph import to_array
 from stepwell.frontends.torch.partition import ALONE, partition
+from stepwell.frontends.torch.symbolic import SymbolicGraph, fake_mode, trace_at
+from stepwell.options import make_options
+
+_log = logging.getLogger("stepwell")
 
 KEPT = 64
 """So many specializations of a graph stay in memory; a graph called with more runs the later ones
@@ -41,9 +46,9 @@ _SAMPLES = 64
 @dataclass(frozen=True)
 class Report:
     """What became of one graph for one set of shapes. `compiled` is of the whole graph, `parts` how
-    many pieces of compiled code it has. `nodes` are those that run in PyTorch beside compiled
-    parts, each with the reason; `reason` and `operators` say the same in short, or why all of the
-    graph runs in PyTorch."""
+    many pieces of compiled code it has, and `any_size` whether it takes other sizes, too. `nodes`
+    are those that run in PyTorch beside compiled parts, each with the reason; `reason` and
+    `operators` say the same in short, or why all of the graph runs in PyTorch."""
 
     graph: str
     shapes: tuple[tuple[int, ...], ...]
@@ -52,10 +57,11 @@ class Report:
     operators: tuple[str, ...] = ()
     parts: int = 0
     nodes: tuple[Unsupported, ...] = ()
+    any_size: bool = False
 
 
 reports: list[Report] = []
-"""One report for each graph and set of shapes, in order of their first calls."""
+"""One report for each graph and set of shapes for which something was compiled, in this order."""
 
 
 def stepwell(
@@ -108,6 +114,9 @@ class _Graph:
         self._frozen = tuple(frozen)
         self._lock = threading.Lock()
         self._compiled: dict[object, _Specialized | None] = {}
+        any_size = make_options(settings.options).any_size
+        self._symbolic = SymbolicGraph.of(module) if any_size else None
+        self._open: list[_Specialized] = []
 
     def __call__(self, arguments: list) -> Sequence[object]:
         values = list(arguments)
@@ -120,6 +129,7 @@ class _Graph:
             with self._lock:
                 self._frozen = ()
                 self._compiled.clear()
+                self._open.clear()
             compiled = self
         if compiled is self:
             with self._lock:
@@ -133,9 +143,17 @@ class _Graph:
 
     def _specialize(self, values: list) -> _Specialized | None:
         shapes = tuple(tuple(v.shape) for v in values if isinstance(v, torch.Tensor))
-        if len(self._compiled) >= KEPT:
+        known = next((code for code in self._open if code.takes(values)), None)
+        if known is not None:
+            return known
+        if sum(code not in self._open for code in self._compiled.values()) >= KEPT:
             reports.append(Report(self._name, shapes, False, f"more than {KEPT} sets of shapes"))
             return None
+        compiled = self._for_any_size(values)
+        if compiled is not None:
+            self._open.append(compiled)
+            self._report(compiled, shapes)
+            return compiled
         try:
             compiled = _Specialized.of(self._module, values, self._frozen, self._settings)
         except Error as error:
@@ -153,10 +171,28 @@ class _Graph:
         self._report(compiled, shapes)
         return compiled
 
+    def _for_any_size(self, values: list) -> _Specialized | None:
+        """Code for these sizes and others; None where there is none."""
+        if self._symbolic is None:
+            return None
+        constants = _constants(values, self._frozen)
+        try:
+            code = CompiledForAnySize.for_any_size(
+                self._symbolic, values, constants, self._settings
+            )
+        except Exception as error:  # of the compiler, or of operators for sizes of samples
+            _log.info("there is no code for any size of a %s graph: %s", self._name, error)
+            self._symbolic = None
+            return None
+        return _Specialized(code, constants)
+
     def _report(self, compiled: _Specialized, shapes: tuple[tuple[int, ...], ...]) -> None:
         nodes = compiled.nodes
         if not nodes:
-            reports.append(Report(self._name, shapes, True, parts=compiled.parts))
+            any_size = compiled in self._open
+            reports.append(
+                Report(self._name, shapes, True, parts=compiled.parts, any_size=any_size)
+            )
             return
         refused = {node.operator: node for node in nodes if node.reason != ALONE}
         reason = "\n".join(map(str, refused.values()))
@@ -195,7 +231,7 @@ class _Specialized:
             static = _at_values(module, values)
         except Exception as error:  # what operators raise for data that they do not have
             raise ModelError(f"the graph cannot be traced for its shapes: {error}") from error
-        constants = {i: values[i] for i in frozen if isinstance(values[i], torch.Tensor)}
+        constants = _constants(values, frozen)
         try:
             return _Specialized(Compiled.of(static, constants, settings), constants)
         except UnsupportedError as error:
@@ -205,25 +241,24 @@ class _Specialized:
                 raise
             return _Specialized(cut.run, constants, cut.parts, cut.nodes)
 
+    def takes(self, values: list) -> bool:
+        """Whether it is code for any size that takes these values."""
+        return isinstance(self.run, CompiledForAnySize) and self.run.takes(values)
+
     def holds(self, values: list) -> bool:
         """Whether the parameters that became constants are as they were."""
         return all(kept.holds(values[i]) for i, kept in self._frozen.items())
 
 
+def _constants(values: list, frozen: Sequence[int]) -> dict[int, torch.Tensor]:
+    return {i: values[i] for i in frozen if isinstance(values[i], torch.Tensor)}
+
+
 def _at_values(module: torch.fx.GraphModule, values: list) -> torch.fx.GraphModule:
     """The graph traced again for the shapes of these tensors and for these numbers."""
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        mode = torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)
-        fake = [mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in values]
-        with mode:
-            flat = make_fx(
-                lambda *inputs: torch.fx.Interpreter(module).run(*inputs),
-                decomposition_table=decompositions(),  # pyright: ignore[reportArgumentType]
-                tracing_mode="real",
-                _allow_non_fake_inputs=True,
-            )
-            return flat(*fake)
+    mode = fake_mode()
+    fake = [mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in values]
+    return trace_at(module, mode, fake)
 
 
 class _Frozen:

@@ -11,10 +11,15 @@ import torch
 import torch.fx
 
 from stepwell import cache
+from stepwell.artifact import Artifact
+from stepwell.errors import ModelError
 from stepwell.frontends.torch import program_file
 from stepwell.frontends.torch.graph import Argument, to_array, to_program
+from stepwell.frontends.torch.symbolic import SymbolicGraph, capacity
 from stepwell.options import CompileOptions
 from stepwell.runtime.executable import Executable
+from stepwell.runtime.open_sizes import OpenSizeExecutable
+from stepwell.specialization import Specialization
 
 
 @dataclass(frozen=True)
@@ -26,19 +31,51 @@ class Settings:
     options: Mapping[str, object]
 
 
+@dataclass(frozen=True)
+class _Described:
+    """A graph as a program. `taken` are the placeholders that a call hands over, `returned` has the
+    place of each result among the program's outputs, None for `others`, which are no tensors."""
+
+    program: program_file.Program
+    taken: tuple[int, ...]
+    returned: tuple[int | None, ...]
+    others: Mapping[int, object]
+
+    @staticmethod
+    def of(module: torch.fx.GraphModule, constants: Mapping[int, torch.Tensor]) -> _Described:
+        """Changes `module`. `constants` are values of placeholders, by their numbers. Raises
+        UnsupportedError with the nodes that cannot be imported."""
+        (output,) = (node for node in module.graph.nodes if node.op == "output")
+        results = list(output.args[0])
+        tensors = [i for i, node in enumerate(results) if _is_tensor(node)]
+        others = {i: value for i, value in enumerate(results) if i not in tensors}
+        placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+        arguments: list[Argument] = [
+            constants.get(i, _argument_name(i)) for i, _ in enumerate(placeholders)
+        ]
+        taken = tuple(
+            i
+            for i, node in enumerate(placeholders)
+            if _is_tensor(node) and isinstance(arguments[i], str)
+        )
+        order = {i: position for position, i in enumerate(tensors)}
+        returned = tuple(order.get(i) for i in range(len(results)))
+        program = to_program(module, arguments, [f"out{i}" for i in tensors])
+        return _Described(program, taken, returned, others)
+
+
 class Compiled:
     """A compiled graph; called with a value for each of its placeholders, it returns its results:
     tensors, and the numbers and Nones that the graph returns."""
 
     def __init__(
         self,
-        executable: Executable | None,
-        taken: Sequence[int],
-        returned: Sequence[int | None],
-        constants: Mapping[int, object],
+        executable: Executable | OpenSizeExecutable | None,
+        described: _Described,
     ) -> None:
-        self._executable, self._taken = executable, tuple(taken)
-        self._returned, self._constants = tuple(returned), constants
+        self._executable = executable
+        self._taken, self._returned = described.taken, described.returned
+        self._others = described.others
 
     @staticmethod
     def of(
@@ -52,32 +89,12 @@ class Compiled:
         Raises UnsupportedError with the nodes that cannot be imported, and other errors of
         `stepwell.compile`.
         """
-        from stepwell.compiler import build
-
-        (output,) = (node for node in module.graph.nodes if node.op == "output")
-        results = list(output.args[0])
-        tensors = [i for i, node in enumerate(results) if _is_tensor(node)]
-        others = {i: value for i, value in enumerate(results) if i not in tensors}
-        placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-        arguments: list[Argument] = [
-            constants.get(i, f"arg{i}") for i, _ in enumerate(placeholders)
-        ]
-        taken = [
-            i
-            for i, node in enumerate(placeholders)
-            if _is_tensor(node) and isinstance(arguments[i], str)
-        ]
-        program = to_program(module, arguments, [f"out{i}" for i in tensors])
+        described = _Described.of(module, constants)
         executable = None
-        if tensors:
-            with cache.work_folder() as folder:
-                path = folder / "model.torch_program"
-                program_file.write(path, program)
-                options = CompileOptions(**{"progress": False, **settings.options})  # pyright: ignore[reportArgumentType]
-                built = build(path, "cpu", settings.threads, None, options)
+        if described.program.outputs:
+            built = _build(settings, None, described.program)
             executable = Executable(built, settings.threads)
-        order = {i: position for position, i in enumerate(tensors)}
-        return Compiled(executable, taken, [order.get(i) for i in range(len(results))], others)
+        return Compiled(executable, described)
 
     def __call__(self, *values: object) -> list[object]:
         arrays: tuple[np.ndarray, ...] = ()
@@ -86,10 +103,78 @@ class Compiled:
             arrays = self._executable(
                 *(to_array(t) for t in tensors if isinstance(t, torch.Tensor))
             )
+        others = self._numbers(values)
         return [
-            self._constants.get(number) if position is None else _tensor(arrays[position])
+            others.get(number) if position is None else _tensor(arrays[position])
             for number, position in enumerate(self._returned)
         ]
+
+    def _numbers(self, values: Sequence[object]) -> Mapping[int, object]:
+        """The results that are no tensors, by number."""
+        return self._others
+
+
+class CompiledForAnySize(Compiled):
+    """A graph with symbolic sizes, compiled once for any up to its capacities."""
+
+    def __init__(
+        self, executable: OpenSizeExecutable, described: _Described, graph: SymbolicGraph
+    ) -> None:
+        super().__init__(executable, described)
+        self._code, self._graph = executable, graph
+
+    @staticmethod
+    def for_any_size(
+        graph: SymbolicGraph,
+        values: Sequence[object],
+        constants: Mapping[int, torch.Tensor],
+        settings: Settings,
+    ) -> CompiledForAnySize:
+        """Compile `graph` for sizes like those of a call with `values`. Arguments and errors as
+        for `Compiled.of`; ModelError when there is no such code."""
+        sizes = graph.sizes(values)
+        capacities = {symbol: capacity(size) for symbol, size in sizes.items()}
+        names = {
+            i: _argument_name(i)
+            for i, value in enumerate(values)
+            if isinstance(value, torch.Tensor) and i not in constants
+        }
+        shapes = graph.shapes(names, capacities)
+        samples = [
+            _Described.of(graph.traced(dict(zip(capacities, point, strict=True))), constants)
+            for point in shapes.samples()
+        ]
+        if not samples[0].program.outputs:
+            raise ModelError("the graph returns no tensor")
+        special = Specialization(sizes=shapes)
+        built = _build(settings, special, *(sample.program for sample in samples))
+        code = OpenSizeExecutable(built, settings.threads)
+        return CompiledForAnySize(code, samples[0], graph)
+
+    def takes(self, values: Sequence[object]) -> bool:
+        """Whether a call may have these values."""
+        tensors = (values[i] for i in self._taken)
+        return self._code.takes([tuple(t.shape) for t in tensors if isinstance(t, torch.Tensor)])
+
+    def _numbers(self, values: Sequence[object]) -> Mapping[int, object]:
+        return self._graph.numbers(self._graph.sizes(values))
+
+
+def _argument_name(number: int) -> str:
+    """What a placeholder is called in the program."""
+    return f"arg{number}"
+
+
+def _build(
+    settings: Settings, specialization: Specialization | None, *programs: program_file.Program
+) -> Artifact:
+    from stepwell.compiler import build
+
+    with cache.work_folder() as folder:
+        path = folder / "model.torch_program"
+        program_file.write(path, *programs)
+        options = CompileOptions(**{"progress": False, **settings.options})  # pyright: ignore[reportArgumentType]
+        return build(path, "cpu", settings.threads, None, options, specialization)
 
 
 def _is_tensor(node: object) -> bool:

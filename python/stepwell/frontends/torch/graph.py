@@ -33,7 +33,7 @@ def to_program(
 
     Raises UnsupportedError for operators that cannot be imported.
     """
-    _check_random(module)
+    _check_operators(module)
     _drop_assertions(module.graph)
     rewrite_as_strided(module.graph)
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
@@ -86,15 +86,44 @@ def node_name(node: torch.fx.Node) -> str:
     return f"{path}/{node.name}" if path else node.name
 
 
-def _check_random(module: torch.fx.GraphModule) -> None:
-    found = [
-        Unsupported(node_name(node), str(node.target), "random numbers are not supported")
+def _check_operators(module: torch.fx.GraphModule) -> None:
+    """Raises UnsupportedError for what the importer has no right form for, or would not name."""
+    reasons = [
+        (node, reason)
         for node in module.graph.nodes
-        if isinstance(node.target, torch._ops.OpOverload)
-        and torch.Tag.nondeterministic_seeded in node.target.tags
+        if node.op == "call_function" and (reason := why_unsupported(node))
     ]
-    if found:
-        raise UnsupportedError(found)
+    if reasons:
+        raise UnsupportedError(
+            [Unsupported(node_name(node), str(node.target), why) for node, why in reasons]
+        )
+
+
+def why_unsupported(node: torch.fx.Node) -> str:
+    """Why this node cannot be compiled, whatever others of its operator are; "" where it may be."""
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        return "operators that take functions (torch.cond, scan) are not supported"
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return ""
+    if torch.Tag.nondeterministic_seeded in node.target.tags:
+        return "random numbers are not supported"
+    if any(_is_complex(value) for value in (node, *node.all_input_nodes)):
+        return "complex numbers are not supported"
+    if _depends_on_data(node):
+        return "the shape of its result depends on data"
+    return ""
+
+
+def _depends_on_data(node: torch.fx.Node) -> bool:
+    """Whether a size of the result is a symbol; those of inputs are known here."""
+    value = node.meta.get("val")
+    sizes = value.shape if isinstance(value, torch.Tensor) else ()
+    return any(isinstance(n, torch.SymInt) and n.node.expr.free_symbols for n in sizes)
+
+
+def _is_complex(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype.is_complex
 
 
 def _drop_assertions(graph: torch.fx.Graph) -> None:

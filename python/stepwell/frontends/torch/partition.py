@@ -4,7 +4,7 @@ what lies between them, which runs in PyTorch.
     y = relu(x @ w); v = eigvalsh(y); z = exp(v) * 2        // eigvalsh has no lowering
 
 becomes `part_0` (x @ w, relu), `aten._linalg_eigh` and `part_1` (exp, multiply). An operator that
-cannot be compiled somewhere runs in PyTorch wherever the graph has it, and so does a node that is
+has no lowering somewhere runs in PyTorch wherever the graph has it, and so does a node that is
 alone between two of them: calling compiled code would cost more than it saves.
 """
 
@@ -24,7 +24,7 @@ from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from stepwell.errors import Error, Unsupported, UnsupportedError
 from stepwell.frontends.torch.compiled import Compiled, Settings
-from stepwell.frontends.torch.graph import node_name
+from stepwell.frontends.torch.graph import node_name, why_unsupported
 
 _aten = torch.ops.aten
 
@@ -80,7 +80,7 @@ def partition(
     while True:
         module = trace()
         found = _operators(module, findings)
-        if not found.keys() - reasons.keys():
+        if findings is not error.findings and not found.keys() - reasons.keys():
             return None
         reasons |= found
         fused = _cut(module, reasons)
@@ -102,12 +102,13 @@ def partition(
 
 
 def _operators(module: torch.fx.GraphModule, findings: Sequence[Unsupported]) -> dict[object, str]:
-    """The operators of the nodes that `findings` name, with the reason of each."""
+    """The operators of the nodes that `findings` name, with the reason of each, but for nodes that
+    are refused by themselves."""
     reasons = {finding.node: finding.reason for finding in findings}
     return {
         node.target: reasons[node_name(node)]
         for node in module.graph.nodes
-        if node.op == "call_function" and node_name(node) in reasons
+        if node.op == "call_function" and node_name(node) in reasons and not why_unsupported(node)
     }
 
 
@@ -118,7 +119,7 @@ class _Support(OperatorSupportBase):
     def is_node_supported(
         self, submodules: Mapping[str, torch.nn.Module], node: torch.fx.Node
     ) -> bool:
-        if node.op != "call_function" or node.target in self._refused:
+        if node.op != "call_function" or node.target in self._refused or why_unsupported(node):
             return False
         if node.target is operator.getitem:
             source = node.args[0]
@@ -221,7 +222,8 @@ def _left(
             reason = failed[node.target]
             found += [_finding(inner, reason) for inner in part.graph.nodes if _computes(inner)]
         elif _computes(node):
-            found.append(_finding(node, refused.get(node.target, ALONE)))
+            reason = refused.get(node.target) or why_unsupported(node) or ALONE
+            found.append(_finding(node, reason))
     return tuple(found)
 
 

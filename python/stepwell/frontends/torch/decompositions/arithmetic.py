@@ -3,9 +3,11 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import functools
+
 import torch
 
-from stepwell.frontends.torch.decompositions.registry import mend
+from stepwell.frontends.torch.decompositions.registry import itself, mend
 
 aten = torch.ops.aten
 
@@ -58,6 +60,31 @@ def _left_shift(x: torch.Tensor, count: Number) -> torch.Tensor:
 @mend(aten.__rshift__.Scalar, aten.bitwise_right_shift.Tensor_Scalar)
 def _right_shift(x: torch.Tensor, count: Number) -> torch.Tensor:
     return torch.bitwise_right_shift(x, torch.full_like(x, int(count)))
+
+
+def _compare(overload: torch._ops.OpOverload, x: torch.Tensor, number: Number) -> object:
+    """With a float where the tensor is of floats: of a constant tensor and an integer, the importer
+    folds something else."""
+    return itself(overload, x, float(number) if x.dtype.is_floating_point else number)
+
+
+for _packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge):
+    mend(_packet.Scalar)(functools.partial(_compare, _packet.Scalar))
+
+
+@mend(aten.bitwise_and.Scalar)
+def _and_number(x: torch.Tensor, number: Number) -> torch.Tensor:
+    return torch.bitwise_and(x, _like(number, x))
+
+
+@mend(aten.bitwise_or.Scalar)
+def _or_number(x: torch.Tensor, number: Number) -> torch.Tensor:
+    return torch.bitwise_or(x, _like(number, x))
+
+
+@mend(aten.bitwise_xor.Scalar)
+def _xor_number(x: torch.Tensor, number: Number) -> torch.Tensor:
+    return torch.bitwise_xor(x, _like(number, x))
 
 
 @mend(aten.hypot.default)

@@ -12,6 +12,14 @@ aten = torch.ops.aten
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
+@mend(aten.sort.stable)
+def _sort_stable(
+    x: torch.Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False
+) -> object:
+    """The compiled sort is stable either way."""
+    return aten.sort.default(x, dim, descending)
+
+
 @mend(aten.kthvalue.default)
 def _kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
     if x.dim() == 0:
