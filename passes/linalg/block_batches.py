@@ -40,6 +40,7 @@ from stepwell.passes.stablehlo._values import (
     rebuild,
     splat,
 )
+from stepwell.targets import Target
 
 tensor = dialect("tensor")
 
@@ -49,14 +50,16 @@ _WRITE = 2
 _COPY = 0.5
 """What copying a byte takes that lies in the cache, beside reading one from memory."""
 
-_GAIN = 0.9
-"""Parts have to move less than this share of the bytes that the whole batch moves."""
+_LEAST_GAIN, _LEAST_GAIN_OF_THREADS = 0.1, 0.15
+"""How much of the time that the layers compute has to be saved in moving bytes: a good part of that
+is hidden behind computing, and several threads share parts of a batch less evenly."""
 
 _FIRST = ("stablehlo.convolution", "stablehlo.dot_general", "stablehlo.reduce_window")
 """Operations that begin a kernel."""
 
-_WINOGRAD = 4
-"""How many times larger the filters of a 3x3 convolution become by its transform."""
+_WINOGRAD, _WINOGRAD_WORK = 4, 0.4
+"""How many times larger the filters of a 3x3 convolution become by its transform, and the part of
+the multiplications that is left."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class BlockBatches(Pass):
             return
         cache = self.cache_bytes or state.target.l3_bytes // 2
         chains = list(_chains(op.regions[0].blocks[0]))
-        divisions = [_cheapest(chain, cache, state.threads) for chain in chains]
+        divisions = [_cheapest(chain, cache, state.target, state.threads) for chain in chains]
         for chain, division in zip(chains, divisions, strict=True):
             for part in division:
                 if part.images < chain.batch:
@@ -99,6 +102,9 @@ class _Layer:
 
     weights: int
     """Bytes that are read for every part of the batch."""
+
+    work: float
+    """Multiply-adds."""
 
     readers: list[int] = field(default_factory=list)
     is_read_outside: bool = False
@@ -162,6 +168,7 @@ def _layer(op: ir.Operation, batched: list[int], numbers: dict[ir.Value, int]) -
         [value for value in read if value not in numbers and not _is_repeated(value)],
         _bytes(op.results[0]),
         whole * _WINOGRAD if _may_be_winograd(op) else whole,
+        _work(op),
     )
 
 
@@ -181,11 +188,28 @@ def _with_readers(chain: _Chain) -> _Chain:
     return chain
 
 
+def _work(op: ir.Operation) -> float:
+    count = math.prod(hlo.shape(op.results[0]))
+    if op.name == "stablehlo.convolution":
+        numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+        filters = hlo.shape(op.operands[1])
+        sums = math.prod(filters) // filters[numbers.kernel_output_feature_dimension]
+        return count * sums * (_WINOGRAD_WORK if _may_be_winograd(op) else 1)
+    if op.name == "stablehlo.dot_general":
+        lhs, rhs = (math.prod(hlo.shape(operand)) for operand in op.operands)
+        return math.sqrt(lhs * rhs * count)
+    if op.name == "stablehlo.reduce_window":
+        return count * math.prod(integers(op, "window_dimensions"))
+    return count if op.name.removeprefix("stablehlo.") in ELEMENTWISE else 0
+
+
 def _may_be_winograd(op: ir.Operation) -> bool:
     if op.name != "stablehlo.convolution":
         return False
     numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     filters = hlo.shape(op.operands[1])
+    if filters[numbers.kernel_input_feature_dimension] == 1:
+        return False
     spatial = [filters[d] for d in numbers.kernel_spatial_dimensions]
     return spatial == [3, 3] and optional_integers(op, "window_strides", 2, 1) == [1, 1]
 
@@ -214,7 +238,7 @@ class _Part:
     images: int
 
 
-def _cheapest(chain: _Chain, cache: int, threads: int) -> list[_Part]:
+def _cheapest(chain: _Chain, cache: int, target: Target, threads: int) -> list[_Part]:
     """The division of the chain that moves the fewest bytes; none where it gains little."""
     least = max(1, threads // 4)  # one image is little work for many threads
     sizes = [n for n in range(least, chain.batch + 1) if chain.batch % n == 0]
@@ -228,7 +252,10 @@ def _cheapest(chain: _Chain, cache: int, threads: int) -> list[_Part]:
                         best[end] = moved + more, [*parts, _Part(begin, end, images)]
     *_, (_, whole) = _traffic(chain, 0, chain.batch, cache)
     moved, parts = best[len(chain.layers)]
-    return parts if moved < _GAIN * whole and whole - moved > cache else []
+    saved = (whole - moved) / target.memory_rate
+    work = sum(layer.work for layer in chain.layers) / target.vector_lanes
+    least_gain = _LEAST_GAIN_OF_THREADS if threads > 1 else _LEAST_GAIN
+    return parts if saved > least_gain * work else []
 
 
 def _traffic(chain: _Chain, begin: int, images: int, cache: int) -> Iterator[tuple[int, float]]:
