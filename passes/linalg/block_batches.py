@@ -32,6 +32,7 @@ from stepwell.mlir import dialect, ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._batch_rules import batched_operands, on_part
+from stepwell.passes.linalg._fusion_graph import captured
 from stepwell.passes.stablehlo._values import (
     ELEMENTWISE,
     integers,
@@ -136,7 +137,7 @@ def _chains(block: ir.Block) -> Iterator[_Chain]:
             images.add(op.results[0])
             chain.layers.append(_layer(op, batched, numbers))
             numbers[op.results[0]] = len(numbers)
-        elif chain.layers and any(operand in images for operand in op.operands):
+        elif chain.layers and any(value in images for value in (*op.operands, *captured(op))):
             yield _with_readers(chain)
             chain, numbers = _Chain(batch), {}
     if chain.layers:
@@ -240,7 +241,7 @@ class _Part:
 
 def _cheapest(chain: _Chain, cache: int, target: Target, threads: int) -> list[_Part]:
     """The division of the chain that moves the fewest bytes; none where it gains little."""
-    least = max(1, threads // 4)  # one image is little work for many threads
+    least = min(chain.batch, max(1, threads // 4))  # one image is little work for many threads
     sizes = [n for n in range(least, chain.batch + 1) if chain.batch % n == 0]
     best: dict[int, tuple[float, list[_Part]]] = {0: (0.0, [])}
     for begin in range(len(chain.layers)):

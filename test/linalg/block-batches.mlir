@@ -80,3 +80,27 @@ func.func @products(%x: tensor<8x56x56x64xf32>, %v: tensor<1x1x64x64xf32>) -> te
   %1 = stablehlo.dot_general %0, %0, batching_dims = [0, 1] x [0, 1], contracting_dims = [3] x [3] : (tensor<8x56x56x64xf32>, tensor<8x56x56x64xf32>) -> tensor<8x56x56x56xf32>
   return %1 : tensor<8x56x56x56xf32>
 }
+
+// -----
+
+// A branch that reads an image without having it as an operand ends the layers before it: it stands
+// between two loops.
+// CHECK-LABEL: func.func @branch
+// CHECK: %[[FIRST:.*]]:2 = stablehlo.while
+// CHECK: stablehlo.dynamic_update_slice
+// CHECK: "stablehlo.if"(%arg2)
+// CHECK: stablehlo.negate %[[FIRST]]#1
+// CHECK: stablehlo.while
+func.func @branch(%x: tensor<8x56x56x64xf32>, %v: tensor<1x1x64x64xf32>, %c: tensor<i1>) -> (tensor<8x56x56x64xf32>, tensor<8x56x56x64xf32>) {
+  %0 = stablehlo.convolution(%x, %v) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x56x56x64xf32>, tensor<1x1x64x64xf32>) -> tensor<8x56x56x64xf32>
+  %1 = stablehlo.convolution(%0, %v) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x56x56x64xf32>, tensor<1x1x64x64xf32>) -> tensor<8x56x56x64xf32>
+  %2 = "stablehlo.if"(%c) ({
+    %a = stablehlo.negate %1 : tensor<8x56x56x64xf32>
+    stablehlo.return %a : tensor<8x56x56x64xf32>
+  }, {
+    stablehlo.return %1 : tensor<8x56x56x64xf32>
+  }) : (tensor<i1>) -> tensor<8x56x56x64xf32>
+  %3 = stablehlo.convolution(%1, %v) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x56x56x64xf32>, tensor<1x1x64x64xf32>) -> tensor<8x56x56x64xf32>
+  %4 = stablehlo.convolution(%3, %v) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x56x56x64xf32>, tensor<1x1x64x64xf32>) -> tensor<8x56x56x64xf32>
+  return %2, %4 : tensor<8x56x56x64xf32>, tensor<8x56x56x64xf32>
+}

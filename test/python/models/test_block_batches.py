@@ -75,3 +75,11 @@ def test_parts(function, arguments) -> None:
         results = stepwell.compile(exported, threads=threads)(*arguments)
         for result, value in zip(results, expected, strict=True):
             np.testing.assert_allclose(result, value, rtol=2e-4, atol=2e-4)  # sums of 576 terms
+
+
+def test_more_threads_than_images() -> None:
+    """Parts of the batch would be too small to share: it stays whole."""
+    exported = jax.export.export(jax.jit(residual))(*PROGRAMS[0][1])
+    lowered = stepwell.lower(exported, threads=16 * BATCH)
+    lowered.step("linalg")
+    assert "scf.while" not in str(lowered)
