@@ -206,7 +206,7 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
         )
         attention.emit(group, chosen, lanes)
     elif kind == "outer-reduction":
-        outer_reduction.emit(group, lanes)
+        outer_reduction.emit(group, target)
     elif kind == "concatenate":
         concatenate.emit(group, lanes)
     elif kind == "transpose":

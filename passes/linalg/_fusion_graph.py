@@ -58,7 +58,7 @@ STANDING = (Role.CONTROL, Role.CALL)
 """What stays in the host as it is: control flow, and calls of library functions."""
 
 CLOSED = (Role.TRANSPOSE, Role.CONCATENATE, Role.UPDATE, *STANDING, Role.OTHER)
-"""Groups of these roles take no consumers; a concatenation may still be padded."""
+"""Groups of these roles take no consumers; a transpose or a concatenation may still be padded."""
 
 
 @dataclass(eq=False)
@@ -368,7 +368,7 @@ class FusionGraph:
             group.padded = True
 
     def _can_join(self, node: Node, group: Group) -> bool:
-        takes_pad = group.kind not in (Role.TRANSPOSE, Role.OTHER, Role.PAD, *STANDING)
+        takes_pad = group.kind not in (Role.OTHER, Role.PAD, *STANDING)
         if group.padded or not takes_pad:
             return False
         if node.role is Role.PAD:

@@ -34,3 +34,16 @@ def test_transpose(shape: tuple[int, ...], dtype: str, emulator: Emulator) -> No
     for backwards in (False, True):
         emulator.configure(backwards=backwards)
         np.testing.assert_array_equal(executable(x)[0], x.transpose(SHAPES[shape]))
+
+
+def test_padded_transpose(emulator: Emulator) -> None:
+    """The tiles go where they belong inside of what is around them."""
+    x = np.arange(2 * 34 * 9 * 11, dtype=np.float32).reshape(2, 34, 9, 11)
+    widths = [(0, 0), (1, 1), (2, 0), (0, 0)]
+    function = jax.jit(lambda x: jnp.pad(x.transpose(0, 2, 3, 1), widths, constant_values=-1))
+    compiled = compile_for_gpu(str(jax.export.export(function)(x).mlir_module()))
+    (text,) = compiled.kernels.values()
+    assert "barrier" in text
+    (result,) = load_on_emulator(compiled, emulator)(x)
+    wanted = np.pad(x.transpose(0, 2, 3, 1), widths, constant_values=-1)
+    np.testing.assert_array_equal(result, wanted)

@@ -118,9 +118,12 @@ class KernelGroup:
     def write(self, output: Output, point: list[Index], lanes: Lanes) -> None:
         """Evaluate `output` at `point` and store it."""
         value = self.evaluator.at(output.value, point, lanes)
+        self.store(output, point, to_storage(value, element_type(output.value)), lanes)
+
+    def store(self, output: Output, point: list[Index], value: ir.Value, lanes: Lanes) -> None:
+        """Store what `output` is at `point`, in its halo."""
         place = [index + low for index, low in zip(point, output.low, strict=True)]
-        stored = to_storage(value, element_type(output.value))
-        self.nest.store(stored, output.buffer, place, lanes)
+        self.nest.store(value, output.buffer, place, lanes)
 
     def fill_halos(self, task: Index, lanes: int) -> None:
         """In the first task, write the constant halo of every padded output."""

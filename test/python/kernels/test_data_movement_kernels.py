@@ -33,6 +33,14 @@ def transposes() -> Iterator[Case]:
         yield exact(f"transpose-{dtype}", lambda x: x.T, integers(7, 33).astype(dtype))
     for rows, columns in ((1, 64), (16, 16), (64, 1), (17, 130), (128, 128)):
         yield exact(f"transpose-{rows}x{columns}", lambda x: x.T, normal(rows, columns))
+    for channels in (3, 24):
+        yield exact(
+            f"transpose-{channels}-channels-padded",
+            lambda x: jnp.pad(
+                x.transpose(0, 2, 3, 1), [(0, 0), (1, 2), (3, 0), (0, 0)], constant_values=2
+            ),
+            normal(2, channels, 9, 21),
+        )
     yield exact("transpose-twice", lambda x: x.transpose(0, 2, 1, 3).transpose(3, 2, 1, 0), X)
     yield exact("transpose-reshape", lambda x: x.transpose(0, 2, 3, 1).reshape(10, 51), X)
     yield exact("reshape-transpose", lambda x: x.reshape(2, 3, 85).transpose(0, 2, 1), X)

@@ -1,14 +1,18 @@
 """Outer reductions: pooling, depthwise convolution, sums over all but the innermost dimension.
 
-Vectors run over the innermost output dimension (channels). A register tile is `points` neighbouring
-outputs of the dimension before it times `vectors` vectors, so that enough independent accumulators
-hide the latency of the combiner; small windows are unrolled, and neighbouring points share loads.
-Of an open dimension (docs/levels.md) no more is read than is in use.
+Vectors run over the innermost output dimension (channels). A register tile is a box of neighbouring
+outputs in the two dimensions before it times `vectors` vectors, so that enough independent
+accumulators hide the latency of the combiner. Small windows are unrolled, and neighbours share what
+they read: the steps go through the input in its order, each element once for all whose window it
+is in. Of an open dimension (docs/levels.md) no more is read than is in use.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stepwell.errors import LoweringError
@@ -19,67 +23,153 @@ from stepwell.kernels.index import Index, Variable, apply_map, constant, delinea
 from stepwell.kernels.reduction import Combiner
 from stepwell.kernels.structured import Structured
 from stepwell.mlir import ir
+from stepwell.targets import Target
 
-UNROLLED_STEPS = 160
+_UNROLLED_STEPS = 160
 """A window of at most this many combiner steps a tile is unrolled."""
 
-ACCUMULATORS = 8
+_ACCUMULATORS = 8
 """Accumulators that a tile should have at least: latency times throughput of an addition."""
+
+_LOAD = 0.5
+"""What a load costs beside a step of the combiner: some of them come from L2 or further."""
+
+_MOST_ROWS, _MOST_POINTS = 4, 8
 
 
 @dataclass(frozen=True)
 class OuterReductionTile:
-    """Neighbouring outputs and vectors of one register tile."""
+    """Neighbouring outputs (rows, points of a row) and vectors of one register tile."""
 
+    rows: int
     points: int
     vectors: int
 
 
-def choose_tile(points: int, channels: int, window: int, lanes: int) -> OuterReductionTile:
-    """A tile for `points` outputs in a row and `channels` channels: as many points as divide the
-    row (at most 8), then vectors until there are enough accumulators."""
-    best = max((p for p in range(1, 9) if points % p == 0), default=1)
-    if best < 4 and points > 8:
-        best = 4
-    while best > 1 and best * window > UNROLLED_STEPS:
-        best -= 1
-    vectors = 1
-    while best * vectors < ACCUMULATORS and channels >= 2 * vectors * lanes:
-        vectors *= 2
-    return OuterReductionTile(best, vectors)
+@dataclass(frozen=True)
+class Window:
+    """What the outputs of a reduction read: for each input, how far its place moves with a step of
+    the rows, of the points, and of each dimension of the window, of `extents`."""
+
+    moves: tuple[tuple[tuple[int, ...], ...], ...]
+    extents: tuple[int, ...]
+
+    @functools.cached_property
+    def steps(self) -> list[tuple[int, ...]]:
+        """Its points, in their order."""
+        return list(itertools.product(*map(range, self.extents)))
+
+    def place(self, operand: int, cell: Sequence[int], step: Sequence[int]) -> tuple[int, ...]:
+        """Where output `cell` (row, point) reads an input at a point of the window."""
+        moved = [
+            [count * by for by in move]
+            for count, move in zip((*cell, *step), self.moves[operand], strict=True)
+        ]
+        return tuple(map(sum, zip(*moved, strict=True)))
+
+    def loads(self, rows: int, points: int) -> int:
+        """How many elements a box of outputs reads, each once."""
+        cells = list(itertools.product(range(rows), range(points)))
+        return sum(
+            len({self.place(operand, cell, step) for cell in cells for step in self.steps})
+            for operand in range(len(self.moves))
+        )
 
 
-def emit(group: KernelGroup, lanes: int) -> None:
+def choose_tile(
+    rows: int, points: int, channels: int, window: Window, target: Target
+) -> OuterReductionTile:
+    """The tile for `rows` of `points` outputs with `channels` channels that takes the least time:
+    its steps, never fewer than hide their latency, and its loads."""
+    steps = len(window.steps)
+    ahead = window.extents[-1] + 1 if window.extents else 1  # of the window and the input
+
+    def time(height: int, width: int, vectors: int) -> float:
+        accumulators = height * width * vectors
+        return steps * max(accumulators, _ACCUMULATORS) + _LOAD * vectors * loads(height, width)
+
+    @functools.cache
+    def loads(height: int, width: int) -> int:
+        return window.loads(height, width) if steps <= _UNROLLED_STEPS else steps
+
+    def total(tile: OuterReductionTile) -> float:
+        boxes = itertools.product(_parts(rows, tile.rows), _parts(points, tile.points))
+        return (
+            sum(
+                many * times * time(height, width, tile.vectors)
+                for (height, many), (width, times) in boxes
+            )
+            / tile.vectors
+        )
+
+    best, least = OuterReductionTile(1, 1, 1), math.inf
+    for height in range(1, min(rows, _MOST_ROWS) + 1):
+        for width in range(1, min(points, _MOST_POINTS) + 1):
+            vectors = 1
+            while height * width * vectors < _ACCUMULATORS and (
+                channels >= 2 * vectors * target.vector_lanes
+            ):
+                vectors *= 2
+            tile = OuterReductionTile(height, width, vectors)
+            registers = vectors * (height * width + ahead)
+            if height * width > 1 and (
+                height * width * steps > _UNROLLED_STEPS or registers > target.vector_registers
+            ):
+                continue
+            if total(tile) < least - 1e-9:
+                best, least = tile, total(tile)
+    return best
+
+
+def _parts(size: int, part: int) -> list[tuple[int, int]]:
+    """`size` in parts, and what is left: (size of a part, how many)."""
+    return [(part, size // part), *([(size % part, 1)] if size % part else [])]
+
+
+def emit(group: KernelGroup, target: Target) -> None:
     """Write the loops of a group whose anchor reduces over outer dimensions."""
-    _OuterReduction(group, lanes).emit()
+    _OuterReduction(group, target).emit()
 
 
 class _OuterReduction:
-    def __init__(self, group: KernelGroup, lanes: int) -> None:
+    def __init__(self, group: KernelGroup, target: Target) -> None:
         self.group = group
         self.nest = group.nest
         self.evaluator = group.evaluator
         self.op = group.anchor()
         self.combiner = Combiner.of(self.op)
         self.sizes = self.op.loop_sizes()
-        self.lanes = lanes
-        iterators = self.op.iterators
-        parallel = _output_order(self.op)
-        self.reduced = [i for i, kind in enumerate(iterators) if kind == "reduction"]
-        self.inner = parallel[-1]
-        self.along = parallel[-2] if len(parallel) > 1 else None
-        self.outer = parallel[:-2]
-        window = math.prod(self.sizes[i] for i in self.reduced)
-        self.points = self.sizes[self.along] if self.along is not None else 1
-        self.tile = choose_tile(self.points, self.sizes[self.inner], window, lanes)
+        self.lanes = target.vector_lanes
+        *outer, self.inner = _output_order(self.op)
+        self.tiled, self.outer = outer[-2:], outer[:-2]
+        self.reduced = [i for i, kind in enumerate(self.op.iterators) if kind == "reduction"]
+        rows, points = [1, 1, *(self.sizes[axis] for axis in self.tiled)][-2:]
+        self.window = self._window()
+        self.tile = choose_tile(rows, points, self.sizes[self.inner], self.window, target)
         self.used = used_terms(group, self.op)
-        self.unrolled = not self.used and window * self.tile.points <= UNROLLED_STEPS
+        steps = math.prod(self.window.extents) * self.tile.rows * self.tile.points
+        self.unrolled = not self.used and steps <= _UNROLLED_STEPS
+
+    def _window(self) -> Window:
+        still = [Index()] * len(self.sizes)
+        inputs = [self.op.maps[n] for n in range(len(self.op.inputs))]
+
+        def move(of: ir.AffineMap, axis: int | None) -> tuple[int, ...]:
+            there = list(still)
+            if axis is not None:
+                there[axis] = constant(1)
+            begin, end = apply_map(of, still), apply_map(of, there)
+            return tuple(b.constant - a.constant for a, b in zip(begin, end, strict=True))
+
+        axes = [*[None, None, *self.tiled][-2:], *self.reduced]
+        moves = tuple(tuple(move(of, axis) for axis in axes) for of in inputs)
+        return Window(moves, tuple(self.sizes[axis] for axis in self.reduced))
 
     def emit(self) -> None:
-        points = self.tile.points
-        outer_sizes = [self.sizes[i] for i in self.outer]
-        blocks = -(-self.points // points)
-        outer = math.prod(outer_sizes) * blocks
+        outer_sizes = [self.sizes[axis] for axis in self.outer]
+        extents = [self.tile.rows, self.tile.points][2 - len(self.tiled) :]
+        blocks = [-(-self.sizes[a] // n) for a, n in zip(self.tiled, extents, strict=True)]
+        outer = math.prod([*outer_sizes, *blocks])
         channels = self.sizes[self.inner]
         step = self.lanes * self.tile.vectors
         split_channels = outer < 8 and channels >= 2 * step
@@ -88,10 +178,11 @@ class _OuterReduction:
             flat = Index.of(task)
             self.group.fill_halos(flat, self.lanes)
             where, chunk = flat.floordiv(chunks), flat.mod(chunks)
-            *position, block = delinearize(where, [*outer_sizes, blocks])
+            position = delinearize(where, [*outer_sizes, *blocks])
             dims = [Index()] * len(self.sizes)
-            for axis, index in zip(self.outer, position, strict=True):
+            for axis, index in zip(self.outer, position, strict=False):
                 dims[axis] = index
+            block = position[len(self.outer) :]
             if split_channels:
                 self._with_channel_chunk(dims, block, chunk, chunks, step)
             else:
@@ -99,90 +190,124 @@ class _OuterReduction:
                     self._channels(dims, block, begin, end, width)
 
     def _with_channel_chunk(
-        self, dims: list[Index], block: Index, chunk: Index, chunks: int, step: int
+        self, dims: list[Index], block: list[Index], chunk: Index, chunks: int, step: int
     ) -> None:
         channels = self.sizes[self.inner]
         whole = channels // step
         if whole == chunks:
-            self._points(dims, block, chunk * step, self.lanes, self.tile.vectors)
+            self._boxes(dims, block, chunk * step, self.lanes, self.tile.vectors)
             return
         with self.nest.when(chunk, equals=chunks - 1, otherwise=True) as branch:
             with branch.then(), self.evaluator.scope():
                 for begin, end, width in widths(channels - whole * step, self.lanes):
                     self._channels(dims, block, whole * step + begin, whole * step + end, width)
             with branch.otherwise(), self.evaluator.scope():
-                self._points(dims, block, chunk * step, self.lanes, self.tile.vectors)
+                self._boxes(dims, block, chunk * step, self.lanes, self.tile.vectors)
 
-    def _channels(self, dims: list[Index], block: Index, begin: int, end: int, width: int) -> None:
+    def _channels(
+        self, dims: list[Index], block: list[Index], begin: int, end: int, width: int
+    ) -> None:
         """All channels of [begin, end) with vectors of `width`, several a tile while they last."""
         for vectors in (self.tile.vectors, 1):
             step = width * vectors
             stop = begin + (end - begin) // step * step
             if stop > begin:
                 with self.nest.loop("c", begin, stop, step) as c, self.evaluator.scope():
-                    self._points(dims, block, Index.of(c), width, vectors)
+                    self._boxes(dims, block, Index.of(c), width, vectors)
             begin = stop
 
-    def _points(
-        self, dims: list[Index], block: Index, channel: Index, width: int, vectors: int
-    ) -> None:
-        points = self.tile.points
-        rest = self.points % points
-        if not rest:
-            self._tile(dims, block * points, points, channel, width, vectors)
-            return
-        last = self.points // points
-        with self.nest.when(block, equals=last, otherwise=True) as branch:
-            with branch.then(), self.evaluator.scope():
-                self._tile(dims, constant(last * points), rest, channel, width, vectors)
-            with branch.otherwise(), self.evaluator.scope():
-                self._tile(dims, block * points, points, channel, width, vectors)
-
-    def _tile(
+    def _boxes(
         self,
         dims: list[Index],
-        start: Index,
-        points: int,
+        block: list[Index],
         channel: Index,
         width: int,
         vectors: int,
+        box: tuple[int, ...] = (),
+    ) -> None:
+        """The tile number `block`, of the sizes `box` in the first of the tiled dimensions: the last
+        one along a dimension may be smaller."""
+        if len(box) == len(self.tiled):
+            rows, points = [1, 1, *box][-2:]
+            self._tile(dims, rows, points, channel, width, vectors)
+            return
+        number = len(box)
+        axis = self.tiled[number]
+        extent = [self.tile.rows, self.tile.points][2 - len(self.tiled) + number]
+
+        def go_on(start: Index, size: int) -> None:
+            there = list(dims)
+            there[axis] = start
+            self._boxes(there, block, channel, width, vectors, (*box, size))
+
+        last, rest = divmod(self.sizes[axis], extent)
+        if not rest:
+            go_on(block[number] * extent, extent)
+            return
+        with self.nest.when(block[number], equals=last, otherwise=True) as branch:
+            with branch.then(), self.evaluator.scope():
+                go_on(constant(last * extent), rest)
+            with branch.otherwise(), self.evaluator.scope():
+                go_on(block[number] * extent, extent)
+
+    def _tile(
+        self, dims: list[Index], rows: int, points: int, channel: Index, width: int, vectors: int
     ) -> None:
         lanes = [Lanes.of(width) for _ in range(vectors)]
-        cells = [(p, v) for p in range(points) for v in range(vectors)]
+        cells = list(itertools.product(range(rows), range(points), range(vectors)))
 
-        def at(cell: tuple[int, int], window: list[Index]) -> list[Index]:
-            point, number = cell
+        def at(cell: tuple[int, int, int], window: Sequence[Index]) -> list[Index]:
+            *place, number = cell
             full = list(dims)
-            if self.along is not None:
-                full[self.along] = start + point
+            for axis, by in zip(self.tiled, place[2 - len(self.tiled) :], strict=True):
+                full[axis] += by
             full[self.inner] = channel + number * width + lanes[number].index
             for axis, index in zip(self.reduced, window, strict=True):
                 full[axis] = index
             return full
 
+        still = [Index()] * len(self.reduced)
+
+        def initial(cell: tuple[int, int, int]) -> ir.Value:
+            point = apply_map(self.op.output_map, at(cell, still))
+            value = self.evaluator.at(self.op.outputs[0], point, lanes[cell[2]])
+            return self.nest.as_vector(value, lanes[cell[2]])
+
         def step(window: list[Index], carried: list[ir.Value]) -> list[ir.Value]:
             return [
-                self._combine(at(cell, window), accumulator, lanes[cell[1]])
+                self._combine(at(cell, window), accumulator, lanes[cell[2]])
                 for cell, accumulator in zip(cells, carried, strict=True)
             ]
 
-        def initial(cell: tuple[int, int]) -> ir.Value:
-            point = apply_map(self.op.output_map, at(cell, [Index()] * len(self.reduced)))
-            value = self.evaluator.at(self.op.outputs[0], point, lanes[cell[1]])
-            return self.nest.as_vector(value, lanes[cell[1]])
-
         with self.evaluator.scope():
-            sums = self._walk(step, [initial(cell) for cell in cells])
+            sums = [initial(cell) for cell in cells]
+            if self.unrolled:
+                for number, window in self._in_order_of_loads(cells):
+                    cell = cells[number]
+                    point = at(cell, [constant(index) for index in window])
+                    sums[number] = self._combine(point, sums[number], lanes[cell[2]])
+            else:
+                sums = self._loops(step, sums)
             for cell, total in zip(cells, sums, strict=True):
-                self._finish(at(cell, [Index()] * len(self.reduced)), total, lanes[cell[1]])
+                self._finish(at(cell, still), total, lanes[cell[2]])
 
-    def _walk(self, step, carried: list[ir.Value]) -> list[ir.Value]:
-        """Run `step` over the window: unrolled when small, else as loops."""
-        extents = [self.sizes[i] for i in self.reduced]
-        if self.unrolled:
-            for flat in range(math.prod(extents)):
-                carried = step(delinearize(constant(flat), extents), carried)
-            return carried
+    def _in_order_of_loads(
+        self, cells: list[tuple[int, int, int]]
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """All steps of a tile, as number of the cell and point of the window: those that read the
+        same element of the input one after the other."""
+        moving = [n for n, moves in enumerate(self.window.moves) if any(map(any, moves[:2]))]
+
+        def order(step: tuple[int, tuple[int, ...]]) -> tuple:
+            number, window = step
+            *cell, vector = cells[number]
+            return *(self.window.place(n, cell, window) for n in moving), vector, window
+
+        yield from sorted(itertools.product(range(len(cells)), self.window.steps), key=order)
+
+    def _loops(self, step, carried: list[ir.Value]) -> list[ir.Value]:
+        """Run `step` over the window in loops."""
+        extents = self.window.extents
 
         def nested(prefix: list[Index], carried: list[ir.Value]) -> list[ir.Value]:
             if len(prefix) == len(extents):

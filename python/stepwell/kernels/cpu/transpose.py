@@ -28,7 +28,7 @@ def emit(group: KernelGroup, lanes: int) -> None:
 def turned_dims(group: KernelGroup, lanes: int) -> tuple[int, int] | None:
     """(row, column): the output dimension that is contiguous in the source, and the output's own
     innermost; None when there are none of at least a vector each."""
-    if len(group.outputs) != 1 or group.outputs[0].halo is not None:
+    if len(group.outputs) != 1:
         return None
     (output,) = group.outputs
     if str(element_type(output.value)) not in ("f32", "i32"):
@@ -65,6 +65,7 @@ class _Transpose:
         blocks = rows // self.lanes
         rest = 1 if rows % self.lanes else 0
         with self.nest.parallel("task", math.prod(outer) * (blocks + rest)) as task:
+            self.group.fill_halos(Index.of(task), self.lanes)
             where = delinearize(Index.of(task), [*outer, blocks + rest])
             point = [Index()] * len(self.shape)
             for axis, index in zip(self.others, where[:-1], strict=True):
@@ -96,7 +97,7 @@ class _Transpose:
             loaded.append(self.evaluator.at(self.output.value, source, along))
         for offset, value in enumerate(turn(loaded)):
             place = self._at(point, row + offset, column + along.index)
-            self.nest.store(value, self.output.buffer, place, along)
+            self.group.store(self.output, place, value, along)
 
     def _copy(self, point: list[Index], row: Index, begin: int) -> None:
         """One row of the output from column `begin` on, element by element."""

@@ -37,7 +37,7 @@ def emit(group: KernelGroup, nest: GridBuilder) -> None:
 def turned_dims(group: KernelGroup) -> tuple[int, int] | None:
     """(row, column): the output dimension that is contiguous in the source, and the output's own
     innermost; None when there are none that are long enough."""
-    if len(group.outputs) != 1 or group.outputs[0].halo is not None:
+    if len(group.outputs) != 1:
         return None
     (output,) = group.outputs
     dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(output.shape)]
@@ -64,6 +64,8 @@ def _emit_tiles(group: KernelGroup, nest: GridBuilder, row: int, column: int) ->
     blocks = math.prod(outer) * down * across
     one = Lanes.of(1)
     with nest.grid(blocks, TILE * THREAD_ROWS) as (block, thread), group.evaluator.scope():
+        threads = TILE * THREAD_ROWS
+        elementwise.fill_halos(group, nest, block * threads + thread, blocks * threads)
         *where, down_tile, across_tile = delinearize(block, [*outer, down, across])
         first_row = nest.named("row", down_tile) * TILE
         first_column = nest.named("column", across_tile) * TILE
@@ -89,4 +91,4 @@ def _emit_tiles(group: KernelGroup, nest: GridBuilder, row: int, column: int) ->
             bounds = [(at[row], shape[row]), (at[column], shape[column])]
             with nest.inside(bounds) as branch, branch.then():
                 value = nest.load(tile, [lane, line + step], one)
-                nest.store(value, output.buffer, at, one)
+                group.store(output, at, value, one)
