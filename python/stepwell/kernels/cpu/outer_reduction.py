@@ -34,6 +34,9 @@ _ACCUMULATORS = 8
 _LOAD = 0.5
 """What a load costs beside a step of the combiner: some of them come from L2 or further."""
 
+_LOADED = 3
+"""Vectors of the input that LLVM has loaded at a time, beside those of a row of the window."""
+
 _MOST_ROWS, _MOST_POINTS = 4, 8
 
 
@@ -82,7 +85,7 @@ def choose_tile(
     """The tile for `rows` of `points` outputs with `channels` channels that takes the least time:
     its steps, never fewer than hide their latency, and its loads."""
     steps = len(window.steps)
-    ahead = window.extents[-1] + 1 if window.extents else 1  # of the window and the input
+    ahead = (window.extents[-1] if window.extents else 0) + _LOADED
 
     def time(height: int, width: int, vectors: int) -> float:
         accumulators = height * width * vectors
