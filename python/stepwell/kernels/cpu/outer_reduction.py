@@ -228,8 +228,8 @@ class _OuterReduction:
         vectors: int,
         box: tuple[int, ...] = (),
     ) -> None:
-        """The tile number `block`, of the sizes `box` in the first of the tiled dimensions: the last
-        one along a dimension may be smaller."""
+        """The tile number `block`, of the sizes `box` in the first tiled dimensions; the last tile
+        along a dimension may be smaller."""
         if len(box) == len(self.tiled):
             rows, points = [1, 1, *box][-2:]
             self._tile(dims, rows, points, channel, width, vectors)
