@@ -65,6 +65,12 @@ class KernelInfo:
     flops: int = 0
     bytes: int = 0
 
+    def repeated(self, times: int) -> KernelInfo:
+        """The kernel with the work of so many runs."""
+        if times == 1:
+            return self
+        return dataclasses.replace(self, flops=self.flops * times, bytes=self.bytes * times)
+
 
 Layout: TypeAlias = "int | tuple[Layout, ...] | None"
 """What a result of a call is made of: the output of that number, None, or a list of such."""

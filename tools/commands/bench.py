@@ -148,10 +148,11 @@ def kernel_times(exe: Loaded, arrays: list[np.ndarray]) -> list[KernelTime]:
     runs = [exe.profile(*arrays) for _ in range(_PROFILED_CALLS)]
     kernels = [kernel for kernel, _ in runs[0]]
     medians = [statistics.median(spent) for spent in zip(*map(_nanoseconds, runs), strict=True)]
-    peaks = dict(zip(map(id, exe.kernels), _rooflines(exe), strict=True))
+    names = [kernel.name for kernel in exe.kernels]
+    peaks = dict(zip(names, _rooflines(exe), strict=True))
     return sorted(
         (
-            KernelTime(kernel, time / 1e9, peaks[id(kernel)])
+            KernelTime(kernel, time / 1e9, peaks[kernel.name])
             for kernel, time in zip(kernels, medians, strict=True)
         ),
         key=lambda item: -item.seconds,

@@ -157,16 +157,18 @@ class Executable(LoadedModel):
 
     def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
         """Run once and return the nanoseconds spent in each kernel, in the order of the first
-        call of each; a kernel that runs several times counts once, with its times added."""
+        call of each; a kernel that runs several times counts once, with its times and work added.
+        """
         with self.traced() as spent:
             self(*arrays)
-        return [(self.kernels[kernel], time) for kernel, time in spent.items()]
+        return spent
 
     @contextmanager
-    def traced(self) -> Iterator[dict[int, int]]:
-        """Gives a dictionary: at the end, the nanoseconds spent inside in each kernel."""
+    def traced(self) -> Iterator[list[tuple[KernelInfo, int]]]:
+        """Gives a list: at the end, what `profile` returns of the calls inside."""
         lib = library.library()
-        spent: dict[int, int] = {}
+        spent: list[tuple[KernelInfo, int]] = []
+        times: dict[int, list[int]] = {}
         lib.stepwell_trace_start(self._context)
         try:
             yield spent
@@ -174,4 +176,5 @@ class Executable(LoadedModel):
             events = library.read_events(self._context)
         for (kernel, begin), (_, end) in itertools.pairwise(events):
             if kernel >= 0:
-                spent[kernel] = spent.get(kernel, 0) + end - begin
+                times.setdefault(kernel, []).append(end - begin)
+        spent += [(self.kernels[n].repeated(len(runs)), sum(runs)) for n, runs in times.items()]

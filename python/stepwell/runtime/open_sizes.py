@@ -108,7 +108,7 @@ class OpenSizeExecutable:
             staged, plan = self._staged(arrays)
             with self._code.traced() as spent:
                 self._called(staged, plan, arrays)
-        return [(self.kernels[kernel], time) for kernel, time in spent.items()]
+        return spent
 
     def _staged(self, arrays: Sequence[object]) -> tuple[list[np.ndarray], _Plan]:
         """The inputs of the compiled code for `arrays`, and what to do for their shapes."""

@@ -74,8 +74,12 @@ def test_profile_names_the_kernels_of_the_body():
 
     executable = stepwell.compile(_exported(function, [XS, W, X]))
     executable(XS, W, X)
-    names = [name for info, _ in executable.profile(XS, W, X) for name in info.sources]
+    profile = [info for info, _ in executable.profile(XS, W, X)]
+    names = [name for info in profile for name in info.sources]
     assert any("while/body" in name and name.endswith("dot_general") for name in names)
+    (product,) = (info for info in profile if info.strategy == "contraction")
+    (once,) = (info for info in executable.kernels if info.name == product.name)
+    assert (product.flops, product.bytes) == (len(XS) * once.flops, len(XS) * once.bytes)
 
 
 def test_scan_over_stacked_weights():
