@@ -1,4 +1,5 @@
-"""Transposes that move the innermost dimension: square tiles turned in registers.
+"""Transposes that move the innermost dimension: square tiles turned in registers, or, where the
+output's innermost dimension is shorter than a vector, its elements interleaved there.
 
 A tile is L vectors of L lanes, read along the source's contiguous dimension and written along the
 output's. It is turned in log2(L) rounds of two-input shuffles: round s exchanges the off-diagonal s
@@ -15,19 +16,29 @@ from stepwell.kernels.index import Index, Variable, constant, delinearize, linea
 from stepwell.kernels.structured import element_type, shape_of
 from stepwell.mlir import ir
 
+_TASK_VECTORS = 32
+"""Vectors of each row that a task interleaves."""
+
 
 def emit(group: KernelGroup, lanes: int) -> None:
-    """Write the tiles of a transposed copy, or plain elementwise loops where tiles do not fit."""
-    dims = turned_dims(group, lanes)
-    if dims is None:
-        elementwise.emit(group, lanes)
-        return
-    _Transpose(group, lanes, *dims).emit()
+    """Write the tiles of a transposed copy, or plain elementwise loops where there are none."""
+    dims = turned_dims(group)
+    if dims is not None:
+        row, column = dims
+        (output,) = group.outputs
+        if min(output.shape[row], output.shape[column]) >= lanes:
+            _Transpose(group, lanes, row, column).emit()
+            return
+        whole = shape_of(output.buffer)[column] == output.shape[column]
+        if row == column - 1 and output.shape[row] >= lanes and whole:
+            _Interleave(group, lanes).emit()
+            return
+    elementwise.emit(group, lanes)
 
 
-def turned_dims(group: KernelGroup, lanes: int) -> tuple[int, int] | None:
+def turned_dims(group: KernelGroup) -> tuple[int, int] | None:
     """(row, column): the output dimension that is contiguous in the source, and the output's own
-    innermost; None when there are none of at least a vector each."""
+    innermost."""
     if len(group.outputs) != 1:
         return None
     (output,) = group.outputs
@@ -42,7 +53,7 @@ def turned_dims(group: KernelGroup, lanes: int) -> tuple[int, int] | None:
     flat = linearize(indices, shape_of(leaf))
     column = len(dims) - 1
     rows = [i for i, d in enumerate(dims) if flat.coefficient(d) == 1 and i != column]
-    if not flat.is_linear or len(rows) != 1 or min(output.shape[rows[0]], output.shape[-1]) < lanes:
+    if not flat.is_linear or len(rows) != 1 or output.shape[column] == 1:
         return None
     return rows[0], column
 
@@ -112,6 +123,72 @@ class _Transpose:
         full = list(point)
         full[self.row], full[self.column] = row, column
         return full
+
+
+class _Interleave:
+    """A few rows of the source side by side: vectors of each become vectors of the output."""
+
+    def __init__(self, group: KernelGroup, lanes: int) -> None:
+        self.group = group
+        self.nest = group.nest
+        (self.output,) = group.outputs
+        *self.others, self.rows, self.columns = self.output.shape
+        self.lanes = lanes
+
+    def emit(self) -> None:
+        per_task = _TASK_VECTORS * self.lanes
+        chunks = -(-self.rows // per_task)
+        whole = self.rows // self.lanes * self.lanes
+        with self.nest.parallel("task", math.prod(self.others) * chunks) as task:
+            self.group.fill_halos(Index.of(task), self.lanes)
+            *point, chunk = delinearize(Index.of(task), [*self.others, chunks])
+            start = chunk * per_task
+            with self.nest.loop_between("i", start, start + per_task, whole, self.lanes) as i:
+                self._vectors(point, Index.of(i), self.lanes)
+            if whole == self.rows:
+                return
+            with self.nest.when_last(chunk, chunks):
+                for begin, end, width in widths(self.rows - whole, self.lanes):
+                    for row in range(whole + begin, whole + end, width):
+                        self._vectors(point, constant(row), width)
+
+    def _vectors(self, point: list[Index], row: Index, width: int) -> None:
+        along = Lanes.of(width)
+        with self.group.evaluator.scope():
+            columns = [
+                self.nest.as_vector(
+                    self.group.evaluator.at(
+                        self.output.value, [*point, row + along.index, constant(column)], along
+                    ),
+                    along,
+                )
+                for column in range(self.columns)
+            ]
+            place = [*point, row, Index()]
+            place = [index + low for index, low in zip(place, self.output.low, strict=True)]
+            start = linearize(place, shape_of(self.output.buffer))
+            flat = self.nest.flattened(self.output.buffer)
+            for number, value in enumerate(interleaved(columns, width)):
+                self.nest.store(value, flat, [start + number * width + along.index], along)
+
+
+def interleaved(columns: list[ir.Value], width: int) -> list[ir.Value]:
+    """The first elements of all columns, then the second ones, and so on, as vectors of `width`."""
+    if width == 1:
+        return columns
+    results = []
+    for begin in range(0, len(columns) * width, width):
+        places = [divmod(begin + lane, len(columns)) for lane in range(width)]
+        result = columns[0]
+        for number, column in enumerate(columns):
+            lanes = [
+                width + place if source == number else (place if number <= 1 else lane)
+                for lane, (place, source) in enumerate(places)
+            ]
+            if number:
+                result = vector.ShuffleOp(result, column, lanes).result
+        results.append(result)
+    return results
 
 
 def turn(rows: list[ir.Value]) -> list[ir.Value]:
