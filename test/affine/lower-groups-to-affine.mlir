@@ -179,3 +179,33 @@ func.func @attention(%q: tensor<8x8x4xf32>, %k: tensor<8x4x16xf32>, %v: tensor<8
   %o = stablehlo.dot_general %w, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<8x8x16xf32>, tensor<8x16x16xf32>) -> tensor<8x8x16xf32>
   return %o : tensor<8x8x16xf32>
 }
+
+// -----
+
+// A transpose to three channels: vectors of each are interleaved, into the buffer with its halo.
+// CHECK-LABEL: func.func @channels_last
+// CHECK: func.func private @kernel_0{{.*}}kernel.kind = "transpose"
+// CHECK: affine.parallel (%[[ROW:.*]]) = (0) to (8)
+// CHECK: affine.for %[[COLUMN:.*]] = 0 to min {{.*}} step 16
+// CHECK-COUNT-3: affine.vector_load %arg0{{.*}} : memref<1x3x8x32xf32>, vector<16xf32>
+// CHECK-COUNT-6: vector.shuffle
+// CHECK: affine.vector_store %{{.*}}[%[[ROW]] * 102 + %[[COLUMN]] * 3 + 105] : memref<1020xf32>, vector<16xf32>
+func.func @channels_last(%x: tensor<1x3x8x32xf32>) -> tensor<1x10x34x3xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.transpose %x, dims = [0, 2, 3, 1] : (tensor<1x3x8x32xf32>) -> tensor<1x8x32x3xf32>
+  %1 = stablehlo.pad %0, %zero, low = [0, 1, 1, 0], high = [0, 1, 1, 0], interior = [0, 0, 0, 0] : (tensor<1x8x32x3xf32>, tensor<f32>) -> tensor<1x10x34x3xf32>
+  return %1 : tensor<1x10x34x3xf32>
+}
+
+// -----
+
+// Channels that are padded themselves do not lie side by side: an element at a time.
+// CHECK-LABEL: func.func @padded_channels
+// CHECK: func.func private @kernel_0{{.*}}kernel.kind = "transpose"
+// CHECK-NOT: vector.shuffle
+func.func @padded_channels(%x: tensor<1x3x8x32xf32>) -> tensor<1x8x32x4xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.transpose %x, dims = [0, 2, 3, 1] : (tensor<1x3x8x32xf32>) -> tensor<1x8x32x3xf32>
+  %1 = stablehlo.pad %0, %zero, low = [0, 0, 0, 0], high = [0, 0, 0, 1], interior = [0, 0, 0, 0] : (tensor<1x8x32x3xf32>, tensor<f32>) -> tensor<1x8x32x4xf32>
+  return %1 : tensor<1x8x32x4xf32>
+}

@@ -171,6 +171,21 @@ func.func @padded(%x: tensor<4x16xf32>, %y: tensor<4x16xf32>) -> tensor<6x32xf32
 
 // -----
 
+// So is a transpose.
+// CHECK-LABEL: func.func @padded_transpose
+// CHECK: call @kernel_0
+// CHECK-NOT: call
+// CHECK: func.func private @kernel_0{{.*}}kernel.kind = "transpose"
+// CHECK: tensor.pad
+func.func @padded_transpose(%x: tensor<4x16xf32>) -> tensor<18x4xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.transpose %x, dims = [1, 0] : (tensor<4x16xf32>) -> tensor<16x4xf32>
+  %1 = stablehlo.pad %0, %zero, low = [1, 0], high = [1, 0], interior = [0, 0] : (tensor<16x4xf32>, tensor<f32>) -> tensor<18x4xf32>
+  return %1 : tensor<18x4xf32>
+}
+
+// -----
+
 // The body of a loop becomes calls too. Constants from outside are repeated in the kernels; what the
 // loop starts from is written by one; the update gets the old table as its destination.
 // CHECK-LABEL: func.func @loop
