@@ -17,6 +17,7 @@ typedef struct {
   void **events;
   bool *pending;
   float *milliseconds;
+  int64_t *runs;
   bool in_graph;
 } timing;
 
@@ -221,6 +222,7 @@ static const char *read_time(timing *times, int64_t launch) {
   TRY("time a kernel", cuda.cuEventSynchronize(events[1]));
   TRY("time a kernel", cuda.cuEventElapsedTime(&spent, events[0], events[1]));
   times->milliseconds[launch] += spent;
+  times->runs[launch]++;
   times->pending[launch] = false;
   return NULL;
 }
@@ -366,10 +368,13 @@ static const char *timed(cuda_program *program, void *stream, timing *times) {
   return problem;
 }
 
-const char *cuda_program_profile(cuda_program *program, void *stream, float *milliseconds) {
+const char *cuda_program_profile(cuda_program *program, void *stream, float *milliseconds,
+                                 int64_t *runs) {
   const size_t count = (size_t)program->launch_count;
-  timing times = {calloc(2 * count + 1, sizeof(void *)), calloc(count + 1, 1), milliseconds, false};
+  timing times = {calloc(2 * count + 1, sizeof(void *)), calloc(count + 1, 1), milliseconds, runs,
+                  false};
   memset(milliseconds, 0, count * sizeof *milliseconds);
+  memset(runs, 0, count * sizeof *runs);
   const char *problem = times.events && times.pending ? timed(program, stream, &times)
                                                       : "there is not enough memory for events";
   for (size_t i = 0; times.events && i < 2 * count; i++)

@@ -55,7 +55,8 @@ const char *cuda_program_bind(cuda_program *program, const device_address *start
 // Ask `stream` for all that the program does.
 const char *cuda_program_run(cuda_program *program, void *stream);
 
-// The same, and wait; the milliseconds of each launch.
-const char *cuda_program_profile(cuda_program *program, void *stream, float *milliseconds);
+// The same, and wait; the milliseconds of each launch, and how often it ran.
+const char *cuda_program_profile(cuda_program *program, void *stream, float *milliseconds,
+                                 int64_t *runs);
 
 void cuda_program_destroy(cuda_program *program);

@@ -160,7 +160,7 @@ static const char *copy_out(stepwell_cuda_model *model, int64_t i,
 
 // One call, timed where `milliseconds` is not NULL.
 static const char *call(stepwell_cuda_model *model, const stepwell_cuda_buffer *inputs,
-                        const stepwell_cuda_buffer *outputs, float *milliseconds) {
+                        const stepwell_cuda_buffer *outputs, float *milliseconds, int64_t *runs) {
   const char *problem = cuda_enter();
   const int64_t input_count = model->program.input_count;
   for (int64_t i = 0; i < model->count; i++) {
@@ -170,8 +170,9 @@ static const char *call(stepwell_cuda_model *model, const stepwell_cuda_buffer *
   for (int64_t i = 0; i < input_count && !problem; i++) problem = copy_in(model, i, &inputs[i]);
   if (!problem) problem = cuda_program_bind(&model->program, model->starts);
   if (problem) return problem;
-  problem = milliseconds ? cuda_program_profile(&model->program, model->stream, milliseconds)
-                         : cuda_program_run(&model->program, model->stream);
+  problem = milliseconds
+                ? cuda_program_profile(&model->program, model->stream, milliseconds, runs)
+                : cuda_program_run(&model->program, model->stream);
   for (int64_t i = input_count; i < model->count && !problem; i++)
     problem = copy_out(model, i, &outputs[i - input_count]);
   if (problem) return problem;
@@ -184,14 +185,14 @@ static const char *call(stepwell_cuda_model *model, const stepwell_cuda_buffer *
 
 EXPORT const char *stepwell_cuda_run(stepwell_cuda_model *model, const stepwell_cuda_buffer *inputs,
                                      const stepwell_cuda_buffer *outputs) {
-  return call(model, inputs, outputs, NULL);
+  return call(model, inputs, outputs, NULL, NULL);
 }
 
 EXPORT const char *stepwell_cuda_profile(stepwell_cuda_model *model,
                                          const stepwell_cuda_buffer *inputs,
                                          const stepwell_cuda_buffer *outputs,
-                                         float *milliseconds) {
-  return call(model, inputs, outputs, milliseconds);
+                                         float *milliseconds, int64_t *runs) {
+  return call(model, inputs, outputs, milliseconds, runs);
 }
 
 EXPORT void stepwell_cuda_destroy(stepwell_cuda_model *model) {

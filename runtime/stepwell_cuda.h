@@ -60,9 +60,10 @@ const char *stepwell_cuda_run(stepwell_cuda_model *model, const stepwell_cuda_bu
                               const stepwell_cuda_buffer *outputs);
 
 // A call that also tells the time spent in each launch of the program, in the order of its text, by
-// the GPU's clock; that of a launch in a loop is added up.
+// the GPU's clock, and how often it ran; the times of a launch in a loop are added up.
 const char *stepwell_cuda_profile(stepwell_cuda_model *model, const stepwell_cuda_buffer *inputs,
-                                  const stepwell_cuda_buffer *outputs, float *milliseconds);
+                                  const stepwell_cuda_buffer *outputs, float *milliseconds,
+                                  int64_t *runs);
 
 // The CUstream of the model's calls: what its inputs on the GPU have to be ready for.
 void *stepwell_cuda_stream(stepwell_cuda_model *model);

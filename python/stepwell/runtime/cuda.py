@@ -79,7 +79,7 @@ def functions() -> ctypes.CDLL:
         "time_copy": (message, [number, milliseconds]),
         "create": (message, [ctypes.POINTER(Spec), pointers]),
         "run": (message, [_POINTER, buffers, buffers]),
-        "profile": (message, [_POINTER, buffers, buffers, milliseconds]),
+        "profile": (message, [_POINTER, buffers, buffers, milliseconds, _NUMBERS]),
         "stream": (_POINTER, [_POINTER]),
         "destroy": (None, [_POINTER]),
         "take": (message, [number, pointers]),

@@ -155,16 +155,22 @@ class CudaExecutable(LoadedModel):
 
     def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
         """Run once and return the nanoseconds spent in each kernel by the GPU's clock, in the order
-        of the program; those of a kernel in a loop are added up."""
+        of the program; times and work of a kernel in a loop are added up."""
         count = len(launched_kernels(self._program.code))
         milliseconds = (ctypes.c_float * max(1, count))()
+        runs = (ctypes.c_int64 * max(1, count))()
         with self._lock:
             taken = self._take(arrays)
             outputs = self._host_outputs()
-            check(functions().stepwell_cuda_profile(self._model, *self._buffers, milliseconds))
+            check(
+                functions().stepwell_cuda_profile(self._model, *self._buffers, milliseconds, runs)
+            )
         del taken, outputs
-        times = [round(spent * 1e6) for spent in milliseconds]
-        return [(kernel, time) for kernel, time in zip(self.kernels, times, strict=False) if time]
+        return [
+            (kernel.repeated(times), round(spent * 1e6))
+            for kernel, times, spent in zip(self.kernels, runs, milliseconds, strict=False)
+            if times
+        ]
 
     @property
     def _buffers(self) -> tuple[ctypes.Array[Buffer], ctypes.Array[Buffer]]:
