@@ -85,7 +85,11 @@ def choose_tile(
     """The tile for `rows` of `points` outputs with `channels` channels that takes the least time:
     its steps, never fewer than hide their latency, and its loads."""
     steps = len(window.steps)
-    ahead = (window.extents[-1] if window.extents else 0) + _LOADED
+
+    def ahead(height: int, width: int) -> int:
+        """Registers beside the accumulators'. What one output alone reads needs none for long."""
+        shared = loads(height, width) < height * width * loads(1, 1)
+        return window.extents[-1] + _LOADED if shared else 1
 
     def time(height: int, width: int, vectors: int) -> float:
         accumulators = height * width * vectors
@@ -105,7 +109,7 @@ def choose_tile(
             / tile.vectors
         )
 
-    best, least = OuterReductionTile(1, 1, 1), math.inf
+    tiles = [OuterReductionTile(1, 1, 1)]
     for height in range(1, min(rows, _MOST_ROWS) + 1):
         for width in range(1, min(points, _MOST_POINTS) + 1):
             vectors = 1
@@ -113,15 +117,12 @@ def choose_tile(
                 channels >= 2 * vectors * target.vector_lanes
             ):
                 vectors *= 2
-            tile = OuterReductionTile(height, width, vectors)
-            registers = vectors * (height * width + ahead)
-            if height * width > 1 and (
-                height * width * steps > _UNROLLED_STEPS or registers > target.vector_registers
-            ):
-                continue
-            if total(tile) < least - 1e-9:
-                best, least = tile, total(tile)
-    return best
+            registers = vectors * (height * width + ahead(height, width))
+            unrolled = height * width * steps <= _UNROLLED_STEPS
+            if height * width == 1 or (unrolled and registers <= target.vector_registers):
+                tiles.append(OuterReductionTile(height, width, vectors))
+    # of equals the largest, which has the most loads under way at a time, then that of fewest rows
+    return min(tiles, key=lambda t: (total(t), -t.rows * t.points * t.vectors, t.rows))
 
 
 def _parts(size: int, part: int) -> list[tuple[int, int]]:
