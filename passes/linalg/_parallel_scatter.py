@@ -28,7 +28,8 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.kernels.scatter import ATTRIBUTE, KIND, REPLACE, Scatter
 from stepwell.mlir import dialect, ir
 from stepwell.mlir import stablehlo as bindings
-from stepwell.passes.linalg._lifted import lifted
+from stepwell.passes.linalg import _loops as loops
+from stepwell.passes.linalg._mapped import mapped
 from stepwell.passes.stablehlo._values import optional_integers, padding
 
 func = dialect("func")
@@ -177,8 +178,7 @@ def _owners(
 
 
 def select_and_scatter_in_parallel(op: ir.Operation) -> list[ir.Value] | None:
-    """The result of a select_and_scatter from its operand's side; None for large windows, and for
-    bodies that are no elementwise operations."""
+    """The result of a select_and_scatter from its operand's side; None for large windows."""
     x, source, init = op.operands
     rank = len(hlo.shape(x))
     sizes = optional_integers(op, "window_dimensions", rank, 1)
@@ -189,10 +189,9 @@ def select_and_scatter_in_parallel(op: ir.Operation) -> list[ir.Value] | None:
     if empty or math.prod(sizes) > MOST_SELECTED or any(low < 0 for low, _ in pads):
         return None
     select, scatter = (region.blocks[0] for region in op.regions)
-    chosen = _selected(x, windows, sizes, strides, [low for low, _ in pads], select)
-    if chosen is None:
-        return None
-    return _gathered(x, source, init, chosen, (sizes, strides, [low for low, _ in pads]), scatter)
+    lows = [low for low, _ in pads]
+    chosen = _selected(x, windows, sizes, strides, lows, select)
+    return [_gathered(x, source, init, chosen, (sizes, strides, lows), scatter)]
 
 
 def _selected(
@@ -202,7 +201,7 @@ def _selected(
     strides: Sequence[int],
     lows: Sequence[int],
     select: ir.Block,
-) -> ir.Value | None:
+) -> ir.Value:
     """The flat position in `x` that each window selects."""
     shape = hlo.shape(x)
     reach = [(n - 1) * s + k for n, s, k in zip(windows, strides, sizes, strict=True)]
@@ -210,23 +209,29 @@ def _selected(
     around = x
     if any(lows) or any(highs):
         around = hlo.pad(x, hlo.full(0, (), hlo.dtype(x)), lows, highs)
-    best, place, found = None, None, None
-    for offset in itertools.product(*map(range, sizes)):
+    best, place, found = x, x, None
+    for number, offset in enumerate(itertools.product(*map(range, sizes))):
         limits = [o + (n - 1) * s + 1 for o, n, s in zip(offset, windows, strides, strict=True)]
         value = hlo.slice(around, offset, limits, strides)
         position, inside = _position(shape, windows, offset, strides, lows)
-        if best is None or place is None:
+        if number == 0:
             best, place, found = value, position, inside
             continue
-        kept = lifted(select, [best, value])
-        if kept is None:
-            return None
-        take = hlo.not_(kept[0])
-        if found is not None:
-            take = hlo.or_(take, hlo.not_(found))
-        if inside is not None:
-            take = hlo.and_(take, inside)
-        best, place = hlo.select(take, value, best), hlo.select(take, position, place)
+        arguments = [best, value, place, position]
+        arguments += [flag for flag in (found, inside) if flag is not None]
+
+        def choose(scalars: list[ir.Value], of: int, found=found, inside=inside) -> ir.Value:
+            """The earlier or the later of a pair of arguments."""
+            take = hlo.not_(loops.inline(select, scalars[:2])[0])
+            if found is not None:
+                take = hlo.or_(take, hlo.not_(scalars[4]))
+            if inside is not None:
+                take = hlo.and_(take, scalars[-1])
+            return hlo.select(take, scalars[of + 1], scalars[of])
+
+        kinds = [hlo.element_type(value) for value in (best, place)]
+        best = mapped(arguments, kinds[0], lambda scalars, choose=choose: choose(scalars, 0))
+        place = mapped(arguments, kinds[1], lambda scalars, choose=choose: choose(scalars, 2))
         if found is not None:
             found = None if inside is None else hlo.or_(found, inside)
     return place
@@ -264,7 +269,7 @@ def _gathered(
     chosen: ir.Value,
     geometry: tuple[Sequence[int], Sequence[int], Sequence[int]],
     scatter: ir.Block,
-) -> list[ir.Value] | None:
+) -> ir.Value:
     """For each element of `x`, `init` combined with the sources of the windows that chose it."""
     sizes, strides, lows = geometry
     shape, windows = hlo.shape(x), hlo.shape(source)
@@ -291,9 +296,12 @@ def _gathered(
             value = hlo.reshape(value, [ends[d] * strides[d] for d in dims])
             limits = [lows[d] + shape[d] for d in dims]
             parts.append(hlo.slice(value, lows, limits, [1] * len(start)))
+
+        def combined(scalars: list[ir.Value]) -> ir.Value:
+            old, new, who, position = scalars
+            made = loops.inline(scatter, [old, new])[0]
+            return hlo.select(hlo.compare(who, position, "EQ"), made, old)
+
         who, what = parts
-        combined = lifted(scatter, [total, what])
-        if combined is None:
-            return None
-        total = hlo.select(hlo.compare(who, here, "EQ"), combined[0], total)
-    return [total]
+        total = mapped([total, what, who, here], hlo.element_type(total), combined)
+    return total

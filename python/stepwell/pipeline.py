@@ -98,6 +98,7 @@ STEPS = (
             "place-control-flow",
             "legalize-sort",
             "legalize-scatter",
+            "legalize-joint-reductions",
             "legalize-scan",
             "legalize-fourier",
             "legalize-linear-algebra",

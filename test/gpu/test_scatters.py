@@ -187,7 +187,11 @@ FAULTS = [
 def test_fault(name: str, pattern: str, planted: str, emulator: Emulator) -> None:
     """A sum in three steps, an exchange that is not tried again, an update that is not the last:
     other threads come between."""
-    arrays = (integers(5, 8), np.abs(indices(60, 2)), integers(60, 8))
+    arrays = (
+        np.zeros((5, 8), np.float32),
+        (np.arange(60) % 2).astype(np.int32),
+        np.arange(480, dtype=np.float32).reshape(60, 8),
+    )
     compiled = compile_for_gpu(exported(rows(name), *arrays), "cuda:sm_80")
     want = np.asarray(jax.jit(rows(name))(*arrays))
     for kernels in (compiled.kernels, faulty(compiled.kernels, pattern, planted)):
