@@ -1,4 +1,5 @@
-"""`legalize-joint-reductions`: for GPUs, reductions of several operands as elementwise steps.
+"""`legalize-joint-reductions`: for GPUs, reductions of several operands as elementwise steps, and
+those of one operand whose body is more than one operation.
 
     %max, %place = stablehlo.reduce(%x, %numbers) ... dimensions = [1]   // 51200 elements: argmax
 
@@ -24,6 +25,7 @@ from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg._loops import Values
 from stepwell.passes.linalg._mapped import mapped_region
 from stepwell.passes.stablehlo._values import integers, producer
+from stepwell.passes.stablehlo.split_long_reductions import COMBINERS
 from stepwell.targets.nvidia import NvidiaTarget
 
 PART = 16
@@ -32,7 +34,7 @@ PART = 16
 
 @dataclass(frozen=True)
 class LegalizeJointReductions(Pass):
-    """Rewrite every reduction of several operands in the host; nothing on CPUs."""
+    """Rewrite every such reduction in the host; nothing on CPUs."""
 
     name: ClassVar[str] = "legalize-joint-reductions"
     anchor: ClassVar[str] = "func.func"
@@ -47,7 +49,7 @@ def _reduce(op: ir.Operation) -> Values | None:
     body = op.regions[0].blocks[0]
     operands, initial = list(op.operands)[:count], list(op.operands)[count:]
     shape = hlo.shape(operands[0])
-    if count == 1 or 0 in shape or not is_host_block(op.block):
+    if (count == 1 and _has_emitter(body)) or 0 in shape or not is_host_block(op.block):
         return None
     values = operands
     for dimension in sorted(integers(op, "dimensions"), reverse=True):
@@ -55,6 +57,12 @@ def _reduce(op: ir.Operation) -> Values | None:
     kind = hlo.shape(op.results[0])
     starts = [hlo.broadcast_in_dim(value, kind, ()) for value in initial]
     return mapped_region(body, [*starts, *(hlo.reshape(value, kind) for value in values)])
+
+
+def _has_emitter(body: ir.Block) -> bool:
+    """Whether a reduction of one operand is one of those that kernels know."""
+    names = [child.operation.name.removeprefix("stablehlo.") for child in body.operations]
+    return len(names) == 2 and names[0] in COMBINERS
 
 
 def _along(body: ir.Block, values: Values, dimension: int) -> Values:
