@@ -7,13 +7,16 @@ those of one operand whose body is more than one operation.
     %2, %3 = body of elements 16 i, 16 i + 1, .. of %0 and %1            // 200
     ...
 
-Every step is parallel in all that are left. Neighbours are combined in their order, as the
+Every step is parallel in all that are left. A window of several operands (a pool that says which
+elements it took) is a step for each of its places. Neighbours are combined in their order, as the
 specification asks (https://openxla.org/stablehlo/spec#reduce), so that of equal elements the body
 may choose the first. Numbers that count elements are not read, but computed.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,12 +27,21 @@ from stepwell.passes.linalg import _loops as loops
 from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg._loops import Values
 from stepwell.passes.linalg._mapped import mapped_region
-from stepwell.passes.stablehlo._values import integers, producer
+from stepwell.passes.stablehlo._values import (
+    integers,
+    optional_integers,
+    padding,
+    producer,
+    splat,
+)
 from stepwell.passes.stablehlo.split_long_reductions import COMBINERS
 from stepwell.targets.nvidia import NvidiaTarget
 
 PART = 16
 """How many neighbours one step combines."""
+
+LARGEST_WINDOW = 128
+"""Elements of the largest window of several operands that is written out."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,7 @@ class LegalizeJointReductions(Pass):
 
     def run(self, op: ir.Operation, state: State) -> None:
         if isinstance(state.target, NvidiaTarget):
-            loops.rewrite_operations(op, {"stablehlo.reduce": _reduce}, wrap=False)
+            loops.rewrite_operations(op, _REWRITES, wrap=False)
 
 
 def _reduce(op: ir.Operation) -> Values | None:
@@ -57,6 +69,38 @@ def _reduce(op: ir.Operation) -> Values | None:
     kind = hlo.shape(op.results[0])
     starts = [hlo.broadcast_in_dim(value, kind, ()) for value in initial]
     return mapped_region(body, [*starts, *(hlo.reshape(value, kind) for value in values)])
+
+
+def _reduce_window(op: ir.Operation) -> Values | None:
+    """Windows of several operands: a step for each place in the window."""
+    count = len(op.results)
+    body = op.regions[0].blocks[0]
+    operands, initial = list(op.operands)[:count], list(op.operands)[count:]
+    shape, result = hlo.shape(operands[0]), hlo.shape(op.results[0])
+    rank = len(shape)
+    windows = integers(op, "window_dimensions")
+    strides, dilations, base = (
+        optional_integers(op, f"{name}s", rank, 1)
+        for name in ("window_stride", "window_dilation", "base_dilation")
+    )
+    pads = padding(op, rank)
+    known = set(base) == {1} and all(splat(value) is not None for value in initial)
+    if count == 1 or 0 in (*shape, *result) or math.prod(windows) > LARGEST_WINDOW:
+        return None
+    if not known or not is_host_block(op.block) or any(min(pair) < 0 for pair in pads):
+        return None
+    if any(map(any, pads)):
+        lows, highs = zip(*pads, strict=True)
+        pairs = zip(operands, initial, strict=True)
+        operands = [hlo.pad(value, start, lows, highs) for value, start in pairs]
+    values = [hlo.broadcast_in_dim(value, result, ()) for value in initial]
+    for place in itertools.product(*map(range, windows)):
+        begin = [n * dilation for n, dilation in zip(place, dilations, strict=True)]
+        end = [b + (n - 1) * s + 1 for b, n, s in zip(begin, result, strides, strict=True)]
+        values = mapped_region(
+            body, [*values, *(hlo.slice(operand, begin, end, strides) for operand in operands)]
+        )
+    return values
 
 
 def _has_emitter(body: ir.Block) -> bool:
@@ -127,3 +171,9 @@ def _counted(value: ir.Value) -> int | None:
         return None
     axis = ir.IntegerAttr(made.attributes["iota_dimension"]).value
     return axis if dimensions is None else dimensions[axis]
+
+
+_REWRITES: dict[str, loops.Rewrite] = {
+    "stablehlo.reduce": _reduce,
+    "stablehlo.reduce_window": _reduce_window,
+}

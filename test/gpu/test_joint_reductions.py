@@ -38,6 +38,18 @@ def both(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return lax.reduce((x, numbers), start, later, (1,))
 
 
+def pool_with_places(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    numbers = lax.iota(jnp.int32, x.size).reshape(x.shape)
+
+    def larger(a: tuple[jax.Array, ...], b: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+        keeps = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+        return jnp.where(keeps, a[0], b[0]), jnp.where(keeps, a[1], b[1])
+
+    start = (np.float32(-np.inf), np.int32(x.size))
+    sizes = (1, 3, 2, 1), (1, 2, 2, 1), [(0, 0), (1, 1), (0, 1), (0, 0)]
+    return lax.reduce_window((x, numbers), start, larger, *sizes)
+
+
 CASES: dict[str, tuple[Callable[..., object], np.ndarray]] = {
     "vocabulary": (lambda x: jnp.argmax(x, -1), levels(2, 5025)),
     "even": (lambda x: jnp.argmin(x, -1), levels(3, 512)),
@@ -45,6 +57,7 @@ CASES: dict[str, tuple[Callable[..., object], np.ndarray]] = {
     "columns": (lambda x: jnp.argmax(x, 0), levels(37, 6)),
     "everything": (lambda x: jnp.argmax(x), levels(7, 53)),
     "in-order": (both, levels(3, 97)),
+    "pool": (pool_with_places, levels(2, 8, 9, 3)),
     "one": (lambda x: jnp.argmax(x, 1), levels(3, 1)),
 }
 
