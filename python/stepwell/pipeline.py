@@ -81,6 +81,7 @@ STEPS = (
             "expand-batch-normalization",
             "expand-batch-normalization-training",
             "fold-empty-tensors",
+            "group-ragged-products",
         ),
     ),
     Step("narrow-products", "stablehlo", ("narrow-products",), 1, "gpu"),
