@@ -33,12 +33,14 @@ from stepwell.kernels.cpu import (
     winograd,
 )
 from stepwell.kernels.evaluate import storage_type
+from stepwell.kernels.gpu import scatter
 from stepwell.kernels.gpu.approximate_math import FAST_MATH
 from stepwell.kernels.gpu.emit import emit_on_grid
 from stepwell.kernels.gpu.grid import CLUSTER, DYNAMIC_SHARED, RESIDENT, TENSOR_MAPS, GridBuilder
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.library_call import KIND as LIBRARY_CALL
 from stepwell.kernels.rows import check as check_rows
+from stepwell.kernels.scatter import KIND as SCATTER
 from stepwell.kernels.structured import Structured, contraction_operands
 from stepwell.mlir import dialect, ir
 from stepwell.passes.affine._host_buffers import give_host_buffers, memref_type
@@ -86,8 +88,13 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRef
     """Emit `kernel` beside the tensor function; returns the types of the scratch buffers that it
     takes after its results."""
     name = kernel.attributes["sym_name"].value
-    if ir.StringAttr(kernel.attributes["kernel.kind"]).value == LIBRARY_CALL:
+    kind = ir.StringAttr(kernel.attributes["kernel.kind"]).value
+    if kind == LIBRARY_CALL:
         return library_call.emit(kernel, body, name + _NEW)
+    if kind == SCATTER:
+        assert isinstance(state.target, NvidiaTarget)
+        scatter.emit(kernel, body, name + _NEW, state.target)
+        return []
     try:
         function = _emit(kernel, body, state)
         if state.on_kernel is not None:

@@ -7,6 +7,9 @@
       %inside = cmpi ult, %k, %c8
       scf.if %inside { %s = addf %y[%k], %updates[%i]; tensor.insert %s into %y[%k] } else { %y }
 
+For GPUs, those of the host become kernels of their own and elementwise operations
+(`_parallel_scatter.py`).
+
 Updates that fall outside are skipped, and updates are combined in their order, as the specification
 of scatter (https://openxla.org/stablehlo/spec#scatter) allows. A window that lies inside as a whole
 is a loop without conditions, which LLVM vectorises.
@@ -23,8 +26,14 @@ from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg import _loops as loops
+from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg._loops import Values
+from stepwell.passes.linalg._parallel_scatter import (
+    scatter_in_parallel,
+    select_and_scatter_in_parallel,
+)
 from stepwell.passes.stablehlo._values import optional_integers, padding
+from stepwell.targets.nvidia import NvidiaTarget
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,27 @@ class LegalizeScatter(Pass):
     anchor: ClassVar[str] = "func.func"
 
     def run(self, op: ir.Operation, state: State) -> None:
+        if isinstance(state.target, NvidiaTarget):
+            loops.rewrite_operations(op, _PARALLEL, wrap=False)
         loops.rewrite_operations(op, _REWRITES)
+
+
+def _scatter_in_parallel(op: ir.Operation) -> Values | None:
+    if not is_host_block(op.block):
+        return None
+    return scatter_in_parallel(op, _module(op))
+
+
+def _select_and_scatter_in_parallel(op: ir.Operation) -> Values | None:
+    return select_and_scatter_in_parallel(op) if is_host_block(op.block) else None
+
+
+def _module(op: ir.Operation) -> ir.Block:
+    """The body of the module that `op` is in."""
+    function = op
+    while function.name != "func.func":
+        function = function.parent.operation
+    return function.parent.operation.regions[0].blocks[0]
 
 
 def _scatter(op: ir.Operation) -> Values:
@@ -186,6 +215,11 @@ def _select_and_scatter(op: ir.Operation) -> Values:
 
     return loops.nest(loops.shape_of(source), start, window)
 
+
+_PARALLEL: dict[str, loops.Rewrite] = {
+    "stablehlo.scatter": _scatter_in_parallel,
+    "stablehlo.select_and_scatter": _select_and_scatter_in_parallel,
+}
 
 _REWRITES: dict[str, loops.Rewrite] = {
     "stablehlo.scatter": _scatter,

@@ -81,6 +81,7 @@ STEPS = (
             "expand-batch-normalization",
             "expand-batch-normalization-training",
             "fold-empty-tensors",
+            "group-ragged-products",
         ),
     ),
     Step("narrow-products", "stablehlo", ("narrow-products",), 1, "gpu"),
@@ -90,6 +91,7 @@ STEPS = (
     Step("split-long-sums", "stablehlo", ("split-long-sums",), 1, "gpu"),
     Step("choose-layout", "stablehlo", ("choose-layout", "propagate-transposes"), 1),
     Step("simplify", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
+    Step("split-long-reductions", "stablehlo", ("split-long-reductions",), 1, "gpu"),
     Step("block-batches", "linalg", ("block-batches",), 2, "cpu"),
     Step(
         "legalize-control-flow",
@@ -98,6 +100,7 @@ STEPS = (
             "place-control-flow",
             "legalize-sort",
             "legalize-scatter",
+            "legalize-joint-reductions",
             "legalize-scan",
             "legalize-fourier",
             "legalize-linear-algebra",

@@ -45,7 +45,7 @@ def define_wrappers(text: str) -> tuple[str, bool]:
     text = re.sub(rf"^.*call void @({_WITHOUT_EFFECT})[\w.]*\(.*\n", "", text, flags=re.M)
     text = re.sub(rf"^declare .*@({_WITHOUT_EFFECT})[\w.]*\(.*\n", "", text, flags=re.M)
     text, definitions = _define_assembly(text)
-    waits = bool(definitions)
+    waits = any("call" in definition for definition in definitions)
     for name in sorted(set(re.findall(r"@(llvm\.nvvm\.[\w.]+)\(", text))):
         made = next((make(m) for pattern, make in _WRAPPERS if (m := pattern.match(name))), None)
         if made is None:
@@ -70,6 +70,9 @@ _GROUP = re.compile(
 )
 
 _GROUP_KINDS = ("f16", "bf16", "tf32", "s8", "e4m3", "e5m2", *_MIXED)
+_SUMS = re.compile(
+    r"red\.relaxed\.gpu\.global\.add(?:\.noftz)?(?:\.v(\d))?\.(f32|f16x2|bf16x2) \[\$0\], "
+)
 _FLOAT8 = re.compile(r"mma\.sync\.aligned\.m16n8k32\.row\.col\.f32\.(e4m3|e5m2)\.(e4m3|e5m2)\.f32 ")
 
 
@@ -99,6 +102,13 @@ def _define_assembly(text: str) -> tuple[str, list[str]]:
                 f"define internal float @{name}(float %x) {{\n"
                 "  %r = call float @emulator_tanh(float %x)\n  ret float %r\n}"
             )
+        elif (sums := _SUMS.match(assembly)) is not None:
+            name = f"assembly_{re.sub(r'[^a-z0-9]', '_', sums[0].split(' ')[0])}"
+            count = int(sums[1] or 1)
+            registers = ", ".join(f"${i + 1}" for i in range(count))
+            registers = f"{{{registers}}}" if count > 1 else registers
+            assert assembly == f"{sums[0]}{registers};", f"the emulator does not know {assembly}"
+            made[name] = _add(name, count, sums[2])
         elif (product := _FLOAT8.match(assembly)) is not None:
             name = f"assembly_product_{product[1]}_{product[2]}"
             made[name] = _multiply_kind(_both(*product.groups())).replace("NAME", name)
@@ -110,6 +120,23 @@ def _define_assembly(text: str) -> tuple[str, list[str]]:
         return f"call {kind} @{name}("
 
     return _ASSEMBLY.sub(replace, text), list(made.values())
+
+
+def _add(name: str, count: int, kind: str) -> str:
+    """Sums of neighbouring floats in memory, each by itself."""
+    register = "float" if kind == "f32" else "i32"
+    value = {"f32": "float", "f16x2": "<2 x half>", "bf16x2": "<2 x bfloat>"}[kind]
+    registers = ", ".join(f"{register} %v{i}" for i in range(count))
+    lines = [f"define internal void @{name}(ptr addrspace(1) %to, {registers}) {{"]
+    for i in range(count):
+        lines += [
+            f"  %p{i} = getelementptr i32, ptr addrspace(1) %to, i64 {i}",
+            f"  %old{i} = load {value}, ptr addrspace(1) %p{i}, align 4",
+            f"  %add{i} = bitcast {register} %v{i} to {value}",
+            f"  %new{i} = fadd {value} %old{i}, %add{i}",
+            f"  store {value} %new{i}, ptr addrspace(1) %p{i}, align 4",
+        ]
+    return "\n".join([*lines, "  ret void\n}"])
 
 
 def _group_product(kind: str, match: re.Match[str]) -> tuple[str, str]:

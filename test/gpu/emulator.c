@@ -128,6 +128,11 @@ void emulator_pause(void) {
   if (!_setjmp(fibers[emulator_thread])) _longjmp(scheduler, 1);
 }
 
+void emulator_give_way(void) {
+  progress++;
+  emulator_pause();
+}
+
 static meeting cluster_meeting, block_meetings[MAX_CLUSTER][16], warp_meetings[MAX_THREADS / WARP];
 
 void emulator_moved(void) { progress++; }

@@ -65,8 +65,15 @@ class HostKernel:
     cluster: int
 
 
-def host_ir(text: str) -> HostKernel:
-    """A kernel for the CPU. The function `emulated` takes the launch's parameters."""
+_CHANGE = re.compile(
+    r"^  (?:%[\w.]+ = cmpxchg|%[\w.]+ = atomicrmw|store) (?!.*addrspace\(3\))", re.M
+)
+"""What changes global memory."""
+
+
+def host_ir(text: str, *, gives_way: bool = False) -> HostKernel:
+    """A kernel for the CPU. The function `emulated` takes the launch's parameters. With
+    `gives_way`, other threads run before each change of global memory."""
     match = KERNEL.search(text)
     assert match is not None, "no kernel in the IR"
     name = match[1]
@@ -88,8 +95,11 @@ def host_ir(text: str) -> HostKernel:
             text = re.sub(rf"^declare .*@{re.escape(intrinsic)}\(.*\n", "", text, flags=re.M)
             text = text.replace(f"@{intrinsic}(", f"@{function[1]}(")
             declared.append(f"declare {signature}")
+    if gives_way:
+        text = _CHANGE.sub(r"  call void @emulator_give_way()\n\g<0>", text)
+        declared.append("declare void @emulator_give_way()")
     text, exchanges = emulated_intrinsics.define_wrappers(text)
-    waits |= exchanges
+    waits |= exchanges or gives_way
     text = re.sub(r"^declare .*@llvm\.nvvm\.read\.ptx\.sreg\..*\n", "", text, flags=re.M)
     unknown = re.search(r"@llvm\.nvvm\.[\w.]+", text)
     assert unknown is None, f"the emulator does not know {unknown}"
@@ -177,9 +187,10 @@ class Emulator:
     def message(self) -> str:
         return self.library.emulator_message().decode()
 
-    def add(self, text: str) -> str:
-        """Compile and register the kernel in LLVM IR `text`; returns its name."""
-        kernel = host_ir(text)
+    def add(self, text: str, *, gives_way: bool = False) -> str:
+        """Compile and register the kernel in LLVM IR `text`; returns its name. `host_ir` says what
+        `gives_way` is."""
+        kernel = host_ir(text, gives_way=gives_way)
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(),
             features=llvm.get_host_cpu_features().flatten(),
@@ -210,6 +221,7 @@ class Emulator:
             "emulator_barrier", "emulator_barrier_some", "emulator_shuffle_index",
             "emulator_shuffle_xor", "emulator_shuffle_xor_float",
             "emulator_power_of_two", "emulator_log_two", "emulator_inverse_root",
+            "emulator_give_way",
             *emulated_intrinsics.SYMBOLS,
         )  # fmt: skip
         for symbol, named in {**dict(zip(ours, ours, strict=True)), **_COMPILER_CALLS}.items():
@@ -236,7 +248,7 @@ class RealGpu:
     """Stands where the emulator does in tests that run on a GPU: what says how the emulator works
     says nothing."""
 
-    def add(self, text: str) -> None:
+    def add(self, text: str, *, gives_way: bool = False) -> None:
         """The GPU has the artifact's own code."""
 
     def configure(self, **options: object) -> None:

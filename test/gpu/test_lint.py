@@ -171,6 +171,38 @@ def test_tensor_core_kernels(target: NvidiaTarget) -> None:
         assert lint(kernel, target) == []
 
 
+def forms_in_steps(
+    x: jax.Array, image: jax.Array, gradient: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """What has few results or changes single elements, in steps that fill a grid."""
+
+    def pool(image: jax.Array) -> jax.Array:
+        sizes = (1, 3, 3, 1), (1, 2, 2, 1), "SAME"
+        return jax.lax.reduce_window(image, -np.inf, jax.lax.max, *sizes)
+
+    return x.argmax(-1), (x * x).sum(), jax.vjp(pool, image)[1](gradient)[0]
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_100a", "sm_120"])
+def test_forms_in_steps(name: str) -> None:
+    """Argmax over a vocabulary, a sum of all elements, the gradient of a pool: whatever reads long
+    arrays reads 16 bytes at a time."""
+    target = next(target for target in TARGETS if target.cpu == name)
+    shapes = ((2, 51200), (2, 28, 28, 64), (2, 14, 14, 64))
+    arrays = [np.zeros(shape, np.float32) for shape in shapes]
+    module = str(jax.export.export(jax.jit(forms_in_steps))(*arrays).mlir_module())
+    options = {"use_cache": False}
+    lowered = stepwell.lower(module, target=target.name, options=options).step("affine")
+    assert not lowered.remarks
+    kernels = assembled(lowered, target)
+    for kernel in kernels:
+        assert lint(kernel, target) == []
+    loads = [(k.sass.count("LDG"), k.sass.count("LDG.E.128")) for k in kernels]
+    assert sum(every == wide for every, wide in loads) >= 8
+    assert all(every == wide or every <= 2 for every, wide in loads), "all but the last steps"
+
+
 WARPGROUP_CASES = [
     *((tile, np.float16, "kn") for tile in wgmma_tile.TILES),
     *((wgmma_tile.TILES[0], ml_dtypes.bfloat16, layout) for layout in ("kk", "mk", "mn")),

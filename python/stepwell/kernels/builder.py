@@ -282,6 +282,14 @@ class NestBuilder:
                     ).result
         return self._flat[buffer]
 
+    def collapsed(self, buffer: ir.Value, shape: Sequence[int], merged: ir.ArrayAttr) -> ir.Value:
+        """The view of a contiguous buffer whose dimensions are the groups of `merged` ones."""
+        if len(shape) == 1:
+            return self.flattened(buffer)
+        kind = ir.MemRefType.get(list(shape), buffer.type.element_type)
+        with self.at_top():
+            return memref.CollapseShapeOp(kind, buffer, merged).result
+
     def load(self, buffer: ir.Value, indices: Sequence[Index], lanes: Lanes) -> ir.Value:
         """The elements at `indices` for all lanes: a vector; a scalar when no index moves with the
         lane. Contiguous lanes become one vector load, others one load a lane."""

@@ -240,13 +240,14 @@ class Evaluator:
         return from_storage(loaded, element_type(source))
 
     def _in_memory(self, value: ir.Value) -> ir.Value | None:
-        """The buffer that holds `value` as it is, or, where that is 1-D, in another shape."""
+        """The buffer that holds `value` as it is, or with some dimensions as one."""
         op = defining_op(value)
         if value in self.buffers or op is None:
             return self.buffers.get(value)
-        if op.name == "tensor.collapse_shape" and len(shape_of(value)) == 1:
+        if op.name == "tensor.collapse_shape":
             buffer = self._in_memory(op.operands[0])
-            return None if buffer is None else self.nest.flattened(buffer)
+            merged = ir.ArrayAttr(op.attributes["reassociation"])
+            return None if buffer is None else self.nest.collapsed(buffer, shape_of(value), merged)
         return None
 
     def elementwise_op(self, op: ir.Operation, operands: list[ir.Value], lanes: Lanes) -> ir.Value:

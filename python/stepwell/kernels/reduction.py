@@ -18,6 +18,8 @@ _IDENTITIES: dict[str, float | int | str] = {
     "arith.muli": 1,
     "arith.maxsi": "least",
     "arith.minsi": "greatest",
+    "arith.maxui": 0,
+    "arith.minui": -1,
     "arith.andi": -1,
     "arith.ori": 0,
     "arith.xori": 0,

@@ -1,0 +1,173 @@
+"""split-long-reductions: reductions to few results are cut in parts, so that they fill a GPU.
+
+    %z = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+       : (tensor<1048576xf32>, tensor<f32>) -> tensor<f32>
+
+becomes
+
+    %0 = stablehlo.reshape %x : ... -> tensor<256x4096xf32>
+    %1 = stablehlo.reduce(%0 init: 0) applies stablehlo.add across dimensions = [1]
+    %z = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [0]
+
+A row is reduced by one block, and a block reduces 32 columns: where there are few of them and they
+are long, most of the GPU would wait. A reduction over dimensions on both sides of one that stays
+(the statistics of images whose channels come first) is made of one over the last dimensions and one
+over the others.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from stepwell.dialects import stablehlo as hlo
+from stepwell.mlir import ir, nested_operations
+from stepwell.passes.base import Pass, State
+from stepwell.passes.stablehlo._values import integers
+from stepwell.targets.nvidia import NvidiaTarget
+
+LONG_ROW = 1 << 16
+"""Elements of a row from which on it is cut."""
+
+SHORTEST_ROW = 2048
+"""Of a part."""
+
+LONG_COLUMN = 1024
+MANY = 1 << 20
+"""Elements of columns, of each and of all together, from which on they are cut."""
+
+SHORTEST_COLUMN = 64
+BLOCK_COLUMNS = 32
+"""How many columns a block reduces."""
+
+BLOCKS = 2
+"""How many a multiprocessor should have."""
+
+COMBINERS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+"""The operations that kernels reduce by."""
+
+_ELEMENTS = r"f64|f32|f16|bf16|i1|u?i(8|16|32|64)"
+
+
+@dataclass(frozen=True)
+class SplitLongReductions(Pass):
+    """Look at every reduction of one operand; nothing on CPUs."""
+
+    name: ClassVar[str] = "split-long-reductions"
+
+    def run(self, op: ir.Operation, state: State) -> None:
+        if not isinstance(state.target, NvidiaTarget):
+            return
+        found = [inner for inner in nested_operations(op) if inner.name == "stablehlo.reduce"]
+        for reduction in found:
+            combiner = _combiner(reduction)
+            if combiner is None:
+                continue
+            with ir.InsertionPoint(reduction), reduction.location:
+                made = _Reduction(reduction, combiner, BLOCKS * state.target.multiprocessors).cut()
+            if made is not None:
+                reduction.results[0].replace_all_uses_with(made)
+                reduction.erase()
+
+
+def _combiner(op: ir.Operation) -> str | None:
+    """The one operation of the body of a reduction of one operand whose shape is known."""
+    block = op.regions[0].blocks[0]
+    operations = [child.operation for child in block.operations]
+    static = all(hlo.tensor_type(v).has_static_shape for v in (*op.operands, *op.results))
+    if len(op.results) != 1 or len(operations) != 2 or not static:
+        return None
+    name = operations[0].name.removeprefix("stablehlo.")
+    joins = {*operations[0].operands} == {*block.arguments}
+    known = re.fullmatch(_ELEMENTS, str(hlo.element_type(op.results[0])))
+    return name if name in COMBINERS and joins and known else None
+
+
+class _Reduction:
+    def __init__(self, op: ir.Operation, combiner: str, blocks: int) -> None:
+        self.x, self.init = op.operands
+        self.combiner = combiner
+        self.blocks = blocks
+        self.shape = hlo.shape(self.x)
+        self.dimensions = sorted(integers(op, "dimensions"))
+
+    def cut(self) -> ir.Value | None:
+        """The reduction in two steps; None where it is best left as it is."""
+        moving = [d for d, size in enumerate(self.shape) if size > 1]
+        reduced = [d for d in moving if d in self.dimensions]
+        if not reduced or 0 in self.shape:
+            return None
+        behind = reduced[-1] == moving[-1]
+        last = reduced[-1:]
+        while len(last) < len(reduced) and reduced[-len(last) - 1] + 1 == last[0]:
+            last.insert(0, reduced[-len(last) - 1])
+        if behind and last != reduced:
+            return self._in_turn(last)
+        if len(last) != len(reduced):
+            return None
+        length = math.prod(self.shape[d] for d in last)
+        count = math.prod(self.shape) // length
+        parts = self._row_parts(length, count) if behind else self._column_parts(length, count)
+        return None if parts is None else self._in_parts(last, length, parts)
+
+    def _row_parts(self, length: int, rows: int) -> int | None:
+        if length < LONG_ROW or rows * BLOCKS > self.blocks:
+            return None
+        return _divisor(length, self.blocks // rows, length // SHORTEST_ROW)
+
+    def _column_parts(self, length: int, columns: int) -> int | None:
+        wanted = self.blocks * BLOCK_COLUMNS // columns
+        if length < LONG_COLUMN or length * columns < MANY or wanted < BLOCKS:
+            return None
+        return _divisor(length, wanted, length // SHORTEST_COLUMN)
+
+    def _in_turn(self, last: Sequence[int]) -> ir.Value:
+        """First the reduction over the `last` dimensions."""
+        first = hlo.reduce(self.x, self._identity(), list(last), self.combiner)
+        others = [d for d in self.dimensions if d not in last]
+        return hlo.reduce(first, self.init, others, self.combiner)
+
+    def _in_parts(self, merged: Sequence[int], length: int, parts: int) -> ir.Value:
+        """`merged` dimensions that follow each other as `parts` pieces."""
+        begin, end = merged[0], merged[-1] + 1
+        shape = [*self.shape[:begin], parts, length // parts, *self.shape[end:]]
+        split = hlo.reshape(self.x, shape)
+        first = hlo.reduce(split, self._identity(), [begin + 1], self.combiner)
+        total = hlo.reduce(first, self.init, [begin], self.combiner)
+        kept = [size for d, size in enumerate(self.shape) if d not in self.dimensions]
+        return hlo.reshape(total, kept)
+
+    def _identity(self) -> ir.Value:
+        """What changes nothing."""
+        kind = hlo.dtype(self.x)
+        value: float | int | bool
+        if self.combiner in ("add", "or", "xor", "multiply"):
+            value = int(self.combiner == "multiply")
+        elif self.combiner == "and":
+            value = True if kind == np.bool_ else int(np.array(-1).astype(kind))
+        elif kind.kind in "iu":
+            limits = np.iinfo(kind)
+            value = int(limits.min if self.combiner == "maximum" else limits.max)
+        else:
+            value = -math.inf if self.combiner == "maximum" else math.inf
+        return hlo.full(bool(value) if kind == np.bool_ else value, (), kind)
+
+
+def _divisor(length: int, wanted: int, most: int) -> int | None:
+    """The divisor of `length` that is next to `wanted`, between 2 and `most`; such that parts are
+    whole vectors, where there is one that is not much farther."""
+    divisors = {n for n in range(2, math.isqrt(length) + 1) if length % n == 0}
+    divisors |= {length // n for n in divisors}
+    fitting = [n for n in divisors if n <= most]
+    if not fitting:
+        return None
+
+    def distance(parts: int) -> float:
+        return abs(math.log(parts / wanted)) + (0 if length // parts % 8 == 0 else 1)
+
+    return min(sorted(fitting), key=distance)

@@ -1,0 +1,47 @@
+// RUN: stepwell-opt %s --target=cuda:sm_90a --pass-pipeline='split-long-reductions' | filecheck %s
+
+// CHECK-LABEL: func.func @row
+// CHECK: stablehlo.reshape %arg0 : (tensor<1048576xf32>) -> tensor<256x4096xf32>
+// CHECK: stablehlo.constant dense<0xFF800000>
+// CHECK: stablehlo.reduce({{.*}}) applies stablehlo.maximum across dimensions = [1]
+// CHECK: stablehlo.reduce(%{{.*}} init: %arg1) applies stablehlo.maximum across dimensions = [0]
+func.func @row(%x: tensor<1048576xf32>, %start: tensor<f32>) -> tensor<f32> {
+  %r = stablehlo.reduce(%x init: %start) applies stablehlo.maximum across dimensions = [0]
+      : (tensor<1048576xf32>, tensor<f32>) -> tensor<f32>
+  return %r : tensor<f32>
+}
+
+// CHECK-LABEL: func.func @columns
+// CHECK-SAME: tensor<8x1000x768xf32>
+// CHECK: stablehlo.reshape %arg0 : (tensor<8x1000x768xf32>) -> tensor<10x800x768xf32>
+// CHECK: across dimensions = [1]
+// CHECK: across dimensions = [0]
+func.func @columns(%x: tensor<8x1000x768xf32>, %start: tensor<f32>) -> tensor<768xf32> {
+  %r = stablehlo.reduce(%x init: %start) applies stablehlo.add across dimensions = [0, 1]
+      : (tensor<8x1000x768xf32>, tensor<f32>) -> tensor<768xf32>
+  return %r : tensor<768xf32>
+}
+
+// CHECK-LABEL: func.func @images
+// CHECK: stablehlo.reduce(%arg0 {{.*}} across dimensions = [2, 3]
+// CHECK: across dimensions = [0]
+func.func @images(%x: tensor<4x8x5x5xf32>, %start: tensor<f32>) -> tensor<8xf32> {
+  %r = stablehlo.reduce(%x init: %start) applies stablehlo.add across dimensions = [0, 2, 3]
+      : (tensor<4x8x5x5xf32>, tensor<f32>) -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}
+
+// Rows enough for all blocks, a short one, and one whose length is prime.
+// CHECK-LABEL: func.func @rejected
+// CHECK-NOT: stablehlo.reshape
+// CHECK: return
+func.func @rejected(%x: tensor<1024x65536xf32>, %y: tensor<2x4096xf32>, %z: tensor<65537xf32>,
+                    %start: tensor<f32>) -> (tensor<1024xf32>, tensor<2xf32>, tensor<f32>) {
+  %a = stablehlo.reduce(%x init: %start) applies stablehlo.add across dimensions = [1]
+      : (tensor<1024x65536xf32>, tensor<f32>) -> tensor<1024xf32>
+  %b = stablehlo.reduce(%y init: %start) applies stablehlo.add across dimensions = [1]
+      : (tensor<2x4096xf32>, tensor<f32>) -> tensor<2xf32>
+  %c = stablehlo.reduce(%z init: %start) applies stablehlo.add across dimensions = [0]
+      : (tensor<65537xf32>, tensor<f32>) -> tensor<f32>
+  return %a, %b, %c : tensor<1024xf32>, tensor<2xf32>, tensor<f32>
+}
