@@ -13,7 +13,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch_mlir import ir, rewrite
 from torch_mlir._mlir_libs import _stablehlo
@@ -147,10 +147,37 @@ def import_torch_graph(
         def get_node_location(self, node: torch.fx.Node) -> ir.Location:
             return ir.Location.name(name_of(node), context=self._c)
 
+    class NestedGraphImporter(fx_importer.GraphNodeImporter):
+        def _import_hop(self, loc: ir.Location, node: torch.fx.Node, hop: object) -> None:
+            """Operators that take functions as `torch.operator` with their symbols; `counts` says
+            how many operands each argument has."""
+            names = self.fx_importer._graph_module_to_func_name
+            owner: Any = node.graph.owning_module
+            arguments: Any = node.args
+            groups = [a if isinstance(a, (list, tuple)) else [a] for a in arguments]
+            operands: list[list[torch.fx.Node]] = []
+            graphs: list[str] = []
+            for group in groups:
+                nested = [n for n in group if n.op == "get_attr" and "val" not in n.meta]
+                graphs += [names[id(owner.get_submodule(str(n.target)))] for n in nested]
+                operands += [] if nested else [list(group)]
+            attributes = {
+                "name": ir.StringAttr.get(str(hop)),
+                "graphs": ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(name) for name in graphs]),
+                "counts": ir.DenseI64ArrayAttr.get([len(group) for group in operands]),
+                "reverse": ir.BoolAttr.get(bool(node.meta.get("reverse"))),
+            }
+            types = [self._cc.value_info_to_type(value) for value in node.meta["val"]]
+            values = [self.resolve_node_value(operand) for group in operands for operand in group]
+            made = ir.Operation.create("torch.operator", types, values, attributes, loc=loc)
+            self._multi_result_nodes.add(node)
+            for number, result in enumerate(made.results):
+                self.bind_node_value(node, result, number)
+
     context = ir.Context()
     context.enable_multithreading(False)
     register_torch(context)
-    importer = fx_importer.FxImporter(context=context)
+    importer = fx_importer.FxImporter(context=context, graph_node_importer_cls=NestedGraphImporter)
     importer._cc = NamingCache(context, py_attr_tracker=importer._py_attr_tracker)
     importer._import_all_child_modules(module, "main")
     importer.import_stateless_graph(module.graph)

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import stepwell
-from stepwell.frontends.onnx.time_steps import UNROLLED
+from stepwell.frontends.time_steps import UNROLLED
 
 STEPS, BATCH, INPUT, HIDDEN = 3, 3, 4, 5
 

@@ -191,11 +191,6 @@ class _Positive(nn.Module):
         return x[x > 0]
 
 
-class _Branch(nn.Module):
-    def forward(self, x):
-        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
-
-
 class _Spectrum(nn.Module):
     def forward(self, x):
         return torch.fft.rfft(x).abs()
@@ -210,7 +205,6 @@ class _Spectrum(nn.Module):
             stepwell.UnsupportedError,
             "the shape of its result depends on data",
         ),
-        (lambda: (_Branch(), torch.randn(3)), stepwell.UnsupportedError, "that take functions"),
         (lambda: (_Spectrum(), torch.randn(8)), stepwell.UnsupportedError, "complex numbers"),
         (lambda: (nn.Dropout(0.5).train(), torch.randn(3)), stepwell.UsageError, "eval"),
         (lambda: (nn.Linear(4, 3).eval(), torch.randn(3)), stepwell.ModelError, "torch.export"),

@@ -190,15 +190,15 @@ def test_complex_numbers_are_left_to_pytorch():
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_branches_are_left_to_pytorch():
+def test_branches_are_left_to_pytorch_where_a_graph_is_cut():
     def function(x):
-        y = torch.relu(x @ x.mT + 1)
+        y = torch.relu(x @ x.mT + torch.linalg.eigvalsh(x @ x.mT))
         z = torch.cond(y.sum() > 1e9, lambda y: y.sin(), lambda y: y.cos(), (y,))
         return torch.exp(z) * 2 + y.sum(-1)
 
     x = torch.randn(4, 6)
     torch.testing.assert_close(_compiled(function)(x), function(x), atol=1e-5, rtol=1e-5)
-    assert backend.reports[0].parts == 2
+    assert backend.reports[0].parts > 0
     assert "operators that take functions" in backend.reports[0].reason
 
 

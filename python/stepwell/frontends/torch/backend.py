@@ -29,12 +29,15 @@ from torch._guards import TracingContext
 from stepwell.errors import Error, ModelError, Unsupported, UnsupportedError
 from stepwell.frontends.torch.compiled import Compiled, CompiledForAnySize, Settings
 from stepwell.frontends.torch.decompositions import decompositions
+from stepwell.frontends.torch.decompositions.recurrent import loops_instead_of_steps
 from stepwell.frontends.torch.graph import to_array
 from stepwell.frontends.torch.partition import ALONE, partition
 from stepwell.frontends.torch.symbolic import SymbolicGraph, fake_mode, trace_at
 from stepwell.options import make_options
 
 _log = logging.getLogger("stepwell")
+
+torch._dynamo.config.allow_rnn = True  # else nn.LSTM, nn.GRU and nn.RNN are never captured
 
 KEPT = 64
 """So many specializations of a graph stay in memory; a graph called with more runs the later ones
@@ -84,7 +87,8 @@ def stepwell(
         decompositions=decompositions(),
         keep_inference_input_mutations=False,
     )
-    return compiler(module, example_inputs)
+    with loops_instead_of_steps():
+        return compiler(module, example_inputs)
 
 
 def _compile(

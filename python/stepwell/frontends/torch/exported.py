@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from stepwell.errors import (
     UsageError,
 )
 from stepwell.frontends.torch.decompositions import decompositions
+from stepwell.frontends.torch.decompositions.recurrent import loops_instead_of_steps
 from stepwell.frontends.torch.graph import Argument, dtype_name, to_program
 from stepwell.frontends.torch.program_file import Program
 from stepwell.specialization import OpenSpec
@@ -105,11 +107,26 @@ def _export(
 ) -> ExportedProgram:
     _register_caches()
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings(), loops_instead_of_steps():
             warnings.simplefilter("ignore")
             return torch.export.export(module, arguments, keywords, strict=False)
     except Exception as error:  # whatever the module's own code raises, too
+        if _packs_sequences(error):
+            raise ModelError(
+                f"{source} packs sequences, and the shape of a packed sequence depends on data; "
+                "compile it for padded ones"
+            ) from error
         raise ModelError(f"torch.export cannot export {source}: {_first_line(error)}") from error
+
+
+def _packs_sequences(error: Exception) -> bool:
+    """Whether it was raised while sequences were packed, or by a network that was given packed
+    ones: it counts on numbers where sizes are data."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(
+        frame.name == "pack_padded_sequence" or frame.filename == torch.nn.modules.rnn.__file__
+        for frame in frames
+    )
 
 
 def _register_caches() -> None:

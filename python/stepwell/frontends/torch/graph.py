@@ -11,6 +11,7 @@ import torch
 import torch.fx
 
 from stepwell.errors import ModelError, Unsupported, UnsupportedError
+from stepwell.frontends.torch import nested_graphs
 from stepwell.frontends.torch.program_file import Program, Value
 from stepwell.mlir import import_torch_graph, rewrite_as_strided
 
@@ -34,6 +35,7 @@ def to_program(
     Raises UnsupportedError for operators that cannot be imported.
     """
     _check_operators(module)
+    nested_graphs.prepare(module)
     _drop_assertions(module.graph)
     rewrite_as_strided(module.graph)
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
@@ -102,7 +104,7 @@ def _check_operators(module: torch.fx.GraphModule) -> None:
 def why_unsupported(node: torch.fx.Node) -> str:
     """Why this node cannot be compiled, whatever others of its operator are; "" where it may be."""
     if isinstance(node.target, torch._ops.HigherOrderOperator):
-        return "operators that take functions (torch.cond, scan) are not supported"
+        return nested_graphs.why_unsupported(node, why_unsupported)
     if not isinstance(node.target, torch._ops.OpOverload):
         return ""
     if torch.Tag.nondeterministic_seeded in node.target.tags:

@@ -53,6 +53,10 @@ _PREFIX = "part_"
 ALONE = "fewer than two nodes stand between others that run in PyTorch"
 """Why a node runs in PyTorch that could be compiled."""
 
+_WITH_FUNCTIONS = (
+    "operators that take functions (torch.cond, scan) are compiled in whole graphs only"
+)
+
 
 @dataclass(frozen=True)
 class Partitioned:
@@ -120,6 +124,8 @@ class _Support(OperatorSupportBase):
         self, submodules: Mapping[str, torch.nn.Module], node: torch.fx.Node
     ) -> bool:
         if node.op != "call_function" or node.target in self._refused or why_unsupported(node):
+            return False
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
             return False
         if node.target is operator.getitem:
             source = node.args[0]
@@ -222,7 +228,10 @@ def _left(
             reason = failed[node.target]
             found += [_finding(inner, reason) for inner in part.graph.nodes if _computes(inner)]
         elif _computes(node):
-            reason = refused.get(node.target) or why_unsupported(node) or ALONE
+            reason = refused.get(node.target) or why_unsupported(node)
+            if not reason and isinstance(node.target, torch._ops.HigherOrderOperator):
+                reason = _WITH_FUNCTIONS
+            reason = reason or ALONE
             found.append(_finding(node, reason))
     return tuple(found)
 

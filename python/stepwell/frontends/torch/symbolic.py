@@ -16,6 +16,7 @@ import sympy
 import torch
 import torch.fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from stepwell.frontends.torch.decompositions import decompositions
 from stepwell.sizes import LEAST_CAPACITY, OpenShapes, Sum
@@ -26,7 +27,10 @@ Sizes = Mapping[sympy.Symbol, int]
 
 def fake_mode() -> torch._subclasses.FakeTensorMode:
     """What values for `trace_at` are made in."""
-    return torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)
+    shape_env = ShapeEnv()  # loops ask for it
+    return torch._subclasses.FakeTensorMode(
+        allow_non_fake_inputs=True, shape_env=shape_env, static_shapes=True
+    )
 
 
 def trace_at(

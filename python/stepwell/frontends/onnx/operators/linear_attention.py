@@ -9,7 +9,7 @@ import numpy as np
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.onnx.node import Node, Tensor
 from stepwell.frontends.onnx.registry import Result, operator
-from stepwell.frontends.onnx.time_steps import over_time
+from stepwell.frontends.time_steps import over_time
 from stepwell.mlir import ir
 
 Values = Sequence[ir.Value]

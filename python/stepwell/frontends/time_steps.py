@@ -30,14 +30,16 @@ def over_time(
     length: int,
     *,
     reverse: bool = False,
+    unrolled: int = UNROLLED,
 ) -> tuple[list[ir.Value], list[ir.Value]]:
-    """Run `step` at every index of the first dimension of `sequences`, backwards if `reverse`.
+    """Run `step` at every index of the first dimension of `sequences`, backwards if `reverse`;
+    up to a length of `unrolled` as straight code.
 
     `results` has the shape and dtype of what each step adds. Returns the last states, and the
     results of all steps, stacked in the order of time along a first dimension of `length`.
     """
     order = range(length)[::-1] if reverse else range(length)
-    if 0 < length <= UNROLLED:
+    if 0 < length <= unrolled:
         return _unrolled(step, sequences, states, order)
 
     def body(i: ir.Value, *carried: ir.Value) -> list[ir.Value]:
