@@ -97,6 +97,35 @@ def _groups(rows, ends):
     return x.bfloat16(), matrices.bfloat16(), torch.tensor(ends).int()
 
 
+def _scatter_reduced(x, index):
+    """All ways to join elements that meet, with and without those that are there."""
+    start = torch.arange(21).reshape(3, 7).to(x.dtype) - 4
+    return tuple(
+        start.scatter_reduce(dim, index[:rows, :4], x, how, include_self=kept)
+        for dim, rows in ((0, 5), (-1, 3))
+        for how in ("sum", "prod", "mean", "amax", "amin")
+        for kept in (True, False)
+    )
+
+
+def _special(x):
+    return (
+        torch.erfinv(x * 0.99),
+        torch.lgamma(x * 20),
+        torch.lgamma(torch.arange(1, 9)),
+        torch.digamma(x * 20),
+        torch.polygamma(2, x.abs() + 1),
+        torch.mvlgamma(x + 3, 2),
+        torch.special.i1e(x * 9),
+        torch.special.zeta(x[:1].abs() + 1.5, x.abs() + 1),
+        torch.nextafter(x, -x),
+    )
+
+
+def _antialiased(mode, **how):
+    return lambda x: functional.interpolate(x, mode=mode, antialias=True, **how)
+
+
 def _each_way(x):
     return (
         x.unfold(1, 2, 1),
@@ -293,6 +322,33 @@ CASES = {
     "bits": lambda: (
         lambda x: (x ^ 5, x | 1, x & 6, (x > 3) | True, (x > 3) ^ True),
         torch.arange(-9, 10),
+    ),
+    "special-functions": lambda: (_special, torch.linspace(-1, 1, 24).reshape(4, 6)),
+    "scatter-reduce": lambda: (_scatter_reduced, R(5, 7), torch.randint(0, 3, (5, 7))),
+    "scatter-reduce-of-integers": lambda: (
+        _scatter_reduced,
+        torch.randint(-9, 9, (5, 7)),
+        torch.randint(0, 3, (5, 7)),
+    ),
+    "scatter-reduce-of-numbers": lambda: (
+        lambda x: x.scatter_reduce(0, torch.tensor(0), x, "prod"),
+        torch.tensor(3.0),
+    ),
+    "index-reduce": lambda: (
+        lambda x, i: tuple(
+            torch.ones(4, 3, 2).index_reduce(1, i, x, how, include_self=kept)
+            for how in ("prod", "mean", "amax", "amin")
+            for kept in (True, False)
+        ),
+        R(4, 5, 2),
+        torch.tensor([0, 2, 2, 0, 0]),
+    ),
+    "antialias-smaller": lambda: (_antialiased("bilinear", size=(5, 9)), R(2, 3, 13, 17)),
+    "antialias-larger": lambda: (_antialiased("bicubic", size=(26, 30)), R(2, 3, 13, 17)),
+    "antialias-scales": lambda: (_antialiased("bicubic", scale_factor=(0.4, 1.7)), R(2, 3, 13, 17)),
+    "antialias-corners": lambda: (
+        _antialiased("bilinear", size=(1, 9), align_corners=True),
+        R(2, 3, 13, 17),
     ),
     "remainders": lambda: (_remainders, torch.arange(-9, 10)),
     "views": lambda: (_each_way, R(3, 4)),

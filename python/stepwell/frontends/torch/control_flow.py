@@ -3,27 +3,25 @@
     %0:2 = torch.operator "scan"(%state, %xs, %w) {graphs = [@step], counts = [1, 1, 1]}
         : (!torch.vtensor<[2,8],f32>, !torch.vtensor<[40,2,8],f32>, !torch.vtensor<[8,8],f32>) -> ..
 
-The passes of torch-mlir know no such operator. `hide` makes it a call that they leave alone, and
-`restore` what it stands for, once they have brought the functions that it takes to StableHLO:
+The passes of torch-mlir know no such operator. `hide` makes it a call that they leave alone
+(`hidden_calls`), and `restore` what it stands for, once they have brought the functions that it
+takes to StableHLO:
 
     %0:2 = stablehlo.while(...) { ... func.call @step(...) ... }
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 from stepwell import dtypes
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.time_steps import over_time
-from stepwell.mlir import ir, nested_operations, run_upstream
+from stepwell.frontends.torch import hidden_calls
+from stepwell.frontends.torch.hidden_calls import created
+from stepwell.mlir import ir, nested_operations
 
 Values = Sequence[ir.Value]
-
-_CALL = "stepwell.torch."
-_LOADS_CASTS = "torch-func-backend-type-conversion-for-stablehlo"
-"""A pass whose dialects include that of casts between tensors of PyTorch and others."""
 
 
 def hide(module: ir.Module) -> None:
@@ -35,36 +33,20 @@ def hide(module: ir.Module) -> None:
     ]
     if not found:
         return
-    run_upstream(ir.Module.create().operation, _LOADS_CASTS)
+    hidden_calls.load_casts()
     for function in module.body.operations:
         if "sym_visibility" in function.attributes:
             del function.attributes["sym_visibility"]  # nothing else would keep it
     for op in found:
         name = ir.StringAttr(op.attributes["name"]).value
-        attributes = {
-            "call_target_name": ir.StringAttr.get(_CALL + name),
-            **{key: op.attributes[key] for key in ("graphs", "counts", "reverse")},
-        }
-        with ir.InsertionPoint(op), op.location:
-            operands = [
-                _created("torch_c.to_builtin_tensor", [_builtin(value.type)], [value])[0]
-                for value in op.operands
-            ]
-            types = [_builtin(result.type) for result in op.results]
-            called = _created("stablehlo.custom_call", types, operands, attributes)
-            for result, value in zip(op.results, called, strict=True):
-                cast = _created("torch_c.from_builtin_tensor", [result.type], [value])[0]
-                result.replace_all_uses_with(cast)
-        op.erase()
+        attributes = {key: op.attributes[key] for key in ("graphs", "counts", "reverse")}
+        hidden_calls.hide(op, name, list(op.operands), attributes)
 
 
 def restore(module: ir.Module) -> None:
     """Replace the calls in `module`, of StableHLO, by branches and loops."""
-    for op in nested_operations(module.operation):
-        if op.name != "stablehlo.custom_call":
-            continue
-        target = ir.StringAttr(op.attributes["call_target_name"]).value
-        if not target.startswith(_CALL):
+    for name, op in hidden_calls.hidden(module):
+        if name not in _FORMS:
             continue
         counts = list(ir.DenseI64ArrayAttr(op.attributes["counts"]))
         graphs = [_Function(graph) for graph in ir.ArrayAttr(op.attributes["graphs"])]
@@ -72,10 +54,8 @@ def restore(module: ir.Module) -> None:
         groups = [[next(values) for _ in range(count)] for count in counts]
         reverse = ir.BoolAttr(op.attributes["reverse"]).value
         with ir.InsertionPoint(op), op.location:
-            results = _FORMS[target.removeprefix(_CALL)](graphs, groups, op, reverse)
-        for result, value in zip(op.results, results, strict=True):
-            result.replace_all_uses_with(value)
-        op.erase()
+            results = _FORMS[name](graphs, groups, op, reverse)
+        hidden_calls.replace(op, results)
 
 
 class _Function:
@@ -85,7 +65,7 @@ class _Function:
         self._symbol = symbol
 
     def __call__(self, *operands: ir.Value, types: Sequence[ir.Type]) -> list[ir.Value]:
-        return _created("func.call", types, operands, {"callee": self._symbol})
+        return created("func.call", types, operands, {"callee": self._symbol})
 
 
 Form = Callable[[Sequence[_Function], Sequence[list[ir.Value]], ir.Operation, bool], Values]
@@ -164,24 +144,6 @@ _FORMS: Mapping[str, Form] = {
 def _without_time(kind: ir.Type) -> ir.RankedTensorType:
     tensor = ir.RankedTensorType(kind)
     return ir.RankedTensorType.get(list(tensor.shape)[1:], tensor.element_type)
-
-
-def _builtin(kind: ir.Type) -> ir.Type:
-    """The type that torch-mlir gives tensors of a type like `!torch.vtensor<[2,3],si64>`."""
-    match = re.fullmatch(r"!torch\.vtensor<\[([\d,]*)\],(.+)>", str(kind))
-    assert match is not None, kind
-    sizes = [f"{size}x" for size in match.group(1).split(",") if size]
-    element = re.sub(r"^si(\d+)$", r"i\1", match.group(2))
-    return ir.Type.parse(f"tensor<{''.join(sizes)}{element}>")
-
-
-def _created(
-    name: str,
-    types: Sequence[ir.Type],
-    operands: Sequence[ir.Value],
-    attributes: dict[str, ir.Attribute] | None = None,
-) -> list[ir.Value]:
-    return list(ir.Operation.create(name, list(types), list(operands), attributes or {}).results)
 
 
 __all__ = ["hide", "restore"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stepwell.errors import ModelError, Unsupported, UnsupportedError
 from stepwell.frontends import Imported, TensorSpec, stablehlo
-from stepwell.frontends.torch import control_flow, program_file
+from stepwell.frontends.torch import control_flow, operators, program_file
 from stepwell.frontends.torch.program_file import Program, Value
 from stepwell.mlir import (
     ir,
@@ -42,9 +42,11 @@ def from_program(program: Program, source: str) -> Imported:
     with context, ir.Location.unknown():
         module = ir.Module.parse(program.module)
         control_flow.hide(module)
+        operators.hide(module)
         for pipeline in _PIPELINES:
             _run(module, pipeline, source)
         _spell_constants(module)
+        operators.restore(module)
         control_flow.restore(module)
         imported = stablehlo.from_parsed(module, source)
         _bind_weights(imported, program)

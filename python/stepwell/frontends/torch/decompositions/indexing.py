@@ -69,3 +69,19 @@ def _searchsorted(
     found = values.unsqueeze(-1)
     before = lined <= found if right or side == "right" else lined < found
     return before.sum(-1).to(torch.int32 if out_int32 else torch.int64)
+
+
+@mend(aten.index_reduce.default)
+def _index_reduce(
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> torch.Tensor:
+    """Whole slices go where scatter_reduce has an element each go."""
+    shape = [-1 if d == dim % x.dim() else 1 for d in range(x.dim())]
+    places = index.reshape(shape).expand(source.shape)
+    return x.scatter_reduce(dim, places, source, reduce, include_self=include_self)

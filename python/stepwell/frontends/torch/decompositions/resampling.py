@@ -1,10 +1,10 @@
-"""Resizing of images by their nearest elements."""
+"""Resizing of images by their nearest elements, and by all that a new one covers."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -56,3 +56,61 @@ for _exact, _operators in (
     for _operator in _operators:
         mend(_operator.vec)(functools.partial(_given, exact=_exact))
         mend(_operator.default)(functools.partial(_each_given, exact=_exact))
+
+
+def _linear(x: torch.Tensor) -> torch.Tensor:
+    return (1 - x.abs()).clamp(min=0)
+
+
+def _cubic(x: torch.Tensor) -> torch.Tensor:
+    """Keys' kernel of a = -0.5 (R. Keys, 1981)."""
+    x = x.abs()
+    near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+
+
+def _covering(
+    x: torch.Tensor,
+    size: Sequence[int],
+    align_corners: bool,
+    *scales: float | None,
+    kernel: Callable[[torch.Tensor], torch.Tensor],
+    radius: int,
+) -> torch.Tensor:
+    """A product with the weights of the old elements in a new one, for each dimension. Where it
+    shrinks, `kernel` is as much wider."""
+    for dim, (new, given) in enumerate(zip(size, scales or [None] * len(size), strict=True), 2):
+        old = x.shape[dim]
+        if align_corners:
+            step = (old - 1) / (new - 1) if new > 1 else 0.0
+        else:
+            step = 1 / given if given else old / new
+        wide = max(step, 1.0)
+        centre = ((torch.arange(new, dtype=torch.float64) + 0.5) * step).unsqueeze(1)
+        first = (centre - radius * wide + 0.5).to(torch.int64).clamp(min=0)
+        last = (centre + radius * wide + 0.5).to(torch.int64).clamp(max=old)
+        place = torch.arange(old)
+        weights = kernel((place - centre + 0.5) / wide)
+        weights = torch.where((place >= first) & (place < last), weights, 0.0)
+        weights = (weights / weights.sum(1, keepdim=True)).to(x.dtype)
+        x = (x.transpose(dim, -1) @ weights.T).transpose(dim, -1)
+    return x
+
+
+def _covering_given(
+    x: torch.Tensor, size: Sizes, align_corners: bool, scales: Scales, **how: object
+) -> torch.Tensor:
+    if size is None:
+        assert scales is not None
+        old = x.shape[2:]
+        size = [int(n * s) for n, s in zip(old, scales, strict=True) if s is not None]
+    return _covering(x, size, align_corners, *(scales or ()), **how)  # pyright: ignore
+
+
+for _operator, _kernel, _radius in (
+    (aten._upsample_bilinear2d_aa, _linear, 1),
+    (aten._upsample_bicubic2d_aa, _cubic, 2),
+):
+    _how = {"kernel": _kernel, "radius": _radius}
+    mend(_operator.vec)(functools.partial(_covering_given, **_how))
+    mend(_operator.default)(functools.partial(_covering, **_how))

@@ -1,0 +1,179 @@
+"""Operators that the passes of torch-mlir have no lowering for, or one that fails, as StableHLO.
+
+    torch.aten.lgamma %x                                    ->  chlo.lgamma %x
+    torch.aten.scatter_reduce.two %x, 0, %i, %y, "amax", ..  ->  stablehlo.scatter(%x, %i, %y) {max}
+
+A function here takes the operands: tensors as values, others as they are in Python.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from stepwell.dialects import stablehlo as hlo
+from stepwell.frontends.torch import hidden_calls
+from stepwell.frontends.torch.hidden_calls import created
+from stepwell.mlir import ir, nested_operations
+
+Lowering = Callable[..., ir.Value]
+"""Makes the result of an operator, given the call that stands for it and its operands."""
+
+_FORMS: dict[str, Lowering] = {}
+
+
+def _lowering(name: str) -> Callable[[Lowering], Lowering]:
+    """Decorator: the function makes what the operator `name` stands for."""
+
+    def enter(function: Lowering) -> Lowering:
+        _FORMS[name] = function
+        return function
+
+    return enter
+
+
+def hide(module: ir.Module) -> None:
+    """Replace the operators in `module`, of the torch dialect, by calls."""
+    found = [(_name(op), op) for op in nested_operations(module.operation)]
+    found = [(name, op) for name, op in found if name in _FORMS]
+    if found:
+        hidden_calls.load_casts()
+    for name, op in found:
+        arguments = [_argument(operand) for operand in op.operands]
+        known = [argument for argument in arguments if argument is not None]
+        if len(known) == len(arguments):  # others are refused, by name, as those without a form
+            tensors = [v for v in op.operands if _is_tensor(v)]
+            hidden_calls.hide(op, name, tensors, {"arguments": ir.ArrayAttr.get(known)})
+
+
+def restore(module: ir.Module) -> None:
+    """Replace the calls in `module`, of StableHLO, by what they stand for."""
+    for name, op in hidden_calls.hidden(module):
+        if name not in _FORMS:
+            continue
+        tensors = iter(op.operands)
+        arguments = [
+            next(tensors) if isinstance(argument, ir.UnitAttr) else argument.value
+            for argument in ir.ArrayAttr(op.attributes["arguments"])
+        ]
+        with ir.InsertionPoint(op), op.location:
+            hidden_calls.replace(op, [_FORMS[name](op, *arguments)])
+
+
+def _name(op: ir.Operation) -> str:
+    if op.name == "torch.operator":
+        return ir.StringAttr(op.attributes["name"]).value.removeprefix("torch.")
+    return op.name.removeprefix("torch.")
+
+
+def _is_tensor(value: ir.Value) -> bool:
+    return str(value.type).startswith("!torch.vtensor")
+
+
+def _argument(operand: ir.Value) -> ir.Attribute | None:
+    """A constant operand, or the place of a tensor; None for what is neither."""
+    if _is_tensor(operand):
+        return ir.UnitAttr.get()
+    owner = operand.owner
+    if isinstance(owner, ir.Block) or not owner.name.startswith("torch.constant."):
+        return None
+    return owner.attributes["value"] if owner.name != "torch.constant.none" else None
+
+
+# --- Functions of elements ------------------------------------------------------------------------
+
+
+def _elementwise(name: str, op: ir.Operation, *operands: ir.Value) -> ir.Value:
+    """An operation of CHLO on the operands, widened and converted to what the result is."""
+    kind = op.results[0].type
+    (result,) = created(name, [kind], [_as(operand, op.results[0]) for operand in operands])
+    return result
+
+
+def _as(operand: ir.Value, result: ir.Value) -> ir.Value:
+    shape, rank = hlo.shape(result), len(hlo.shape(operand))
+    dims = range(len(shape) - rank, len(shape))
+    kept = [d for d, size in zip(dims, hlo.shape(operand), strict=True) if size == shape[d]]
+    operand = hlo.convert(hlo.reshape(operand, [shape[d] for d in kept]), hlo.dtype(result))
+    return hlo.broadcast_in_dim(operand, shape, kept)
+
+
+for _operator, _function in (
+    ("aten.erfinv", "chlo.erf_inv"),
+    ("aten.lgamma", "chlo.lgamma"),
+    ("aten.digamma", "chlo.digamma"),
+    ("aten.special_i1e", "chlo.bessel_i1e"),
+    ("aten.special_zeta", "chlo.zeta"),
+    ("aten.nextafter", "chlo.next_after"),
+):
+    _lowering(_operator)(functools.partial(_elementwise, _function))
+
+
+@_lowering("aten.polygamma")
+def _polygamma(op: ir.Operation, order: int, x: ir.Value) -> ir.Value:
+    x = _as(x, op.results[0])
+    return _elementwise("chlo.polygamma", op, hlo.full_like(x, order), x)
+
+
+# --- Scatter --------------------------------------------------------------------------------------
+
+_COMBINERS = {
+    "sum": "add",
+    "mean": "add",
+    "prod": "multiply",
+    "amax": "maximum",
+    "amin": "minimum",
+}
+
+
+@_lowering("aten.scatter_reduce.two")
+def _scatter_reduce(
+    op: ir.Operation,
+    x: ir.Value,
+    dim: int,
+    index: ir.Value,
+    source: ir.Value,
+    reduction: str,
+    include_self: bool = True,
+) -> ir.Value:
+    """`x` joined with `source[i][j]` at `[index[i][j]][j]`, for dim 0; without `include_self`, its
+    elements there do not count."""
+    shape = hlo.shape(x)
+    x, index, source = (v if hlo.shape(v) else hlo.reshape(v, [1]) for v in (x, index, source))
+    sizes, rank = hlo.shape(index), len(hlo.shape(x))
+    dim %= rank
+    coordinates = [index if d == dim else hlo.iota(sizes, d, hlo.dtype(index)) for d in range(rank)]
+    positions = hlo.concatenate([hlo.reshape(c, [*sizes, 1]) for c in coordinates], rank)
+    dimensions = hlo.ScatterDimensions([], range(rank), range(rank), rank)
+    updates = hlo.slice(source, [0] * rank, sizes)
+    combine = _COMBINERS[reduction]
+
+    def joined(start: ir.Value, updates: ir.Value) -> ir.Value:
+        if not include_self:
+            neutral = hlo.full_like(updates, _neutral(combine, hlo.dtype(x)))
+            start = hlo.scatter(start, positions, neutral, dimensions)
+        return hlo.scatter(start, positions, updates, dimensions, combine)
+
+    total = joined(x, updates)
+    if reduction != "mean":
+        return hlo.reshape(total, shape)
+    count = joined(hlo.full_like(x, 1), hlo.full_like(updates, 1))
+    mean = hlo.divide(total, count)
+    if np.issubdtype(hlo.dtype(x), np.integer):  # towards minus infinity
+        rest = hlo.subtract(total, hlo.multiply(mean, count))
+        below = hlo.compare(rest, hlo.full_like(rest, 0), "LT")
+        mean = hlo.select(below, hlo.subtract(mean, hlo.full_like(mean, 1)), mean)
+    return hlo.reshape(mean, shape)
+
+
+def _neutral(combine: str, dtype: np.dtype) -> int | float:
+    if combine in ("add", "multiply"):
+        return int(combine == "multiply")
+    if np.issubdtype(dtype, np.integer):
+        return int(np.iinfo(dtype).min if combine == "maximum" else np.iinfo(dtype).max)
+    return float("-inf") if combine == "maximum" else float("inf")
+
+
+__all__ = ["hide", "restore"]
