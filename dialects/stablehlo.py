@@ -500,6 +500,24 @@ def _dilated(size: int, dilation: int) -> int:
 
 # --- Reductions ----------------------------------------------------------------------------------
 
+COMBINERS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+"""The operations that reductions by one operation know an identity of."""
+
+
+def identity(combine: str, kind: np.dtype) -> bool | int | float:
+    """The number that changes nothing when it takes part in a reduction by one of `COMBINERS`."""
+    if combine in ("maximum", "minimum"):
+        highest = combine == "minimum"
+        if kind.kind in "fV":
+            return float("inf") if highest else float("-inf")
+        if kind.kind == "b":
+            return highest
+        limits = np.iinfo(kind)
+        return int(limits.max if highest else limits.min)
+    if combine == "and":
+        return True if kind.kind == "b" else int(np.array(-1).astype(kind))
+    return {"add": 0, "or": 0, "xor": 0, "multiply": 1}[combine]
+
 
 def reduce(operand: ir.Value, init: ir.Value, dimensions: Ints, combine: str) -> ir.Value:
     """`operand` reduced over `dimensions` by binary op `combine` ("add", "maximum", ...).

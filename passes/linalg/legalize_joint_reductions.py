@@ -34,7 +34,6 @@ from stepwell.passes.stablehlo._values import (
     producer,
     splat,
 )
-from stepwell.passes.stablehlo.split_long_reductions import COMBINERS
 from stepwell.targets.nvidia import NvidiaTarget
 
 PART = 16
@@ -106,7 +105,7 @@ def _reduce_window(op: ir.Operation) -> Values | None:
 def _has_emitter(body: ir.Block) -> bool:
     """Whether a reduction of one operand is one of those that kernels know."""
     names = [child.operation.name.removeprefix("stablehlo.") for child in body.operations]
-    return len(names) == 2 and names[0] in COMBINERS
+    return len(names) == 2 and names[0] in hlo.COMBINERS
 
 
 def _along(body: ir.Block, values: Values, dimension: int) -> Values:

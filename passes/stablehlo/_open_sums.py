@@ -5,8 +5,6 @@ What stands beyond the part in use is replaced by what changes nothing. See `_op
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
@@ -51,19 +49,8 @@ def _combiner(op: ir.Operation) -> str:
 
 
 def _identity(combiner: str, kind: np.dtype) -> Number | None:
-    """What changes nothing when it is combined with others."""
-    if combiner in ("maximum", "minimum"):
-        sign = -1 if combiner == "maximum" else 1
-        if kind.kind in "fV":
-            return sign * math.inf
-        if kind.kind == "b":
-            return sign > 0
-        limits = np.iinfo(kind)
-        return int(limits.max if sign > 0 else limits.min)
-    simple = {"add": 0, "or": 0, "xor": 0, "multiply": 1}
-    if combiner == "and":
-        return True if kind.kind == "b" else -1
-    return simple.get(combiner)
+    """What changes nothing when it is combined with others, where that is known."""
+    return hlo.identity(combiner, kind) if combiner in hlo.COMBINERS else None
 
 
 @on("dot_general")

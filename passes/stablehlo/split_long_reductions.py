@@ -23,8 +23,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir, nested_operations
 from stepwell.passes.base import Pass, State
@@ -47,9 +45,6 @@ BLOCK_COLUMNS = 32
 
 BLOCKS = 2
 """How many a multiprocessor should have."""
-
-COMBINERS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
-"""The operations that kernels reduce by."""
 
 _ELEMENTS = r"f64|f32|f16|bf16|i1|u?i(8|16|32|64)"
 
@@ -85,7 +80,7 @@ def _combiner(op: ir.Operation) -> str | None:
     name = operations[0].name.removeprefix("stablehlo.")
     joins = {*operations[0].operands} == {*block.arguments}
     known = re.fullmatch(_ELEMENTS, str(hlo.element_type(op.results[0])))
-    return name if name in COMBINERS and joins and known else None
+    return name if name in hlo.COMBINERS and joins and known else None
 
 
 class _Reduction:
@@ -143,19 +138,8 @@ class _Reduction:
         return hlo.reshape(total, kept)
 
     def _identity(self) -> ir.Value:
-        """What changes nothing."""
         kind = hlo.dtype(self.x)
-        value: float | int | bool
-        if self.combiner in ("add", "or", "xor", "multiply"):
-            value = int(self.combiner == "multiply")
-        elif self.combiner == "and":
-            value = True if kind == np.bool_ else int(np.array(-1).astype(kind))
-        elif kind.kind in "iu":
-            limits = np.iinfo(kind)
-            value = int(limits.min if self.combiner == "maximum" else limits.max)
-        else:
-            value = -math.inf if self.combiner == "maximum" else math.inf
-        return hlo.full(bool(value) if kind == np.bool_ else value, (), kind)
+        return hlo.full(hlo.identity(self.combiner, kind), (), kind)
 
 
 def _divisor(length: int, wanted: int, most: int) -> int | None:

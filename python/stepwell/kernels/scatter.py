@@ -20,9 +20,6 @@ ATTRIBUTE = "kernel.scatter"
 """The attribute that describes it."""
 
 REPLACE = "replace"
-COMBINERS = (REPLACE, "add", "mul", "max", "min", "maxu", "minu", "and", "or", "xor")
-"""What an update does to an element; `maxu` and `minu` are those of unsigned integers."""
-
 _FIELDS = ("window", "fixed", "targets", "batching")
 
 
@@ -34,6 +31,8 @@ class Scatter:
     that windows do not have, `targets` those that the components of an index are places in;
     `batching` are pairs (dimension of the result, dimension of the indices); `vector` is the
     dimension of the indices' components. With `distinct`, no two updates meet.
+    What an update does to an element is `combiner`: "replace", "add", "mul", "max", "min" ("maxu",
+    "minu" for unsigned integers), "and", "or", "xor".
     """
 
     combiner: str

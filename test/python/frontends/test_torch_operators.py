@@ -330,6 +330,14 @@ CASES = {
         torch.randint(-9, 9, (5, 7)),
         torch.randint(0, 3, (5, 7)),
     ),
+    "scatter-reduce-of-booleans": lambda: (
+        lambda x, i: tuple(
+            torch.zeros(3, dtype=torch.bool).scatter_reduce(0, i, x, how, include_self=False)
+            for how in ("amax", "amin")
+        ),
+        torch.tensor([True, False, True, True]),
+        torch.tensor([0, 1, 0, 1]),
+    ),
     "scatter-reduce-of-numbers": lambda: (
         lambda x: x.scatter_reduce(0, torch.tensor(0), x, "prod"),
         torch.tensor(3.0),
@@ -366,6 +374,12 @@ CASES = {
 def test_matches_pytorch(name):
     torch.manual_seed(0)
     compare(*CASES[name]())
+
+
+def test_antialiasing_of_integers_is_refused():
+    image = torch.zeros(1, 3, 8, 8, dtype=torch.uint8)
+    with pytest.raises(stepwell.UnsupportedError, match="_upsample_bilinear2d_aa"):
+        stepwell.compile(_Function(_antialiased("bilinear", size=(5, 4))), (image,))
 
 
 def _heads(*shapes: tuple[int, ...], dtype=torch.float32):

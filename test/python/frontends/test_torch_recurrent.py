@@ -149,3 +149,17 @@ def test_packed_sequences_are_refused():
     inputs = (R(12, 3, 6), torch.tensor([12, 9, 4]))
     with pytest.raises(stepwell.ModelError, match="packed sequence"):
         stepwell.compile(Packed().eval(), inputs)
+
+
+def test_rules_that_overlap_are_restored():
+    def rules():
+        return dict(torch.ops.aten.lstm.input.py_kernels)
+
+    own, first, second = rules(), loops_instead_of_steps(), loops_instead_of_steps()
+    first.__enter__()
+    changed = rules()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert rules() == changed != own
+    second.__exit__(None, None, None)
+    assert rules() == own

@@ -67,26 +67,13 @@ def reduce(operand: ir.Value, axes: Sequence[int], combine: str, keep: bool = Tr
     """`operand` reduced over `axes` by `combine`; `keep` leaves them in place with size 1."""
     shape, kind = hlo.shape(operand), hlo.dtype(operand)
     if axes:
-        init = hlo.full(identity(combine, kind), [], kind)
+        init = hlo.full(hlo.identity(combine, kind), [], kind)
         reduced = hlo.reduce(operand, init, axes, combine)
     else:
         reduced = operand
     if not keep:
         return reduced
     return hlo.reshape(reduced, [1 if d in axes else n for d, n in enumerate(shape)])
-
-
-def identity(combine: str, kind: np.dtype) -> bool | int | float:
-    """The value that changes nothing when it takes part in a reduction by `combine`."""
-    if combine in ("maximum", "minimum"):
-        highest = combine == "minimum"
-        if kind.kind in "fV":
-            return float("inf") if highest else float("-inf")
-        if kind.kind == "b":
-            return highest
-        limits = np.iinfo(kind)
-        return int(limits.max if highest else limits.min)
-    return {"add": 0, "or": 0, "multiply": 1, "and": 1}[combine]
 
 
 def mean(operand: ir.Value, axes: Sequence[int], keep: bool = True) -> ir.Value:

@@ -152,7 +152,7 @@ def _scatter_reduce(
 
     def joined(start: ir.Value, updates: ir.Value) -> ir.Value:
         if not include_self:
-            neutral = hlo.full_like(updates, _neutral(combine, hlo.dtype(x)))
+            neutral = hlo.full_like(updates, hlo.identity(combine, hlo.dtype(x)))
             start = hlo.scatter(start, positions, neutral, dimensions)
         return hlo.scatter(start, positions, updates, dimensions, combine)
 
@@ -166,14 +166,6 @@ def _scatter_reduce(
         below = hlo.compare(rest, hlo.full_like(rest, 0), "LT")
         mean = hlo.select(below, hlo.subtract(mean, hlo.full_like(mean, 1)), mean)
     return hlo.reshape(mean, shape)
-
-
-def _neutral(combine: str, dtype: np.dtype) -> int | float:
-    if combine in ("add", "multiply"):
-        return int(combine == "multiply")
-    if np.issubdtype(dtype, np.integer):
-        return int(np.iinfo(dtype).min if combine == "maximum" else np.iinfo(dtype).max)
-    return float("-inf") if combine == "maximum" else float("inf")
 
 
 __all__ = ["hide", "restore"]

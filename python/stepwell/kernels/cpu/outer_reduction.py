@@ -117,10 +117,13 @@ def choose_tile(
                 channels >= 2 * vectors * target.vector_lanes
             ):
                 vectors *= 2
-            registers = vectors * (height * width + ahead(height, width))
-            unrolled = height * width * steps <= _UNROLLED_STEPS
-            if height * width == 1 or (unrolled and registers <= target.vector_registers):
-                tiles.append(OuterReductionTile(height, width, vectors))
+            outputs = height * width
+            if outputs > 1 and (
+                outputs * steps > _UNROLLED_STEPS
+                or vectors * (outputs + ahead(height, width)) > target.vector_registers
+            ):
+                continue
+            tiles.append(OuterReductionTile(height, width, vectors))
     # of equals the largest, which has the most loads under way at a time, then that of fewest rows
     return min(tiles, key=lambda t: (total(t), -t.rows * t.points * t.vectors, t.rows))
 

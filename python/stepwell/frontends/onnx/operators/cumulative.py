@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.onnx.node import Node, Tensor
 from stepwell.frontends.onnx.registry import operator
-from stepwell.frontends.onnx.shaping import identity, normalize_axis
+from stepwell.frontends.onnx.shaping import normalize_axis
 from stepwell.mlir import ir
 
 
@@ -23,7 +23,7 @@ def _cumulative(node: Node, x: Tensor, axis: Tensor, combine: str) -> ir.Value:
     """A window of all elements up to this one: padding before it, or after it when reversed."""
     dimension = normalize_axis(int(node.known(axis, "axis").item()), x.rank)
     reverse, count = node.integer("reverse", 0), x.shape[dimension]
-    init = hlo.full(identity(combine, x.dtype), [], x.dtype)
+    init = hlo.full(hlo.identity(combine, x.dtype), [], x.dtype)
     operand = x.value
     if node.integer("exclusive", 0):
         by = -1 if reverse else 1

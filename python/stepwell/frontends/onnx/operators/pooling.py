@@ -10,7 +10,7 @@ import numpy as np
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.onnx.node import Node, Tensor
 from stepwell.frontends.onnx.registry import Result, operator
-from stepwell.frontends.onnx.shaping import broadcast, identity, mean, reduce
+from stepwell.frontends.onnx.shaping import broadcast, mean, reduce
 from stepwell.frontends.onnx.windows import Window, read_window
 from stepwell.mlir import ir
 
@@ -20,7 +20,7 @@ def _pool(x: ir.Value, window: Window, combine: str) -> ir.Value:
     kind = hlo.dtype(x)
     return hlo.reduce_window(
         x,
-        hlo.full(identity(combine, kind), [], kind),
+        hlo.full(hlo.identity(combine, kind), [], kind),
         combine,
         window=[1, 1, *window.size],
         strides=[1, 1, *window.strides],
@@ -70,7 +70,7 @@ def _max_positions(
     """
     spatial, result = x.shape[2:], shape[2:]
     rank = len(spatial)
-    lowest = hlo.full(identity("maximum", x.dtype), [], x.dtype)
+    lowest = hlo.full(hlo.identity("maximum", x.dtype), [], x.dtype)
     padded = hlo.pad(x.value, lowest, *([0, 0, *s] for s in zip(*window.padding, strict=True)))
     order = range(rank) if column_major else range(rank)[::-1]
     pitch = [0] * rank

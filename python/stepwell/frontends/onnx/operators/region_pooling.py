@@ -10,7 +10,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.onnx import sampling
 from stepwell.frontends.onnx.node import Node, Tensor
 from stepwell.frontends.onnx.registry import operator
-from stepwell.frontends.onnx.shaping import identity, reduce
+from stepwell.frontends.onnx.shaping import reduce
 from stepwell.mlir import ir
 
 
@@ -70,7 +70,7 @@ def roi_align(node: Node, x: Tensor, rois: Tensor, batch_indices: Tensor) -> ir.
     samples = hlo.reshape(samples, shape)
     used = hlo.reshape(hlo.and_(*valid), shape[:-1])
     used = hlo.broadcast_in_dim(used, shape, range(5))
-    empty = hlo.full(identity(combine, wide), shape, wide)
+    empty = hlo.full(hlo.identity(combine, wide), shape, wide)
     result = reduce(hlo.select(used, samples, empty), [2, 4], combine, keep=False)
     total = hlo.multiply(*counts)
     if mode == "avg":
@@ -199,7 +199,7 @@ def max_roi_pool(node: Node, x: Tensor, rois: Tensor) -> ir.Value:
         full = [regions, channels, bins[d], rest, size]
         spread_value = hlo.broadcast_in_dim(moved, full, [0, 1, 3, 4])
         mask = hlo.broadcast_in_dim(covered, full, [0, 2, 4])
-        lowest = hlo.full(identity("maximum", wide), full, wide)
+        lowest = hlo.full(hlo.identity("maximum", wide), full, wide)
         value = reduce(hlo.select(mask, spread_value, lowest), [4], "maximum", keep=False)
         if d == 1:
             value = hlo.transpose(value, [0, 1, 3, 2])

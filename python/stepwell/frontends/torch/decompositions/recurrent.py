@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -239,23 +240,32 @@ class _WithGradient(torch.autograd.Function):
 def loops_instead_of_steps() -> Iterator[None]:
     """Inside of it, PyTorch breaks recurrent networks down into loops, where its own rules, which
     come before any table of decompositions, copy every step."""
-    operators = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
-    kept = {operator: dict(operator.py_kernels) for operator in operators}
+    with _changing:
+        _inside.append(True)
+        if len(_inside) == 1:
+            for operator in _NETWORKS:
+                for key in _RULES:
+                    rule = _own_rules[operator, key] = operator.py_kernels[key]
+                    operator.py_kernels[key] = functools.partial(_either, MENDS[operator], rule)
+                operator._dispatch_cache.clear()
     try:
-        for operator in operators:
-            for key in _RULES:
-                rule = operator.py_kernels[key]
-                operator.py_kernels[key] = functools.partial(_either, MENDS[operator], rule)
-            operator._dispatch_cache.clear()
         yield
     finally:
-        for operator, kernels in kept.items():
-            operator.py_kernels.clear()
-            operator.py_kernels.update(kernels)
-            operator._dispatch_cache.clear()
+        with _changing:
+            _inside.pop()
+            if not _inside:
+                for (operator, key), rule in _own_rules.items():
+                    operator.py_kernels[key] = rule
+                    operator._dispatch_cache.clear()
 
 
+_NETWORKS = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
 _RULES = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
+_own_rules: dict[tuple[Any, Any], Any] = {}
+_changing = threading.Lock()
+_inside: list[bool] = []
+"""One for each thread, or level of a thread, that is inside: the first changes the rules, the last
+restores them."""
 
 
 def _either(first: Decomposition, second: Decomposition, *arguments: object) -> object:

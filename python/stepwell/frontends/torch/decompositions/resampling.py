@@ -76,9 +76,12 @@ def _covering(
     *scales: float | None,
     kernel: Callable[[torch.Tensor], torch.Tensor],
     radius: int,
-) -> torch.Tensor:
+) -> object:
     """A product with the weights of the old elements in a new one, for each dimension. Where it
-    shrinks, `kernel` is as much wider."""
+    shrinks, `kernel` is as much wider. Integers, which PyTorch rounds in between, are left to it.
+    """
+    if not x.dtype.is_floating_point:
+        return NotImplemented
     for dim, (new, given) in enumerate(zip(size, scales or [None] * len(size), strict=True), 2):
         old = x.shape[dim]
         if align_corners:
@@ -99,7 +102,7 @@ def _covering(
 
 def _covering_given(
     x: torch.Tensor, size: Sizes, align_corners: bool, scales: Scales, **how: object
-) -> torch.Tensor:
+) -> object:
     if size is None:
         assert scales is not None
         old = x.shape[2:]
