@@ -17,6 +17,7 @@ weights, and propagate-transposes cancels the transposes between the layers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from stepwell.dialects import stablehlo as hlo
@@ -33,6 +34,7 @@ from stepwell.passes.stablehlo._values import (
     padding,
     rebuild,
 )
+from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
 
 NHWC = Rules()
@@ -104,12 +106,39 @@ def pooling(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     return hlo.transpose(result, inverse(order))
 
 
+PRODUCTS_OF_CPUS = Rules()
+
+LEAST_COLUMNS = 32
+"""Of a product whose lhs is worth transposing: about so many times is each of its elements read."""
+
+
+@PRODUCTS_OF_CPUS.on("dot_general")
+def terms_last(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """An lhs [batch.., K, rows..] as [batch.., rows.., K]: a row's terms lie side by side."""
+    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    batch = list(numbers.lhs_batching_dimensions)
+    lhs, rhs = op.operands
+    rank, leading = len(hlo.shape(lhs)), len(batch)
+    if batch != list(range(leading)) or list(numbers.lhs_contracting_dimensions) != [leading]:
+        return None
+    columns = prod(hlo.shape(op.results[0])[rank - 1 :])
+    if rank == leading + 1 or columns < LEAST_COLUMNS:
+        return None
+    moved = hlo.transpose(lhs, [*batch, *range(leading + 1, rank), leading])
+    dimensions = bindings.DotDimensionNumbers.get(
+        batch, numbers.rhs_batching_dimensions, [rank - 1], numbers.rhs_contracting_dimensions
+    )
+    shape = hlo.shape(op.results[0])
+    return rebuild(op, [moved, rhs], shape, {"dot_dimension_numbers": dimensions})
+
+
 LAYOUTS = {"nhwc": NHWC}
 
 
 @dataclass(frozen=True)
 class ChooseLayout(Pass):
-    """Put convolutions and poolings into one layout, with explicit transposes around them."""
+    """Put convolutions and poolings into one layout, with explicit transposes around them, and
+    the terms of products side by side."""
 
     name: ClassVar[str] = "choose-layout"
 
@@ -117,8 +146,10 @@ class ChooseLayout(Pass):
     """The layout: `nhwc` (channels last)."""
 
     def run(self, op: ir.Operation, state: State) -> None:
-        """Rewrite every convolution and pooling inside `op`."""
+        """Rewrite every convolution, pooling and product inside `op`."""
         rules = LAYOUTS.get(self.layout)
         if rules is None:
             raise UsageError(f"choose-layout: there is no layout {self.layout}; there is: nhwc")
         rules.apply(op, state.weights)
+        if not isinstance(state.target, NvidiaTarget):
+            PRODUCTS_OF_CPUS.apply(op, state.weights)

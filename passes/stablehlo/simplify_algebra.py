@@ -264,9 +264,12 @@ def transpose_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 @RULES.on("transpose")
 def transpose_of_product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """A transpose that puts what is left of a product's lhs last: the operands change places, so
-    that the product is written in that order (the weighed values of an attention in JAX)."""
+    that the product is written in that order (the weighed values of an attention in JAX). Weights
+    stay on the right, where they are packed."""
     dot = producer(op.operands[0], "dot_general")
     if dot is None or not has_one_use(op.operands[0]) or "algorithm" in dot.attributes:
+        return None
+    if constant_attribute(dot.operands[1]) is not None:
         return None
     numbers = bindings.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
     batches = (list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions))

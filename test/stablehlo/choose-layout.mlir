@@ -52,3 +52,25 @@ func.func @rejected(%x: tensor<1x8x8x4xf32>, %w: tensor<3x3x4x6xf32>)
       : (tensor<1x8x8x4xf32>, tensor<f32>) -> tensor<1x7x8x4xf32>
   return %y, %z : tensor<1x6x6x6xf32>, tensor<1x7x8x4xf32>
 }
+
+// CHECK-LABEL: func.func @terms_last
+// CHECK: %[[X:.*]] = stablehlo.transpose %arg0, dims = [0, 2, 1]
+// CHECK: stablehlo.dot_general %[[X]], %arg1, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+func.func @terms_last(%x: tensor<2x9x5xf32>, %y: tensor<2x9x32xf32>) -> tensor<2x5x32xf32> {
+  %z = stablehlo.dot_general %x, %y, batching_dims = [0] x [0], contracting_dims = [1] x [1]
+       : (tensor<2x9x5xf32>, tensor<2x9x32xf32>) -> tensor<2x5x32xf32>
+  return %z : tensor<2x5x32xf32>
+}
+
+// Too few columns, and terms that lie side by side already.
+// CHECK-LABEL: func.func @rejected_products
+// CHECK-NOT: stablehlo.transpose
+// CHECK: return
+func.func @rejected_products(%x: tensor<9x5xf32>, %y: tensor<9x31xf32>, %z: tensor<5x64xf32>)
+    -> (tensor<5x31xf32>, tensor<9x64xf32>) {
+  %a = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0]
+       : (tensor<9x5xf32>, tensor<9x31xf32>) -> tensor<5x31xf32>
+  %b = stablehlo.dot_general %x, %z, contracting_dims = [1] x [0]
+       : (tensor<9x5xf32>, tensor<5x64xf32>) -> tensor<9x64xf32>
+  return %a, %b : tensor<5x31xf32>, tensor<9x64xf32>
+}
