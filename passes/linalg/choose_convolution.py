@@ -115,7 +115,7 @@ def _widen(image: ir.Value, wanted: tuple[int, ...]) -> ir.Value:
     extra = [w - n for w, n in zip(wanted, shape_of(image), strict=True)]
     pad = defining_op(image)
     source, low, high = image, [0] * 4, extra
-    if pad is not None and pad.name == "tensor.pad" and _pads_with_zero(pad):
+    if pad is not None and pad.name == "tensor.pad" and pads_with_zero(pad):
         source = pad.operands[0]
         low = list(pad.attributes["static_low"])
         high = [h + e for h, e in zip(pad.attributes["static_high"], extra, strict=True)]
@@ -140,7 +140,8 @@ def _widen(image: ir.Value, wanted: tuple[int, ...]) -> ir.Value:
     return op.results[0]
 
 
-def _pads_with_zero(pad: ir.Operation) -> bool:
+def pads_with_zero(pad: ir.Operation) -> bool:
+    """Whether a `tensor.pad` adds zeros, and takes nothing away."""
     if any(v < 0 for name in ("static_low", "static_high") for v in pad.attributes[name]):
         return False
     source = defining_op(pad.regions[0].blocks[0].operations[0].operands[0])

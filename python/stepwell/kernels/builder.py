@@ -145,18 +145,19 @@ class NestBuilder:
         initial: Sequence[ir.Value],
         body: Callable[[Variable, list[ir.Value]], Sequence[ir.Value]],
     ) -> list[ir.Value]:
-        """`reduce_loop` from `start` to min(`stop`, `limit`), known at run time."""
+        """`reduce_loop` from max(`start`, 0) to min(`stop`, `limit`), known at run time."""
         op = self._for_between(start, [stop, Index((), limit)], step, initial)
         with ir.InsertionPoint(op.body):
-            variable = Variable(name, start.low, max(limit - step, 0), op.induction_variable)
+            low = max(start.low, 0)
+            variable = Variable(name, low, max(limit - step, low), op.induction_variable)
             affine.AffineYieldOp(list(body(variable, list(op.inner_iter_args))))
         return list(op.results)
 
     def _for_between(
         self, start: Index, stops: list[Index], step: int, carried: Sequence[ir.Value] = ()
     ) -> ir.OpView:
-        """`affine.for` from `start` to the least of `stops`."""
-        low_map, low_operands = self._map([start])
+        """`affine.for` from `start`, or 0 where that is less, to the least of `stops`."""
+        low_map, low_operands = self._map([start, *([Index()] if start.low < 0 else [])])
         high_map, high_operands = self._map(stops)
         return affine.AffineForOp(
             low_map,

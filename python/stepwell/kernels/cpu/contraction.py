@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from stepwell.kernels.builder import Lanes, vector
+from stepwell.kernels.cpu import halo
 from stepwell.kernels.cpu.contraction_strategy import (
     ContractionShape,
     ContractionStrategy,
@@ -86,6 +87,8 @@ class Contraction:
         self.panels = -(-self.shape.n // self.panel)
         self.prefetching = Prefetching(group, op, self.shape, strategy, self.panel)
         self.packed = is_packed(self.op, self.shape)
+        bounded = not strategy.merge_rows and strategy.chains == 1
+        self.windows = halo.windows(op, self.shape) if bounded else []
         self.gathered = self._gathered_panel()
         self.reads_gathered = False
         result = self.op.op.results[0]
@@ -401,7 +404,8 @@ class Contraction:
         if asking is not None:
             ahead = self.prefetching.panel(tile, asking, [tile.panel + 1], self.shape.k)
         extents, chains = self._reduced_sizes(), self.strategy.chains
-        terms = TermLoops(self.nest, self.evaluator, extents, tile.step, chains)
+        bounds = self._terms_in_image(tile)
+        terms = TermLoops(self.nest, self.evaluator, extents, tile.step, chains, bounds)
         zeros = self._zeros(tile)
         if self.used_terms is not None:
             sums = terms.sum_used(zeros, self.used_terms)
@@ -417,6 +421,17 @@ class Contraction:
                 reduced = [Index()] * len(self.shape.reduced)
                 at = tile.place(point, tile.start + register.offset, reduced)
                 self._finish(at, total, register)
+
+    def _terms_in_image(self, tile: RegisterTile) -> dict[int, tuple[Index, Index]]:
+        """By reduced dimension, [start, stop) of the terms that do not meet zeros alone."""
+        origin = [Index()] * len(self.shape.reduced)
+        (down, across), first = tile.box, tile.place((0, 0), tile.start, origin)
+        last = tile.place((down - 1, across - 1), tile.start, origin)
+        rows = self.shape.rows
+        return {
+            window.reduced: window.bounds(first[rows[window.row]], last[rows[window.row]])
+            for window in self.windows
+        }
 
     def _run_apart(self, block: Index, full: int, at: Callable[[Index], RegisterTile]) -> None:
         """A panel and a block of tiles, the chains of a long sum in loops around the tiles: what a
@@ -449,9 +464,22 @@ class Contraction:
             sums = self.nest.reduce_steps("k", 0, size, zeros, step, unroll, ahead)
             self._store_totals(here, sums, number * here.rows, add=True)
 
+        def add_if_needed(tile: Index, begin: list[Index]) -> None:
+            bounds = self._terms_in_image(at(tile)).items()
+            outside = [
+                below
+                for window, (start, stop) in bounds
+                for below in ((start - begin[window], 1), (begin[window] - stop, 0))
+            ]
+            if not outside:
+                add_chain(tile, begin)
+                return
+            with self.nest.when_below(outside) as branch, branch.then(), self.evaluator.scope():
+                add_chain(tile, begin)
+
         def chains(begin: list[Index], levels: list[tuple[int, int, int, bool]]) -> None:
             if not levels:
-                self._for_tiles(block, taken, full, lambda tile: add_chain(tile, begin))
+                self._for_tiles(block, taken, full, lambda tile: add_if_needed(tile, begin))
                 return
             (outer_axis, count, by, _), *rest = levels
             with self.nest.loop("k", 0, count) as k, self.evaluator.scope():

@@ -11,6 +11,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
+from stepwell.kernels.cpu import halo
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.structured import Structured, elements, map_dims, shape_of
 from stepwell.mlir import ir
@@ -182,7 +183,7 @@ def choose(
     op: Structured, shape: ContractionShape, target: Target, packed: bool
 ) -> ContractionStrategy:
     """The strategy with the least estimated time on `target` (deterministic)."""
-    merge = rows_merge(op, shape)
+    merge, windows = rows_merge(op, shape), halo.windows(op, shape)
     best, best_cost = (True, 1, 1, 1), math.inf
     for flat in (True,) if merge else (False, True):
         m_sizes = [shape.m] if flat else [shape.sizes[d] for d in shape.rows]
@@ -202,7 +203,9 @@ def choose(
                     ]
                 for box in boxes:
                     cost = tile_cost(box, vectors, last, before, shape, target)
-                    if flat and not merge:
+                    if not flat:
+                        cost *= halo.used_part(windows, shape, box)
+                    elif not merge:
                         cost *= _SCATTERED_COST
                     if cost < best_cost - 1e-9:
                         best, best_cost = (flat, *box, vectors), cost

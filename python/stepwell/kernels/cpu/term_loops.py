@@ -7,8 +7,8 @@ of each: the rounding error of one long chain grows with its length.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from stepwell.kernels.builder import NestBuilder
 from stepwell.kernels.cpu.contraction_strategy import (
@@ -27,17 +27,22 @@ columns beside them, LLVM keeps what neighbouring outputs both read, on the stac
 Step = Callable[[list[Index], list[ir.Value]], list[ir.Value]]
 """Adds the terms at a point of the reduced space to the sums it is given."""
 
+Bounds = Mapping[int, tuple[Index, Index]]
+"""By reduced dimension: [start, stop) of the terms that there are, as far as it has them."""
+
 
 @dataclass(frozen=True)
 class TermLoops:
     """Loops that call `step` for all points of the reduced space, of `extents`; `chains` partial
-    sums are taken side by side where the outer of two levels is a multiple of that."""
+    sums are taken side by side where the outer of two levels is a multiple of that. Terms outside
+    of `bounds` add nothing, and are left out where that is no more work."""
 
     nest: NestBuilder
     evaluator: Evaluator
     extents: list[int]
     step: Step
     chains: int = 1
+    bounds: Bounds = field(default_factory=dict)
 
     def sum(
         self,
@@ -81,11 +86,17 @@ class TermLoops:
                     inner = self._added(inner, [v for part in parts[number::side] for v in part])
                 return inner
 
+            def of_variable(k: Variable, inner: list[ir.Value]) -> list[ir.Value]:
+                return body(Index.of(k), inner)
+
             if _is_written_out(levels, level):
                 for number in range(size):
                     carried = body(constant(number), carried)
                 return carried
             if level < len(levels) - 1:
+                if axis in self.bounds and size == self.extents[axis]:
+                    between = self.bounds[axis]
+                    return self.nest.reduce_between("k", *between, size, 1, carried, of_variable)
                 return self.nest.reduce_steps("k", 0, size // side, carried, body)
 
             def ask_panel(k: Index) -> None:
