@@ -100,6 +100,13 @@ def padding(op: ir.Operation, rank: int) -> list[tuple[int, int]]:
     return [(int(low), int(high)) for low, high in pairs]
 
 
+def reverses_window(op: ir.Operation) -> bool:
+    """Whether the convolution reads its kernel backwards in some dimension."""
+    if "window_reversal" not in op.attributes:
+        return False
+    return "true" in str(op.attributes["window_reversal"])
+
+
 def integer(op: ir.Operation, attribute: str, default: int | None = None) -> int:
     """An integer attribute of `op`, `default` where it is left out."""
     if default is not None and attribute not in op.attributes:

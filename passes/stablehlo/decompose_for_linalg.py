@@ -45,6 +45,7 @@ from stepwell.passes.stablehlo._values import (
     optional_integers,
     padding,
     rebuild,
+    reverses_window,
 )
 from stepwell.weights import WeightTable
 
@@ -139,7 +140,7 @@ def transposed_convolution(op: ir.Operation, weights: WeightTable) -> ir.Value |
         op, "rhs_dilation", rank, 1
     )
     groups = integer(op, "feature_group_count") * integer(op, "batch_group_count")
-    if set(moved) != {1} or groups != 1 or min(low for low, _ in pads) < 0 or _reverses(op):
+    if set(moved) != {1} or groups != 1 or min(low for low, _ in pads) < 0 or reverses_window(op):
         return _with_explicit_dilation(op, strides, pads)
     inputs, kernel, result = hlo.shape(lhs), hlo.shape(rhs), hlo.shape(op.results[0])
     windows = [
@@ -198,13 +199,6 @@ def _spread_phases(value: ir.Value, strides: Sequence[int], features: int) -> ir
     pixels = hlo.transpose(hlo.reshape(value, [batch, *sizes, *strides, features]), order)
     spread = [n * stride for n, stride in zip(sizes, strides, strict=True)]
     return hlo.reshape(pixels, [batch, *spread, features])
-
-
-def _reverses(op: ir.Operation) -> bool:
-    """Whether the convolution reads its kernel backwards in some dimension."""
-    if "window_reversal" not in op.attributes:
-        return False
-    return "true" in str(op.attributes["window_reversal"])
 
 
 def _with_explicit_dilation(

@@ -29,10 +29,14 @@ from stepwell.passes.stablehlo._values import (
     ELEMENTWISE,
     constant_attribute,
     has_one_use,
+    i64_pairs,
     integer,
     integers,
+    optional_integers,
+    padding,
     producer,
     rebuild,
+    reverses_window,
     splat,
 )
 from stepwell.weights import WeightTable
@@ -388,6 +392,46 @@ def broadcast_as_reshape(op: ir.Operation, weights: WeightTable) -> ir.Value | N
     if not same or dimensions != sorted(dimensions) or splat(operand) is not None:
         return None
     return hlo.reshape(operand, hlo.shape(op.results[0]))
+
+
+@RULES.on("convolution")
+def terms_in_padding(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """The outer terms of a filter that meet padding alone go: of a window of three over an axis of
+    length one, two (filters are taken to be finite)."""
+    numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    image, filters = op.operands
+    rank = len(hlo.shape(image)) - 2
+    pads = padding(op, rank)
+    strides = optional_integers(op, "window_strides", rank, 1)
+    dilations = optional_integers(op, "rhs_dilation", rank, 1)
+    if optional_integers(op, "lhs_dilation", rank, 1) != [1] * rank or reverses_window(op):
+        return None
+    start, stop = [0] * (rank + 2), list(hlo.shape(filters))
+    spatial = zip(
+        numbers.input_spatial_dimensions,
+        numbers.kernel_spatial_dimensions,
+        numbers.output_spatial_dimensions,
+        strict=True,
+    )
+    for axis, (of_image, of_filter, of_result) in enumerate(spatial):
+        stride, dilation, (low, _) = strides[axis], dilations[axis], pads[axis]
+        rows, size = hlo.shape(op.results[0])[of_result], hlo.shape(image)[of_image]
+        inside = [
+            term
+            for term in range(stop[of_filter])
+            if any(low <= row * stride + term * dilation < low + size for row in range(rows))
+        ]
+        if not inside:
+            continue
+        start[of_filter], stop[of_filter] = inside[0], inside[-1] + 1
+        low -= inside[0] * dilation
+        reach = (rows - 1) * stride + (inside[-1] - inside[0]) * dilation + 1
+        pads[axis] = (low, reach - low - size)
+    sizes = [b - a for a, b in zip(start, stop, strict=True)]
+    if sizes == list(hlo.shape(filters)):
+        return None
+    kept = hlo.slice(filters, start, stop)
+    return rebuild(op, [image, kept], hlo.shape(op.results[0]), {"padding": i64_pairs(pads)})
 
 
 @RULES.on("concatenate")

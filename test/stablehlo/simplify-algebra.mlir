@@ -213,3 +213,28 @@ func.func @batch_as_given(%q: tensor<8x3x5xf32>, %k: tensor<8x5x6xf32>) -> tenso
   %1 = stablehlo.reshape %0 : (tensor<8x3x6xf32>) -> tensor<2x4x3x6xf32>
   return %1 : tensor<2x4x3x6xf32>
 }
+
+// -----
+
+// Of the window over an axis of length one, the middle alone meets the image; of the dilated filter,
+// the last two rows.
+// CHECK-LABEL: func.func @terms_in_padding
+// CHECK: %[[A:.*]] = stablehlo.slice %arg1 [1:2, 0:3, 0:4, 0:6]
+// CHECK: stablehlo.convolution(%arg0, %[[A]]) {{.*}}pad = {{\[\[}}0, 0], [1, 1]]
+// CHECK: %[[B:.*]] = stablehlo.slice %arg3 [1:3, 0:3, 0:4, 0:6]
+// CHECK: stablehlo.convolution(%arg2, %[[B]]) {{.*}}stride = [2, 1], pad = {{\[\[}}2, 1], [1, 1]], rhs_dilate = [4, 1]
+func.func @terms_in_padding(%x: tensor<2x1x7x4xf32>, %w: tensor<3x3x4x6xf32>, %y: tensor<2x6x7x4xf32>, %v: tensor<3x3x4x6xf32>) -> (tensor<2x1x7x6xf32>, tensor<2x3x7x6xf32>) {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<2x1x7x4xf32>, tensor<3x3x4x6xf32>) -> tensor<2x1x7x6xf32>
+  %1 = stablehlo.convolution(%y, %v) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [2, 1], pad = [[6, 2], [1, 1]], rhs_dilate = [4, 1]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<2x6x7x4xf32>, tensor<3x3x4x6xf32>) -> tensor<2x3x7x6xf32>
+  return %0, %1 : tensor<2x1x7x6xf32>, tensor<2x3x7x6xf32>
+}
+
+// Not where each term meets the image somewhere, nor in transposed convolutions.
+// CHECK-LABEL: func.func @terms_in_image
+// CHECK-NOT: stablehlo.slice
+// CHECK: return
+func.func @terms_in_image(%x: tensor<2x2x7x4xf32>, %w: tensor<3x3x4x6xf32>, %y: tensor<2x1x7x4xf32>) -> (tensor<2x2x7x6xf32>, tensor<2x1x13x6xf32>) {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<2x2x7x4xf32>, tensor<3x3x4x6xf32>) -> tensor<2x2x7x6xf32>
+  %1 = stablehlo.convolution(%y, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {pad = [[1, 1], [1, 1]], lhs_dilate = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<2x1x7x4xf32>, tensor<3x3x4x6xf32>) -> tensor<2x1x13x6xf32>
+  return %0, %1 : tensor<2x2x7x6xf32>, tensor<2x1x13x6xf32>
+}
