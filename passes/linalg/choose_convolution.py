@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.attributes import i64
-from stepwell.kernels.cpu import winograd
+from stepwell.kernels.cpu import halo, winograd
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.structured import Structured, defining_op, is_multiply_add, shape_of
 from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
@@ -27,6 +28,9 @@ from stepwell.passes.linalg.hoist_constants import (
 )
 
 arith = dialect("arith")
+
+_BOX = (1, 6)
+"""Rows of a register tile of direct convolution, about: what it leaves out, all of them do."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class ChooseConvolution(Pass):
             shape = winograd.ConvolutionShape.of(convolution)
             if shape is None or not _is_weight(convolution.inputs[1], weights, op):
                 continue
-            tile = self._tile(shape, state)
+            tile = self._tile(convolution, shape, state)
             if not tile:
                 continue
             filters = convolution.inputs[1]
@@ -66,12 +70,14 @@ class ChooseConvolution(Pass):
                 convolution.op.operands[1] = hoisted[filters]
             _mark(convolution, shape, tile, padded)
 
-    def _tile(self, shape: winograd.ConvolutionShape, state: State) -> int:
+    def _tile(self, convolution: Structured, shape: winograd.ConvolutionShape, state: State) -> int:
         if self.tile:
             lanes = state.target.vector_lanes
-            *_, inputs, outputs = shape.extents()
-            return self.tile if inputs % lanes == 0 and outputs % lanes == 0 else 0
-        strategy = winograd.choose(shape, state.target, state.threads)
+            whole = all(shape.sizes[d] % lanes == 0 for d in (shape.inputs, shape.outputs))
+            return self.tile if whole else 0
+        contraction = ContractionShape.of(convolution, (0, 1))
+        used = halo.used_part(halo.windows(convolution, contraction), contraction, _BOX)
+        strategy = winograd.choose(shape, state.target, state.threads, used)
         return strategy.tile if strategy is not None else 0
 
 
@@ -92,14 +98,9 @@ def _mark(
     padded: dict[tuple[ir.Value, tuple[int, ...], ir.Block], ir.Value],
 ) -> None:
     image = convolution.inputs[0]
-    _, height, width, _, _ = shape.extents()
-    current = shape_of(image)
-    wanted = (
-        current[0],
-        max(current[1], winograd.padded_extent(height, tile)),
-        max(current[2], winograd.padded_extent(width, tile)),
-        current[3],
-    )
+    *images, height, width, channels = current = shape_of(image)
+    down, across = shape.padded(tile)
+    wanted = (*images, max(height, down), max(width, across), channels)
     op = convolution.op
     if wanted != current:
         key = (image, wanted, op.block)
@@ -114,7 +115,7 @@ def _widen(image: ir.Value, wanted: tuple[int, ...]) -> ir.Value:
     """`image` with zeros after it up to `wanted`; a padding with zeros is widened itself."""
     extra = [w - n for w, n in zip(wanted, shape_of(image), strict=True)]
     pad = defining_op(image)
-    source, low, high = image, [0] * 4, extra
+    source, low, high = image, [0] * len(extra), extra
     if pad is not None and pad.name == "tensor.pad" and pads_with_zero(pad):
         source = pad.operands[0]
         low = list(pad.attributes["static_low"])
@@ -134,7 +135,7 @@ def _widen(image: ir.Value, wanted: tuple[int, ...]) -> ir.Value:
     )
     zero = arith.ConstantOp(kind.element_type, ir.FloatAttr.get(kind.element_type, 0.0))
     zero.operation.move_before(op)
-    block = op.regions[0].blocks.append(*[ir.IndexType.get()] * 4)
+    block = op.regions[0].blocks.append(*[ir.IndexType.get()] * len(extra))
     with ir.InsertionPoint(block):
         ir.Operation.create("tensor.yield", operands=[zero.result])
     return op.results[0]

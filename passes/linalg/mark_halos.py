@@ -1,7 +1,8 @@
 """`mark-halos`: say which part of a padded image is zeros.
 
 A convolution whose image was padded with zeros is marked, where a part of its terms meets zeros
-alone that is worth leaving out: those of a dilated filter, or of one over a short axis.
+alone that is worth leaving out: those of a dilated filter, or of one over a short axis. Filters are
+taken to be finite.
 
     %p = tensor.pad %x low[0, 8, 8, 0] high[0, 8, 8, 0]              // %x: tensor<1x9x9x64xf32>
     %0 = linalg.generic (conv 3x3, dilation 8) ins(%p, %w)
@@ -13,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stepwell.kernels.cpu import halo, winograd
+from stepwell.kernels.cpu import halo
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.structured import (
     Structured,
@@ -34,7 +35,7 @@ _MOST_USED = 0.96
 
 @dataclass(frozen=True)
 class MarkHalos(Pass):
-    """Look at every convolution that has no other algorithm."""
+    """Look at every convolution."""
 
     name: ClassVar[str] = "mark-halos"
     anchor: ClassVar[str] = "func.func"
@@ -51,8 +52,6 @@ def _mark(convolution: Structured) -> None:
     operands = contraction_operands(convolution)
     pad = defining_op(convolution.inputs[0])
     if operands is None or pad is None or pad.name != "tensor.pad" or not pads_with_zero(pad):
-        return
-    if winograd.ATTRIBUTE in op.attributes:
         return
     shape = ContractionShape.of(convolution, operands)
     halo.mark(op, list(pad.attributes["static_low"]), list(shape_of(pad.operands[0])))

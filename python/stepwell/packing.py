@@ -49,23 +49,26 @@ class PanelPacking:
 
 @dataclass(frozen=True)
 class WinogradPacking:
-    """Transformed filters: float32[k, k, in, out] to G w G^T as [panels, window^2, in, panel],
-    zeros filling the last panel. `matrix` is G, by rows."""
+    """Transformed filters: float32[tap.., k, k, in, out] to G w G^T as [panels, window^2, tap.. and
+    in, panel], zeros filling the last panel. `matrix` is G, by rows."""
 
-    source: tuple[int, int, int, int]
+    source: tuple[int, ...]
     matrix: tuple[tuple[float, ...], ...]
     panel: int
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The packed shape."""
-        *_, inputs, outputs = self.source
-        return (-(-outputs // self.panel), len(self.matrix) ** 2, inputs, self.panel)
+        *taps, _, _, inputs, outputs = self.source
+        terms = math.prod(taps) * inputs
+        return (-(-outputs // self.panel), len(self.matrix) ** 2, terms, self.panel)
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The transformed copy of `array`, computed in float64."""
         g = np.array(self.matrix)
-        filters = array.reshape(self.source)
+        *taps, k, _, inputs, outputs = self.source
+        by_tap = array.reshape(math.prod(taps), k, k, inputs, outputs)
+        filters = np.moveaxis(by_tap, 0, 2).reshape(k, k, -1, outputs)
         result = np.zeros(self.shape, np.float32)
         for number in range(len(result)):
             part = filters[..., number * self.panel : (number + 1) * self.panel].astype(np.float64)

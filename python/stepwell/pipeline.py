@@ -110,7 +110,7 @@ STEPS = (
     ),
     Step("legalize-to-linalg", "linalg", ("legalize-to-linalg", "scalarize", "hoist-constants")),
     Step("mark-parameters", "linalg", ("mark-parameters",), 2, "cpu"),
-    Step("choose-convolution", "linalg", ("choose-convolution", "mark-halos"), 2, "cpu"),
+    Step("choose-convolution", "linalg", ("mark-halos", "choose-convolution"), 2, "cpu"),
     Step("transpose-weights", "linalg", ("transpose-weights",), 1, "gpu"),
     Step("form-fusion-groups", "linalg", ("form-fusion-groups",)),
     Step("pack-operands", "linalg", ("pack-operands",), machine="cpu"),

@@ -24,6 +24,27 @@ func.func @splat(%x: tensor<1x14x14x256xf32>) -> tensor<1x14x14x256xf32> {
   return %0 : tensor<1x14x14x256xf32>
 }
 
+// Every other row and column is an image of its own: 7 of 14 rows, which tiles cover with 8.
+// CHECK-LABEL: func.func @dilated
+// CHECK: tensor.pad %arg0 low[0, 2, 2, 0] high[0, 4, 4, 0]
+// CHECK: linalg.generic
+// CHECK-SAME: tensor<1x20x20x256xf32>
+// CHECK-SAME: kernel.winograd = 4
+func.func @dilated(%x: tensor<1x14x14x256xf32>, %w: tensor<3x3x256x256xf32> {stepwell.weight = "w"}) -> tensor<1x14x14x256xf32> {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {pad = [[2, 2], [2, 2]], rhs_dilate = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x14x14x256xf32>, tensor<3x3x256x256xf32>) -> tensor<1x14x14x256xf32>
+  return %0 : tensor<1x14x14x256xf32>
+}
+
+// The depth of a filter, of any stride, is summed over like channels.
+// CHECK-LABEL: func.func @three_dimensions
+// CHECK: tensor.pad %arg0 low[0, 1, 1, 1, 0] high[0, 1, 3, 3, 0]
+// CHECK: linalg.generic
+// CHECK-SAME: kernel.winograd = 4
+func.func @three_dimensions(%x: tensor<1x8x14x14x64xf32>, %w: tensor<3x3x3x64x64xf32> {stepwell.weight = "w"}) -> tensor<1x4x14x14x64xf32> {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, 2, f]x[0, 1, 2, i, o]->[b, 0, 1, 2, f], window = {stride = [2, 1, 1], pad = [[1, 1], [1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x8x14x14x64xf32>, tensor<3x3x3x64x64xf32>) -> tensor<1x4x14x14x64xf32>
+  return %0 : tensor<1x4x14x14x64xf32>
+}
+
 // Rejected: a stride of two.
 // CHECK-LABEL: func.func @strided
 // CHECK-NOT: kernel.winograd

@@ -10,6 +10,7 @@ import pytest
 
 import stepwell
 from stepwell.kernels.cpu.winograd import ConvolutionShape, WinogradStrategy, blocking, choose
+from stepwell.passes.linalg.choose_convolution import ChooseConvolution
 from stepwell.targets import get
 
 TOLERANCE = 1e-5
@@ -18,7 +19,7 @@ TOLERANCE = 1e-5
 
 def _strategy(batch: int, size: int, channels: int, target: str, threads: int) -> WinogradStrategy:
     sizes = (batch, size, size, channels, 3, 3, channels)
-    strategy = choose(ConvolutionShape(0, 1, 2, 3, 4, 5, 6, sizes), get(target), threads)
+    strategy = choose(ConvolutionShape((0,), 1, 2, 3, (), 4, 5, 6, sizes), get(target), threads)
     assert strategy is not None
     return strategy
 
@@ -44,7 +45,7 @@ def test_few_tiles_are_shared_by_their_panels(target: str) -> None:
 @pytest.mark.parametrize(("batch", "size", "channels"), [(64, 14, 256), (1, 64, 256), (8, 7, 2048)])
 def test_scratch_fits_a_stack(tile: int, batch: int, size: int, channels: int) -> None:
     sizes = (batch, size, size, channels, 3, 3, channels)
-    shape = ConvolutionShape(0, 1, 2, 3, 4, 5, 6, sizes)
+    shape = ConvolutionShape((0,), 1, 2, 3, (), 4, 5, 6, sizes)
     strategy = blocking(tile, shape, get("x86_64-v3"), 2)
     assert strategy.window**2 * strategy.block * channels * 4 <= 3 << 20
 
@@ -65,11 +66,69 @@ def test_uneven_groups_match() -> None:
         assert np.linalg.norm(result[0] - wanted) <= TOLERANCE * np.linalg.norm(wanted)
 
 
+@pytest.mark.parametrize(
+    ("size", "window", "strides", "dilation"),
+    [
+        ((13, 18), (3, 3), (1, 1), 2),
+        ((21, 10), (3, 3), (1, 1), 3),
+        ((5, 14, 9), (3, 3, 3), (1, 1, 1), 1),
+        ((5, 14, 9), (3, 3, 3), (2, 1, 1), 1),
+        ((4, 9, 17), (2, 3, 3), (1, 1, 1), 2),
+    ],
+)
+@pytest.mark.parametrize("tile", [2, 4])
+def test_forms_match(
+    monkeypatch: pytest.MonkeyPatch,
+    tile: int,
+    size: tuple[int, ...],
+    window: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilation: int,
+) -> None:
+    """Dilated filters and filters of three dimensions, a batch of two."""
+    random = np.random.default_rng(0)
+    rank = len(size)
+    filters = random.standard_normal((24, 32, *window)).astype(np.float32)
+    image = random.standard_normal((2, 32, *size)).astype(np.float32)
+    reach = [dilation * (k - 1) for k in window]
+    pads = [(r // 2, r - r // 2) for r in reach]
+    padded = np.pad(image.astype(np.float64), [(0, 0), (0, 0), *pads])
+    counts = [(n - 1) // s + 1 for n, s in zip(size, strides, strict=True)]
+    wanted = np.zeros((2, 24, *counts))
+    for term in np.ndindex(*window):
+        part = padded[
+            :,
+            :,
+            *(
+                slice(t * dilation, t * dilation + n, s)
+                for t, n, s in zip(term, size, strides, strict=True)
+            ),
+        ]
+        wanted += np.einsum("oi,bi...->bo...", filters[:, :, *term].astype(np.float64), part)
+    node = onnx.helper.make_node(
+        "Conv", ["x", "w"], ["y"], strides=strides, dilations=[dilation] * rank,
+        pads=[low for low, _ in pads] + [high for _, high in pads],
+    )  # fmt: skip
+    monkeypatch.setattr(ChooseConvolution, "_tile", lambda *_: tile)
+    lowered = stepwell.lower(_model(node, filters, image.shape, wanted.shape))
+    lowered.step("linalg")
+    assert f"kernel.winograd = {tile}" in str(lowered)
+    (result,) = lowered.compile()(image)
+    assert np.linalg.norm(result - wanted) <= TOLERANCE * np.linalg.norm(wanted)
+
+
 def _convolution(filters: np.ndarray) -> onnx.ModelProto:
     node = onnx.helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    outputs, inputs, *_ = filters.shape
+    return _model(node, filters, (1, inputs, 14, 14), (1, outputs, 14, 14))
+
+
+def _model(
+    node: onnx.NodeProto, filters: np.ndarray, image: tuple[int, ...], result: tuple[int, ...]
+) -> onnx.ModelProto:
     x, y = (
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, channels, 14, 14])
-        for name, channels in (("x", filters.shape[1]), ("y", filters.shape[0]))
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", image), ("y", result))
     )
     weights = [onnx.numpy_helper.from_array(filters, "w")]
     return onnx.helper.make_model(onnx.helper.make_graph([node], "layer", [x], [y], weights))

@@ -1,5 +1,8 @@
 """Winograd convolution: 3x3 filters of stride 1 by F(2x2, 3x3) and F(4x4, 3x3).
 
+Filters may be dilated, and have further dimensions in front (3-D convolutions): every d-th row and
+column are an image of their own, and the products sum over those dimensions as over the channels.
+
     output tile = A^T [ (G w G^T) * (B^T d B) ] A        (S. Winograd, 1980; A. Lavin, S. Gray,
     2016)
 
@@ -75,63 +78,101 @@ class WinogradStrategy(IntegerStrategy):
 
 @dataclass(frozen=True)
 class ConvolutionShape:
-    """A 3x3 convolution of stride 1 on NHWC: the positions of its loops, and its extents."""
+    """A 3x3 convolution of stride 1 on images with channels last: the positions of its loops, their
+    sizes, and the dilations of height and width. There may be further dimensions in front: those of
+    the result are `images`, those that are summed over beside the channels (the depth of a 3-D
+    filter) `taps`."""
 
-    batch: int
+    images: tuple[int, ...]
     height: int
     width: int
     outputs: int
+    taps: tuple[int, ...]
     filter_height: int
     filter_width: int
     inputs: int
     sizes: tuple[int, ...]
+    dilations: tuple[int, int] = (1, 1)
 
     @staticmethod
     def of(op: Structured) -> ConvolutionShape | None:
-        """The shape of `op` if it is such a convolution, lhs the image, rhs [3, 3, in, out]."""
-        if len(op.inputs) != 2 or len(op.iterators) != 7:
+        """The shape of `op` if it is such a convolution: lhs [image.., height, width, in], rhs
+        [tap.., 3, 3, in, out]."""
+        if len(op.inputs) != 2 or str(element_type(op.op.results[0])) != "f32":
             return None
-        output = _positions(op.output_map)
-        image = list(op.maps[0].results)
-        filters = _positions(op.maps[1])
-        if len(output) != 4 or len(image) != 4 or len(filters) != 4:
-            return None
-        batch, height, width, outputs = output
-        filter_height, filter_width, inputs, filter_outputs = filters
+        output, filters = _positions(op.output_map), _positions(op.maps[1])
         sizes = tuple(op.loop_sizes())
-        plain = [e.position for e in (image[0], image[3]) if isinstance(e, ir.AffineDimExpr)]
-        windows = [
-            _is_sum(image[1], height, filter_height),
-            _is_sum(image[2], width, filter_width),
+        if len(output) < 4 or len(filters) < 4 or len(output) + len(filters) != len(sizes) + 1:
+            return None
+        *images, height, width, outputs = output
+        *taps, filter_height, filter_width, inputs, last = filters
+        loops = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(sizes)]
+        reads = [
+            {loops.index(v): index.coefficient(v) for v in index.variables()}
+            for index in apply_map(op.maps[0], [Index(((loop, 1),)) for loop in loops])
         ]
+        if len(reads) != len(output) or last != outputs or reads[-1] != {inputs: 1}:
+            return None
+        down = _dilation(reads[-3], height, filter_height)
+        across = _dilation(reads[-2], width, filter_width)
+        outer = {d for read in reads[:-3] for d in read}
         if (
-            plain != [batch, inputs]
-            or filter_outputs != outputs
-            or not all(windows)
+            not (down and across)
+            or not outer <= {*images, *taps}
             or (sizes[filter_height], sizes[filter_width]) != (FILTER, FILTER)
-            or str(element_type(op.op.results[0])) != "f32"
         ):
             return None
         return ConvolutionShape(
-            batch, height, width, outputs, filter_height, filter_width, inputs, sizes
+            tuple(images),
+            height,
+            width,
+            outputs,
+            tuple(taps),
+            filter_height,
+            filter_width,
+            inputs,
+            sizes,
+            (down, across),
         )
 
     def extents(self) -> tuple[int, int, int, int, int]:
-        """(batch, height, width, input channels, output channels)."""
+        """(images, height, width, terms beside those of the 3x3 filter, output channels)."""
         s = self.sizes
-        return s[self.batch], s[self.height], s[self.width], s[self.inputs], s[self.outputs]
+        return self.of_all(self.images), s[self.height], s[self.width], self.terms, s[self.outputs]
+
+    def of_all(self, dims: tuple[int, ...]) -> int:
+        return math.prod(self.sizes[d] for d in dims)
+
+    @property
+    def terms(self) -> int:
+        """Terms of a sum beside those of the 3x3 filter."""
+        return self.of_all((*self.taps, self.inputs))
+
+    def grid(self, tile: int) -> list[int]:
+        """How many tiles there are: of images, of phases of dilated rows and columns, which are
+        images of their own, of rows and of columns."""
+        spatial = zip((self.height, self.width), self.dilations, strict=True)
+        counts = [-(-self.sizes[d] // (dilation * tile)) for d, dilation in spatial]
+        return [*(self.sizes[d] for d in self.images), *self.dilations, *counts]
+
+    def padded(self, tile: int) -> tuple[int, int]:
+        """Input rows and columns that whole tiles read."""
+        down, across = self.grid(tile)[-2:]
+        rows, columns = self.dilations
+        margin = FILTER - 1
+        return (down * tile + margin) * rows, (across * tile + margin) * columns
+
+
+def _dilation(factors: dict[int, int], row: int, term: int) -> int:
+    """d of an index `row + d * term`; 0 if it is none."""
+    return factors.get(term, 0) if factors.keys() == {row, term} and factors[row] == 1 else 0
 
 
 def _positions(affine_map: ir.AffineMap) -> list[int]:
-    """The loops that the results of a map are, those that are plain loops."""
-    return [e.position for e in affine_map.results if isinstance(e, ir.AffineDimExpr)]
-
-
-def _is_sum(expression: ir.AffineExpr, left: int, right: int) -> bool:
-    if not isinstance(expression, ir.AffineAddExpr):
-        return False
-    parts = {getattr(expression.lhs, "position", None), getattr(expression.rhs, "position", None)}
-    return parts == {left, right}
+    """The loops that the results of a map are; none where one is no plain loop."""
+    results = list(affine_map.results)
+    plain = [e.position for e in results if isinstance(e, ir.AffineDimExpr)]
+    return plain if len(plain) == len(results) else []
 
 
 def transform_matrices(tile: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -155,20 +196,24 @@ def transform_matrices(tile: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return output, weights, np.array(rows)
 
 
-def packing(filters: tuple[int, int, int, int], tile: int, panel: int) -> WinogradPacking:
-    """How filters of shape [3, 3, in, out] are transformed and packed for F(tile x tile)."""
+def packing(filters: tuple[int, ...], tile: int, panel: int) -> WinogradPacking:
+    """How filters of shape [tap.., 3, 3, in, out] are transformed and packed for F(tile x tile)."""
     _, g, _ = transform_matrices(tile)
     return WinogradPacking(filters, tuple(map(tuple, g.tolist())), panel)
 
 
-def choose(shape: ConvolutionShape, target: Target, threads: int) -> WinogradStrategy | None:
+def choose(
+    shape: ConvolutionShape, target: Target, threads: int, used: float = 1
+) -> WinogradStrategy | None:
     """The strategy with the least estimated time on `threads` cores of `target`, None when direct
-    convolution is faster."""
+    convolution is faster, which computes the part `used` of its terms."""
     lanes = target.vector_lanes
-    batch, height, width, inputs, outputs = shape.extents()
-    if inputs % lanes or outputs % lanes or inputs < 2 * lanes:
+    channels = shape.sizes[shape.inputs]
+    images, height, width, inputs, outputs = shape.extents()
+    if channels % lanes or outputs % lanes or channels < 2 * lanes:
         return None
-    direct = batch * height * width * FILTER * FILTER * inputs * outputs / lanes / 0.95 / threads
+    multiplied = used * images * height * width * FILTER * FILTER * inputs * outputs
+    direct = multiplied / lanes / 0.95 / threads
     strategies = [blocking(tile, shape, target, threads) for tile in POINTS]
     strategies = [s for s in strategies if _scratch_bytes(s, shape, target) <= _SCRATCH_BYTES]
     if not strategies:
@@ -214,8 +259,7 @@ def _scratch_bytes(strategy: WinogradStrategy, shape: ConvolutionShape, target: 
 
 
 def _tiles(tile: int, shape: ConvolutionShape) -> int:
-    batch, height, width, _, _ = shape.extents()
-    return batch * math.ceil(height / tile) * math.ceil(width / tile)
+    return math.prod(shape.grid(tile))
 
 
 _THERE, _BACK = 10, 10
@@ -303,8 +347,8 @@ class _Winograd:
         self.strategy = strategy
         self.lanes = lanes
         self.weights = self.evaluator.buffers[self.op.inputs[1].owner.operands[0]]
-        batch, height, width, self.inputs, self.outputs = shape.extents()
-        self.grid = [batch, -(-height // strategy.tile), -(-width // strategy.tile)]
+        *_, self.inputs, self.outputs = shape.extents()
+        self.grid = shape.grid(strategy.tile)
         self.tiles = math.prod(self.grid)
         self.panel = strategy.vectors * lanes
 
@@ -336,27 +380,43 @@ class _Winograd:
 
     def _transform_input(self, tile: Index, local: Index, moved: ir.Value) -> None:
         """B^T d B of one tile, a vector of channels at a time."""
-        window = self.strategy.window
-        image, row, column = delinearize(tile, self.grid)
+        window, shape = self.strategy.window, self.shape
         vector = Lanes.of(self.lanes)
-        with self.nest.loop("c", 0, self.inputs, self.lanes) as c, self.evaluator.scope():
+        channels = shape.sizes[shape.inputs]
+        taps = [shape.sizes[d] for d in shape.taps]
+        with (
+            self.nest.loop("tap", 0, math.prod(taps)) as tap,
+            self.nest.loop("c", 0, channels, self.lanes) as c,
+            self.evaluator.scope(),
+        ):
             channel = Index.of(c) + vector.index
 
             def load(i: int, j: int) -> ir.Value:
-                dims = [Index()] * len(self.shape.sizes)
-                dims[self.shape.batch] = image
-                dims[self.shape.height] = row * self.strategy.tile + i
-                dims[self.shape.width] = column * self.strategy.tile + j
-                dims[self.shape.inputs] = channel
+                dims = self._at(tile, i, j)
+                for dim, index in zip(shape.taps, delinearize(Index.of(tap), taps), strict=True):
+                    dims[dim] = index
+                dims[shape.inputs] = channel
                 point = apply_map(self.op.maps[0], dims)
                 return self.evaluator.at(self.op.inputs[0], point, vector)
 
+            term = Index.of(tap) * channels + channel
             columns = [self._input_side([load(i, j) for i in range(window)]) for j in range(window)]
             for i in range(window):
                 values = self._input_side([columns[j][i] for j in range(window)])
                 for j, value in enumerate(values):
-                    place = [constant(i * window + j), local * self.inputs + channel]
+                    place = [constant(i * window + j), local * self.inputs + term]
                     self.nest.store(value, moved, place, vector)
+
+    def _at(self, tile: Index, i: int, j: int) -> list[Index]:
+        """The point of the iteration space at row `i` and column `j` of a tile."""
+        shape, side = self.shape, self.strategy.tile
+        *images, down, across, row, column = delinearize(tile, self.grid)
+        dims = [Index()] * len(shape.sizes)
+        for dim, index in zip(shape.images, images, strict=True):
+            dims[dim] = index
+        dims[shape.height] = (row * side + i) * shape.dilations[0] + down
+        dims[shape.width] = (column * side + j) * shape.dilations[1] + across
+        return dims
 
     def _multiply(self, panel: Index, moved: ir.Value, products: ir.Value) -> None:
         """For each position, [block, in] times [in, panel]."""
@@ -441,9 +501,7 @@ class _Winograd:
         self, tile: Index, local: Index, panel: Index, products: ir.Value
     ) -> None:
         """A^T m A of one tile, the epilogue, and the stores that lie inside the image."""
-        window, side = self.strategy.window, self.strategy.tile
-        image, row, column = delinearize(tile, self.grid)
-        _, height, width, _, _ = self.shape.extents()
+        window, side, shape = self.strategy.window, self.strategy.tile, self.shape
         with self.nest.loop("v", 0, self.panel, self.lanes) as v, self.evaluator.scope():
             vector = Lanes.of(self.lanes)
             offset = Index.of(v) + vector.index
@@ -462,11 +520,11 @@ class _Winograd:
             ]
             for i in range(side):
                 values = self._output_side([columns[j][i] for j in range(window)])
-                y = row * side + i
                 for j, value in enumerate(values):
-                    x = column * side + j
-                    dims = [image, y, x, panel * self.panel + offset]
-                    self._store_inside([(y, height), (x, width)], dims, value, vector)
+                    dims = self._at(tile, i, j)
+                    bounds = [(dims[d], shape.sizes[d]) for d in (shape.height, shape.width)]
+                    dims[shape.outputs] = panel * self.panel + offset
+                    self._store_inside(bounds, apply_map(self.op.output_map, dims), value, vector)
 
     def _store_inside(
         self,
@@ -538,8 +596,3 @@ class _Winograd:
 def _even_polynomial(points: Sequence[float]) -> list[float]:
     """Coefficients of the product of (y - p^2), lowest power first: a polynomial in y = x^2."""
     return [float(c) for c in np.atleast_1d(np.poly([p * p for p in points]))[::-1]]
-
-
-def padded_extent(extent: int, tile: int) -> int:
-    """Input rows (or columns) that whole tiles read for `extent` outputs."""
-    return -(-extent // tile) * tile + FILTER - 1
