@@ -316,6 +316,25 @@ def test_epilogue(n: int, emulator: Emulator) -> None:
     assert len(compiled.kernels) == 1
 
 
+@pytest.mark.parametrize("dtype", [np.float16, BF16], ids=["f16", "bf16"])
+def test_residual_of_16_bits(dtype: type, emulator: Emulator) -> None:
+    """A residual of the outputs' type is converted in the epilogue."""
+    x, w = integers(136, 64, seed=1, dtype=dtype), integers(64, 96, seed=2, dtype=dtype)
+    residual = integers(136, 96, seed=3, dtype=dtype)
+
+    def layer(x: jax.Array, w: jax.Array, residual: jax.Array) -> jax.Array:
+        sums = jax.numpy.matmul(x, w, preferred_element_type=np.float32)
+        return (jax.numpy.clip(sums, -99, 99) + residual).astype(dtype)
+
+    wide = [v.astype(np.float32) for v in (x, w, residual)]
+    expected = np.clip(wide[0] @ wide[1], -99, 99) + wide[2]
+    inputs = [x, w, residual]
+    compiled = check(jax.export.export(jax.jit(layer))(*inputs).mlir_module(), inputs, expected,
+                     emulator)  # fmt: skip
+    (text,) = compiled.kernels.values()
+    assert "stmatrix" in text
+
+
 def test_parts_of_an_input(emulator: Emulator) -> None:
     """Operands that lie somewhere in one array, a batch of heads: attention's first product."""
     x = integers(2, 72, 3, 2, 64, seed=1, dtype=np.float16)
