@@ -339,9 +339,17 @@ class FusionGraph:
         self.groups = [g for g in self.groups if g.nodes]
 
     def place(self, node: Node) -> None:
-        """Put `node` into the latest group that can take it, or into one of its own."""
+        """Put `node` into the latest group that can take it, or into one of its own. Beside an
+        anchor, operations without rows come last: they may follow the node (`absorb_producers`),
+        which an anchor never does."""
         candidates = {p.group: None for p in self.producers(node) if p.group is not None}
-        for group in sorted(candidates, key=lambda g: -g.last):
+        has_anchor = any(group.kind in ANCHORED for group in candidates)
+
+        def rank(group: Group) -> tuple[bool, int]:
+            follows = group.kind is Role.ELEMENTWISE and group.rows is None
+            return has_anchor and follows, -group.last
+
+        for group in sorted(candidates, key=rank):
             if self._can_join(node, group) and not self._makes_cycle(node, group):
                 self._join(node, group)
                 return

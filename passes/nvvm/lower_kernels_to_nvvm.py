@@ -136,7 +136,10 @@ def _lower(kernel: ir.Operation, shared: list[ir.Operation], body: ir.Block) -> 
     for key, attribute in kept.items():
         function.attributes[key] = attribute
     _align_arguments(function)
-    ir.InsertionPoint.at_block_begin(body).insert(module)
+    # Modules stand before the functions, in the order of the kernels.
+    others = (o for o in body.operations if o.operation.name != "gpu.module")
+    first = next(others, None)
+    (ir.InsertionPoint(body) if first is None else ir.InsertionPoint(first)).insert(module)
 
 
 def _align_arguments(function: ir.Operation) -> None:

@@ -87,6 +87,7 @@ STEPS = (
     Step("narrow-products", "stablehlo", ("narrow-products",), 1, "gpu"),
     Step("fold-constants", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
     Step("fold-scales", "stablehlo", ("fold-scale-into-contraction", "fold-constants"), 1),
+    Step("narrow-integer-products", "stablehlo", ("narrow-integer-products",), 1, "gpu"),
     Step("decompose", "stablehlo", ("widen-accumulation", "decompose-for-linalg")),
     Step("split-long-sums", "stablehlo", ("split-long-sums",), 1, "gpu"),
     Step("choose-layout", "stablehlo", ("choose-layout", "propagate-transposes"), 1),

@@ -199,6 +199,29 @@ static void deliver(const bulk_copy *copy) {
   complete(at);
 }
 
+// What threads have written to shared memory (words of 4 bytes): who did last, and which of its fences
+// comes next. The copies' engine sees it when the thread has come to that fence.
+typedef struct {
+  int32_t thread;
+  uint32_t fence;
+} change;
+static change changes[MAX_CLUSTER][SHARED_WINDOW / 4];
+static uint32_t fences[MAX_THREADS];
+
+void emulator_wrote(const void *address, int32_t bytes) {
+  const uintptr_t first = (uintptr_t)address - (uintptr_t)emulator_shared();
+  for (uintptr_t at = first; at < first + (uintptr_t)bytes && at < SHARED_WINDOW; at++)
+    changes[emulator_rank()][at / 4] = (change){emulator_thread, fences[emulator_thread]};
+}
+void emulator_show_stores(void) { fences[emulator_thread]++; }
+static int are_seen(const void *address, int bytes) {
+  const change *found = changes[emulator_rank()];
+  const intptr_t first = (const char *)address - emulator_shared();
+  for (intptr_t at = first / 4; at < (first + bytes) / 4; at++)
+    if (found[at].fence == fences[found[at].thread]) return 0;
+  return 1;
+}
+
 static int is_possible(bulk_copy *made, const void *map, int32_t rank, const int32_t *first, int count) {
   memcpy(&made->map, map, sizeof made->map);
   if (rank != made->map.rank || (uintptr_t)made->shared % ATOM || count == MAX_COPIES) {
@@ -242,6 +265,10 @@ void emulator_bulk_store(void *from, const void *map, int32_t rank, const int32_
   bulk_copy made = {.shared = from, .thread = thread, .group = committed[thread]};
   made.rank = emulator_rank();
   if (!is_possible(&made, map, rank, first, leaving_count)) return;
+  int lines = 1;
+  for (int i = 1; i < rank; i++) lines *= made.map.box[i];
+  if (!are_seen(from, lines * LINE))
+    emulator_fail("a bulk copy of what a thread wrote and did not show to the engine by a fence");
   if (emulator_backwards)
     deliver(&made);
   else
@@ -284,6 +311,7 @@ static uint64_t shown[MAX_THREADS][2];
 void emulator_reset_bulk(void) {
   copies = leaving_count = 0;
   memset(committed, 0, sizeof committed);
+  for (int i = 0; i < MAX_THREADS; i++) fences[i]++;
   for (int i = 0; i < MAX_THREADS / WARPGROUP; i++) {
     groups_of_warps[i].place = (meeting){0};
     groups_of_warps[i].decoded = -1;

@@ -10,6 +10,9 @@ from collections.abc import Callable
 
 _COPY = re.compile(r"llvm\.nvvm\.cp\.async\.c[ag]\.shared\.global\.16(\.s)?$")
 _MATRICES = re.compile(r"llvm\.nvvm\.ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.b16\.p3$")
+_STORED_MATRICES = re.compile(
+    r"llvm\.nvvm\.stmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.b16\.p3$"
+)
 _MULTIPLY = re.compile(
     r"llvm\.nvvm\.mma\.m16n8k(?:8|16|32)\.row\.col\.(f32\.f32|bf16|tf32|satfinite\.s8)$"
 )
@@ -21,6 +24,9 @@ SYMBOLS = {
     "emulator_commit_copies": "void ()",
     "emulator_wait_copies": "void (i32)",
     "emulator_load_matrices": "void (ptr, ptr addrspace(3), i32, i32)",
+    "emulator_store_matrices": "void (ptr, ptr addrspace(3), i32, i32)",
+    "emulator_wrote": "void (ptr addrspace(3), i32)",
+    "emulator_show_stores": "void ()",
     "emulator_multiply": "void (ptr, ptr, ptr, ptr, i32)",
     "emulator_barrier_init": "void (ptr addrspace(3), i32)",
     "emulator_barrier_arrive": "i64 (ptr addrspace(3))",
@@ -45,6 +51,8 @@ def define_wrappers(text: str) -> tuple[str, bool]:
     text = re.sub(rf"^.*call void @({_WITHOUT_EFFECT})[\w.]*\(.*\n", "", text, flags=re.M)
     text = re.sub(rf"^declare .*@({_WITHOUT_EFFECT})[\w.]*\(.*\n", "", text, flags=re.M)
     text, definitions = _define_assembly(text)
+    text, writes = _record_stores(text)
+    definitions += writes
     waits = any("call" in definition for definition in definitions)
     for name in sorted(set(re.findall(r"@(llvm\.nvvm\.[\w.]+)\(", text))):
         made = next((make(m) for pattern, make in _WRAPPERS if (m := pattern.match(name))), None)
@@ -185,6 +193,46 @@ def _matrices(match: re.Match[str]) -> str:
     )
 
 
+def _stored_matrices(match: re.Match[str]) -> str:
+    count = int(match[1])
+    registers = ", ".join(f"i32 %r{i}" for i in range(count))
+    lines = [
+        f"define internal void @NAME(ptr addrspace(3) %row, {registers}) {{",
+        f"  %all = alloca [{count} x i32]",
+    ]
+    for i in range(count):
+        lines.append(f"  %p{i} = getelementptr i32, ptr %all, i64 {i}")
+        lines.append(f"  store i32 %r{i}, ptr %p{i}")
+    lines.append(
+        "  call void @emulator_store_matrices(ptr %all, ptr addrspace(3) %row, "
+        f"i32 {count}, i32 {int(bool(match[2]))})\n  ret void\n}}"
+    )
+    return "\n".join(lines)
+
+
+_STORE = re.compile(
+    r"^  store (?:<(\d+) x (\w+)>|(\w+)) [^,]+, ptr addrspace\(3\) (.+?), align \d+.*$", re.M
+)
+_STORED_BYTES = {"float": 4, "i32": 4, "half": 2, "bfloat": 2, "i16": 2, "i8": 1}
+
+
+def _record_stores(text: str) -> tuple[str, list[str]]:
+    """`text` with a call after each store to shared memory from which boxes are copied, and the
+    function that is called."""
+    if ".bulk.tensor.s2g." not in text:
+        return text, []
+
+    def recorded(match: re.Match[str]) -> str:
+        count = int(match[1] or 1) * _STORED_BYTES[match[2] or match[3]]
+        return f"{match[0]}\n  call void @recorded(ptr addrspace(3) {match[4]}, i32 {count})"
+
+    function = (
+        "define internal void @recorded(ptr addrspace(3) %at, i32 %bytes) {\n"
+        "  call void @emulator_wrote(ptr addrspace(3) %at, i32 %bytes)\n  ret void\n}"
+    )
+    return _STORE.sub(recorded, text), [function]
+
+
 def _both(left: str, right: str) -> str:
     """What is multiplied, by PTX's names of both operands."""
     return left if left == right else f"{left}.{right}"
@@ -278,17 +326,19 @@ def _arrive(match: re.Match[str]) -> str:
 
 
 _WITHOUT_EFFECT = (
-    r"llvm\.nvvm\.(?:fence\.(?:mbarrier|proxy)|wgmma\.fence|setmaxnreg|prefetch\.tensormap|"
+    r"llvm\.nvvm\.(?:fence\.mbarrier|wgmma\.fence|setmaxnreg|prefetch\.tensormap|"
     r"barrier\.cluster\.arrive)"
 )
-"""What the emulator leaves out: it orders all of memory, and counts no registers."""
+"""What the emulator leaves out: it orders memory, and counts no registers."""
 
 _WRAPPERS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (_COPY, _copy),
     (re.compile(r"llvm\.nvvm\.cp\.async\.commit\.group$"), _call("emulator_commit_copies")),
     (re.compile(r"llvm\.nvvm\.cp\.async\.wait\.group$"), _call("emulator_wait_copies", "i32 %n")),
     (_MATRICES, _matrices),
+    (_STORED_MATRICES, _stored_matrices),
     (_MULTIPLY, _multiply),
+    (re.compile(r"llvm\.nvvm\.fence\.proxy\.async\.shared_cta$"), _call("emulator_show_stores")),
     (re.compile(r"llvm\.nvvm\.elect\.sync$"), _elect),
     (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.tensor\.g2s\.(tile|im2col)\.([1-5])d$"), _bulk),
     (re.compile(r"llvm\.nvvm\.cp\.async\.bulk\.tensor\.s2g\.tile\.([1-5])d$"), _bulk_store),

@@ -98,6 +98,24 @@ void emulator_load_matrices(uint32_t *result, const void *row, int32_t count, in
   emulator_meet_warp();
 }
 
+void emulator_store_matrices(const uint32_t *registers, char *row, int32_t count, int32_t transpose) {
+  const int thread = emulator_thread, lane = thread % WARP;
+  const uint64_t(*warp)[6] = (const uint64_t(*)[6])shown + (thread - lane);
+  for (int i = 0; i < count; i++) shown[thread][i] = registers[i];
+  emulator_meet_warp();
+  if ((uintptr_t)row % 16) emulator_fail("stmatrix of a row whose address is no multiple of 16");
+  const int matrix = lane / 8, own = lane % 8;
+  if (matrix < count) {
+    for (int c = 0; c < 8; c++) {
+      const int owner = transpose ? 4 * c + own / 2 : 4 * own + c / 2;
+      const uint16_t half = (uint16_t)(warp[owner][matrix] >> 16 * ((transpose ? own : c) % 2));
+      memcpy(row + 2 * c, &half, 2);
+    }
+    emulator_wrote(row, 16);
+  }
+  emulator_meet_warp();
+}
+
 static float number(uint32_t bits) {
   float value;
   memcpy(&value, &bits, 4);

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_THREADS = 1024, WARP = 32, WARPGROUP = 128, MAP_WORDS = 16 };
+enum { MAX_THREADS = 1024, MAX_CLUSTER = 2, WARP = 32, WARPGROUP = 128, MAP_WORDS = 16 };
 
 // A place where threads wait until a number of them has come.
 typedef struct {
@@ -29,5 +29,6 @@ int emulator_rank(void);           // which of them this thread's is
 void *emulator_of_block(void *address, int rank);  // where what block `rank` has at `address` lies now
 
 void emulator_reset_bulk(void);
+void emulator_wrote(const void *address, int32_t bytes);  // this thread did, to shared memory
 int emulator_deliver_copy(void);   // let the oldest bulk copy arrive; whether there is one
 void emulator_check_products(void);

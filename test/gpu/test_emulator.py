@@ -146,19 +146,34 @@ stages goes round in a tile, and more than twice in two."""
 
 GROUPED = C.astype(np.float32) @ D.astype(np.float32)
 ARRIVAL = r"= (?:tail )?call i64 @llvm\.nvvm\.mbarrier\.arrive\.shared\([^\n]*"
+FENCE = r".*call void @llvm\.nvvm\.fence\.proxy\.async\.shared_cta.*\n"
 DESCRIPTOR = 1 << 62 | 1024 >> 4 << 32 | 8192 >> 4 << 16
 
 
-@pytest.fixture(scope="module")
-def grouped() -> Compiled:
-    """A product by warpgroups: bulk copies, barriers that count bytes, products from shared
-    memory."""
-    function = jax.jit(lambda c, d: jax.numpy.matmul(c, d, preferred_element_type=np.float32))
-    module = jax.export.export(function)(C, D).mlir_module()
+def by_warpgroups(kind: type) -> Compiled:
+    """A product of warpgroups whose outputs are of type `kind`: bulk copies, barriers that count
+    bytes, products from shared memory."""
+
+    def function(c: jax.Array, d: jax.Array) -> jax.Array:
+        return jax.numpy.matmul(c, d, preferred_element_type=np.float32).astype(kind)
+
+    module = jax.export.export(jax.jit(function))(C, D).mlir_module()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
         patch.setattr(wgmma_tile, "TILES", (wgmma_tile.WgmmaTile(128, 64, stages=8),))
         return compile_for_gpu(str(module), "cuda:sm_90a")
+
+
+@pytest.fixture(scope="module")
+def grouped() -> Compiled:
+    """Outputs of 32 bits, which threads write to shared memory one by one."""
+    return by_warpgroups(np.float32)
+
+
+@pytest.fixture(scope="module")
+def halves() -> Compiled:
+    """Outputs of 16 bits, which warps write to shared memory as matrices."""
+    return by_warpgroups(np.float16)
 
 
 SHARED_A, SHARED_B = (
@@ -263,6 +278,7 @@ def test_exact_product_of_warpgroups(
         (r".*call void @llvm\.nvvm\.wgmma\.wait_group.*\n", ""),
         (rf"(wait_group\.sync\.aligned\(i64 0\)(?:.*\n)+?.*){ARRIVAL}", r"\1= add i64 0, 0"),
         (r"= .*call .*@llvm\.nvvm\.read\.ptx\.sreg\.nctaid\.x\(\).*", "= add i32 0, 5"),
+        (FENCE, ""),
         (r"(bulk\.wait\.group\.read\(i32) 1\)", r"\1 2)"),
         (r".*call void @llvm\.nvvm\.cp\.async\.bulk\.wait\.group\.read\(i32 0\).*\n", ""),
         (r".*call void @llvm\.nvvm\.barrier\.cta\.sync\.aligned\.count\(.*\n", ""),
@@ -273,8 +289,9 @@ def test_exact_product_of_warpgroups(
         (r"(tile\.2d\(.*, i32) [^,\n]+, i16", r"\1 7, i16"),
     ],
     ids=["no-wait", "more-bytes", "fewer-bytes", "more-arrivals", "fewer-arrivals", "early-release",
-         "no-group", "kept-stage", "lost-tile", "late-slab", "unread-slab", "no-group-barrier",
-         "wrong-chunk", "no-barrier", "wrong-stride", "wrong-step", "wrong-place"],
+         "no-group", "kept-stage", "lost-tile", "no-fence", "late-slab", "unread-slab",
+         "no-group-barrier", "wrong-chunk", "no-barrier", "wrong-stride", "wrong-step",
+         "wrong-place"],
 )  # fmt: skip
 def test_fault_of_a_product_of_warpgroups(
     grouped: Compiled, emulator: Emulator, pattern: str, planted: str
@@ -285,6 +302,42 @@ def test_fault_of_a_product_of_warpgroups(
         emulator.configure(backwards=backwards)
         try:
             seen.append(run(grouped, emulator, pattern, planted, (C, D)))
+        except stepwell.Error:
+            return
+    assert not all(np.array_equal(got, GROUPED) for got in seen)
+
+
+STORED = r"call void (@llvm\.nvvm\.stmatrix[\w.]*)\.b16\.p3\(ptr addrspace\(3\) %(\d+),"
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_exact_product_of_halves(halves: Compiled, emulator: Emulator, backwards: bool) -> None:
+    emulator.configure(backwards=backwards)
+    np.testing.assert_array_equal(run(halves, emulator, "", "", (C, D)), GROUPED)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "planted"),
+    [
+        (STORED, r"%row.\2 = getelementptr i8, ptr addrspace(3) %\2, i64 16\n"
+                 r"  call void \1.b16.p3(ptr addrspace(3) %row.\2,"),
+        (STORED, r"call void \1.trans.b16.p3(ptr addrspace(3) %\2,"),
+        (FENCE, ""),
+        (r".*call void @llvm\.nvvm\.cp\.async\.bulk\.wait\.group\.read.*\n", ""),
+        (r".*call void @llvm\.nvvm\.barrier\.cta\.sync\.aligned\.count\(.*\n", ""),
+        (r"(xor i32 %\d+,) 32\n", r"\1 64\n"),
+    ],
+    ids=["wrong-row", "transposed", "no-fence", "unread-slab", "no-group-barrier", "wrong-chunk"],
+)  # fmt: skip
+def test_fault_of_stored_matrices(
+    halves: Compiled, emulator: Emulator, pattern: str, planted: str
+) -> None:
+    """Rows somewhere else, or copied before they are there, or over those that are still read."""
+    seen = []
+    for backwards in (False, True):
+        emulator.configure(backwards=backwards)
+        try:
+            seen.append(run(halves, emulator, pattern, planted, (C, D)))
         except stepwell.Error:
             return
     assert not all(np.array_equal(got, GROUPED) for got in seen)

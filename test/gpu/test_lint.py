@@ -247,6 +247,41 @@ def test_warpgroup_kernels(
     assert kernel.ptx.count(stored) == kernel.ptx.count(shown) == tile.columns * 4 // 128
 
 
+@needs_ptxas
+@pytest.mark.parametrize(
+    ("tile", "dtype"),
+    [
+        *((tile, np.float16) for tile in wgmma_tile.TILES),
+        (wgmma_tile.TILES[0], ml_dtypes.bfloat16),
+    ],
+)
+def test_matrices_of_outputs(
+    tile: wgmma_tile.WgmmaTile, dtype: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs of 16 bits, through an epilogue that reads an array, with rows that no tile divides:
+    16 columns of a warp's rows at once, and nothing of the outputs by other ways."""
+    monkeypatch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
+    monkeypatch.setattr(wgmma_tile, "TILES", (tile,))
+
+    def layer(x: jax.Array, w: jax.Array, y: jax.Array) -> jax.Array:
+        sums = jax.numpy.matmul(x, w, preferred_element_type=np.float32)
+        return (jax.nn.relu(sums) + y).astype(dtype)
+
+    x, w = (np.zeros(shape, dtype) for shape in ((4100, 512), (512, 1536)))
+    inputs = (x, w, np.zeros((4100, 1536), np.float32))
+    module = str(jax.export.export(jax.jit(layer))(*inputs).mlir_module())
+    options = {"use_cache": False}
+    lowered = stepwell.lower(module, target=SM_90.name, options=options).step("affine")
+    expected = {"wgmma": {"HGMMA": 4, "STSM.16.M88.4": tile.columns // 16, "UTMASTG": 1}}
+    (kernel,) = assembled(lowered, SM_90, expected)
+    assert kernel.expected
+    assert lint(kernel, SM_90) == []
+    assert "STG" not in kernel.sass.replace("UTMASTG", "")
+    assert "STS." not in kernel.sass
+    shown, slabs = "fence.proxy.async.shared::cta", tile.columns * 2 // 128
+    assert kernel.ptx.count(shown) == kernel.sass.count("UTMASTG") == slabs
+
+
 CONVOLUTIONS = {
     "1-D": ((8, 1500, 512), (3,), 1, ("NWC", "WIO", "NWC")),
     "2-D": ((32, 28, 28, 128), (3, 3), 1, ("NHWC", "HWIO", "NHWC")),
@@ -274,8 +309,9 @@ def test_convolutions_by_warpgroups(case: str) -> None:
     options = {"use_cache": False}
     lowered = stepwell.lower(module, target=SM_90.name, options=options).step("affine")
     expected = {
-        "wgmma": {"HGMMA": 4, f"UTMALDG.{len(shape)}D.IM2COL": 1, "USETMAXREG": 2, "UTMASTG": 1}
-    }
+        "wgmma": {"HGMMA": 4, f"UTMALDG.{len(shape)}D.IM2COL": 1, "USETMAXREG": 2, "UTMASTG": 1,
+                  "STSM": 4}
+    }  # fmt: skip
     kernels = assembled(lowered, SM_90, expected)
     assert any(kernel.expected for kernel in kernels)
     for kernel in kernels:

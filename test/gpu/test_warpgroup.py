@@ -116,7 +116,8 @@ def test_boxes_of_outputs(
     nothing divides, in batches, through an epilogue that reads an array."""
     monkeypatch.setattr(wgmma_tile, "TILES", (WgmmaTile(128, columns, stages=3),))
     shapes = [(3, 200, 64), (3, columns + 24, 64), (3, 200, columns + 24)]
-    x, w, y = (integers(*s, seed=i, dtype=np.float16) for i, s in enumerate(shapes))
+    x, w = (integers(*s, seed=i, dtype=np.float16) for i, s in enumerate(shapes[:2]))
+    y = integers(*shapes[2], seed=3, dtype=np.float32)
 
     def layer(x: jax.Array, w: jax.Array, y: jax.Array) -> jax.Array:
         dims = (((2,), (2,)), ((0,), (0,)))
@@ -124,10 +125,12 @@ def test_boxes_of_outputs(
         return (jax.numpy.clip(sums, -99, 99) + y).astype(dtype)
 
     sums = np.einsum("bmk,bnk->bmn", *(a.astype(np.float32) for a in (x, w)))
-    expected = np.clip(sums, -99, 99) + y.astype(np.float32)
+    expected = np.clip(sums, -99, 99) + y
     compiled = check(jax.export.export(jax.jit(layer))(x, w, y).mlir_module(), [x, w, y], expected,
                      emulator)  # fmt: skip
-    assert any("bulk.tensor.s2g" in text for text in compiled.kernels.values())
+    (text,) = compiled.kernels.values()
+    assert "bulk.tensor.s2g" in text
+    assert ("stmatrix" in text) == (dtype is not np.float32)
 
 
 @pytest.mark.parametrize("layout", ["kk", "kn", "mn"])
@@ -311,6 +314,25 @@ def test_epilogue(n: int, emulator: Emulator) -> None:
     compiled = check(jax.export.export(jax.jit(layer))(*inputs).mlir_module(), inputs, rounded,
                      emulator)  # fmt: skip
     assert len(compiled.kernels) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BF16], ids=["f16", "bf16"])
+def test_residual_of_16_bits(dtype: type, emulator: Emulator) -> None:
+    """A residual of the outputs' type is converted in the epilogue."""
+    x, w = integers(136, 64, seed=1, dtype=dtype), integers(64, 96, seed=2, dtype=dtype)
+    residual = integers(136, 96, seed=3, dtype=dtype)
+
+    def layer(x: jax.Array, w: jax.Array, residual: jax.Array) -> jax.Array:
+        sums = jax.numpy.matmul(x, w, preferred_element_type=np.float32)
+        return (jax.numpy.clip(sums, -99, 99) + residual).astype(dtype)
+
+    wide = [v.astype(np.float32) for v in (x, w, residual)]
+    expected = np.clip(wide[0] @ wide[1], -99, 99) + wide[2]
+    inputs = [x, w, residual]
+    compiled = check(jax.export.export(jax.jit(layer))(*inputs).mlir_module(), inputs, expected,
+                     emulator)  # fmt: skip
+    (text,) = compiled.kernels.values()
+    assert "stmatrix" in text
 
 
 def test_parts_of_an_input(emulator: Emulator) -> None:

@@ -57,6 +57,40 @@ func.func @epilogue(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>, %a: tensor<8x32
 
 // -----
 
+// The same where it stands behind the contraction, as conversions of a residual do.
+// CHECK-LABEL: func.func @residual
+// CHECK-COUNT-1: call @kernel_0
+// CHECK-NOT: call
+// CHECK: kernel.kind = "contraction"
+func.func @residual(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>, %a: tensor<8x32xf16>) -> tensor<8x32xf16> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+  %1 = stablehlo.convert %a : (tensor<8x32xf16>) -> tensor<8x32xf32>
+  %2 = stablehlo.add %0, %1 : tensor<8x32xf32>
+  %3 = stablehlo.convert %2 : (tensor<8x32xf32>) -> tensor<8x32xf16>
+  return %3 : tensor<8x32xf16>
+}
+
+// -----
+
+// Not where rows are reduced on the way: the sum is computed with them, and no kernel is added.
+// CHECK-LABEL: func.func @normalised
+// CHECK-COUNT-2: call @kernel_
+// CHECK-NOT: call
+func.func @normalised(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>, %a: tensor<8x32xf32>) -> tensor<8x32xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+  %1 = stablehlo.reduce(%a init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<8x32xf32>, tensor<f32>) -> tensor<8xf32>
+  %2 = stablehlo.broadcast_in_dim %1, dims = [0] : (tensor<8xf32>) -> tensor<8x32xf32>
+  %3 = stablehlo.divide %a, %2 : tensor<8x32xf32>
+  %4 = stablehlo.add %0, %3 : tensor<8x32xf32>
+  %5 = stablehlo.reduce(%4 init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<8x32xf32>, tensor<f32>) -> tensor<8xf32>
+  %6 = stablehlo.broadcast_in_dim %5, dims = [0] : (tensor<8xf32>) -> tensor<8x32xf32>
+  %7 = stablehlo.divide %4, %6 : tensor<8x32xf32>
+  return %7 : tensor<8x32xf32>
+}
+
+// -----
+
 // What the contraction itself reads is not: it would be computed anew for every column.
 // CHECK-LABEL: func.func @operand
 // CHECK-COUNT-2: call @kernel_

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from stepwell.attributes import i64
-from stepwell.kernels.builder import arith
+from stepwell.kernels.builder import arith, vector
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.mlir import dialect, ir
 
@@ -27,6 +27,9 @@ ROWS = 64
 LINE_BYTES = 128
 STEP_BYTES = 32
 """What one instruction takes of each row and column."""
+
+MATRIX_BYTES = 2
+"""Of an element of the matrices that a warp writes to shared memory at once."""
 
 ATOM_BYTES = 8 * LINE_BYTES
 """The swizzle repeats after so many, and tiles are so aligned."""
@@ -271,6 +274,24 @@ def store_shared(value: ir.Value, pointer: ir.Value) -> None:
 
 def _bytes_of(kind: ir.VectorType) -> int:
     return kind.shape[0] * (4 if str(kind.element_type) in ("f32", "i32") else 2)
+
+
+def store_matrices(registers: Sequence[ir.Value], pointer: ir.Value) -> None:
+    """Write four matrices of 8 rows of 16 bytes to shared memory: thread t of the warp has bytes
+    4 (t mod 4) and the following three of row t / 4 of each, as vectors of two elements of 16 bits,
+    and says by `pointer` where row t mod 8 of matrix t / 8 starts. All threads take part."""
+    word_type = ir.VectorType.get([1], ir.IntegerType.get_signless(32))
+    words = [
+        vector.ExtractOp(vector.BitCastOp(word_type, register).result, [], [0]).result
+        for register in registers
+    ]
+    nvvm.stmatrix(
+        pointer,
+        words,
+        layout=nvvm.MMALayout.row,
+        shape=ir.Attribute.parse("#nvvm.ld_st_matrix_shape<m = 8, n = 8>"),
+        elt_type=nvvm.LdStMatrixEltType.B16,
+    )
 
 
 def show_stores() -> None:

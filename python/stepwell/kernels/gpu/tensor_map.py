@@ -119,6 +119,8 @@ def find_output(space: TileSpace) -> TensorMap | None:
     kind = str(element_type(outputs[0].value))
     if len(outputs) > 1 or outputs[0].halo is not None or kind not in _OUTPUT_BYTES:
         return None
+    if shape.n % 2:  # registers have pairs
+        return None
     dims = _variables(shape)
     at = apply_map(space.op.output_map, [Index.of(d) for d in dims])
     place = space.group.point_of(outputs[0], space.op.op.results[0], at)

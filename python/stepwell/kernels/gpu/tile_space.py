@@ -6,11 +6,9 @@ back into points, reads operands there, and writes what the group makes of the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
-from stepwell.kernels.evaluate import slice_offsets, slice_source, to_storage
+from stepwell.kernels.evaluate import slice_offsets, slice_source
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, apply_map, delinearize, linearize
@@ -22,9 +20,6 @@ from stepwell.kernels.structured import (
     shape_of,
 )
 from stepwell.mlir import ir
-
-Store = Callable[[ir.Value], None]
-"""What is done with outputs, where they are not simply written."""
 
 
 class TileSpace:
@@ -96,52 +91,57 @@ class TileSpace:
     def _split(self, flat: Index, axes: tuple[int, ...]) -> list[Index]:
         return delinearize(flat, [self.shape.sizes[axis] for axis in axes])
 
-    def finish(
-        self,
-        dims: list[Index],
-        row: Index,
-        column: Index,
-        total: ir.Value,
-        *,
-        store: Store | None = None,
-    ) -> None:
+    def finish(self, dims: list[Index], row: Index, column: Index, total: ir.Value) -> None:
         """Write the outputs of one row and of as many columns as `total` has lanes; those outside
-        of the output are left out. With `store`, the one output is given to it."""
+        of the output are left out."""
         count, n = ir.VectorType(total.type).shape[0], self.shape.n
         if n % count == 0:
             lanes = Lanes.of(count)
             with self.nest.inside([(row, self.shape.m), (column, n)]) as branch, branch.then():
-                self._write(dims, row, column + lanes.index, total, lanes, store)
+                self._write(dims, row, column + lanes.index, total, lanes)
             return
         for lane in range(count):
             bounds = [(row, self.shape.m), (column + lane, n)]
             with self.nest.inside(bounds) as branch, branch.then():
                 value = vector.ExtractOp(total, [], [lane]).result
-                self._write(dims, row, column + lane, value, Lanes.of(1), store)
+                self._write(dims, row, column + lane, value, Lanes.of(1))
+
+    def output(self, dims: list[Index], row: Index, column: Index, total: ir.Value) -> ir.Value:
+        """What belongs at one row of the group's one output, and at as many columns as `total` has
+        lanes, a number that divides all columns; zeros where this is outside of the output."""
+        count = ir.VectorType(total.type).shape[0]
+        (output,) = self.group.outputs
+        kind = element_type(output.value)
+
+        def value() -> ir.Value:
+            lanes = Lanes.of(count)
+            with self.evaluator.scope():
+                result, at = self._sum(dims, row, column + lanes.index, total, lanes)
+                place = self.group.point_of(output, result, at)
+                return self.evaluator.at(output.value, place, lanes)
+
+        wanted = self.nest.below([(row, self.shape.m), (column, self.shape.n)])
+        return self.nest.choose(wanted, value, self.nest.zero(kind, count))
 
     def _write(
-        self,
-        dims: list[Index],
-        row: Index,
-        column: Index,
-        total: ir.Value,
-        lanes: Lanes,
-        store: Store | None,
+        self, dims: list[Index], row: Index, column: Index, total: ir.Value, lanes: Lanes
     ) -> None:
+        with self.evaluator.scope():
+            result, at = self._sum(dims, row, column, total, lanes)
+            for output in self.group.outputs:
+                self.group.write(output, self.group.point_of(output, result, at), lanes)
+
+    def _sum(
+        self, dims: list[Index], row: Index, column: Index, total: ir.Value, lanes: Lanes
+    ) -> tuple[ir.Value, list[Index]]:
+        """Let the evaluator know the result at a row and columns, whose products add up to `total`:
+        the result, and where."""
         point = list(dims)
         for axis, index in zip(self.shape.rows, self._split(row, self.shape.rows), strict=True):
             point[axis] = index
         point[self.shape.column] = column
         at = apply_map(self.op.output_map, point)
         result = self.op.op.results[0]
-        with self.evaluator.scope():
-            initial = self.evaluator.at(self.op.outputs[0], at, lanes)
-            sum_ = self.nest.add(self.nest.as_vector(initial, lanes), total)
-            self.evaluator.bind(result, at, sum_)
-            for output in self.group.outputs:
-                place = self.group.point_of(output, result, at)
-                if store is None:
-                    self.group.write(output, place, lanes)
-                    continue
-                value = self.evaluator.at(output.value, place, lanes)
-                store(to_storage(value, element_type(output.value)))
+        initial = self.evaluator.at(self.op.outputs[0], at, lanes)
+        self.evaluator.bind(result, at, self.nest.add(self.nest.as_vector(initial, lanes), total))
+        return result, at

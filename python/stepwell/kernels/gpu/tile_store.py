@@ -1,20 +1,24 @@
 """Outputs of a warpgroup by way of shared memory: the GPU copies boxes of them by itself.
 
 A warpgroup has the sums of 64 rows. Of every 128 bytes of columns each thread puts its pairs into
-one of two slabs, swizzled as tensor maps say, so that the threads of a warp write all banks; then
-one thread asks for the copy, which goes on while the next slab is filled, and during the next tile:
+one of two slabs, swizzled as tensor maps say; then one thread asks for the copy, which goes on
+while the next slab is filled, and during the next tile:
 
     for each slab of columns:
         wait until the copy before the last has read its slab
         write pairs to it; show them to the copies' engine
         copy the slab to the output              (what lies outside of the array is left out)
+
+Pairs of 16 bits are what `stmatrix` takes: a warp writes its 16 rows of 16 columns at once, the 8
+rows of each matrix to 8 different chunks of the banks. Wider pairs are written by each thread.
 """
 
 from __future__ import annotations
 
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.gpu import hopper
-from stepwell.kernels.gpu.hopper import LINE_BYTES, ROWS, WARPGROUP
+from stepwell.kernels.gpu.hopper import LINE_BYTES, MATRIX_BYTES, ROWS, WARPGROUP
+from stepwell.kernels.gpu.tensor_core import CHUNK_BYTES
 from stepwell.kernels.gpu.tensor_map import TensorMap
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.gpu.wgmma_tile import OUTPUT_BYTES
@@ -39,6 +43,8 @@ class TileStore:
         self.array = array
         self.pointer = pointer
         self.width = array.box[0]
+        self.bytes = LINE_BYTES // self.width
+        self.by_matrices = self.bytes == MATRIX_BYTES
         self.slabs = columns // self.width
 
     def prepare(self, shared: ir.Value, barrier: ir.Value, thread: Index) -> None:
@@ -49,21 +55,22 @@ class TileStore:
         self.shared, self.barrier = shared, barrier
         self.lane = nest.named("lane", thread.mod(WARP))
         warp = nest.named("warp", thread.floordiv(WARP).mod(WARPGROUP // WARP))
-        self.row = nest.named("store_row", warp * (2 * _HIGH) + self.lane.floordiv(4))
-        own, row, line = (
-            hopper.as_word(nest.index_value(index, Lanes.of(1)))
-            for index in (thread.mod(WARPGROUP), self.lane.floordiv(4), self.row * LINE_BYTES)
-        )
-        self.leads = hopper.is_equal(own, 0)
-        pair_bytes = _PAIR * LINE_BYTES // self.width
-        pair = hopper.as_word(nest.index_value(self.lane.mod(4) * pair_bytes, Lanes.of(1)))
-        self.line = line
-        self.place = hopper.exclusive_or(pair, hopper.times(row, 16))
+        first = warp * (2 * _HIGH)
+        self.row = nest.named("store_row", first + self.lane.floordiv(4))
+        self.leads = hopper.is_equal(self._word(thread.mod(WARPGROUP)), 0)
+        if self.by_matrices:
+            # Matrices: the lower rows of 8 columns, their higher ones, the same of the next 8.
+            line, within = self.lane.mod(_HIGH), self.lane.floordiv(2 * _HIGH) * CHUNK_BYTES
+            row = first + self.lane.floordiv(_HIGH).mod(2) * _HIGH + line
+        else:
+            line, within = self.lane.floordiv(4), self.lane.mod(4) * (_PAIR * self.bytes)
+            row = self.row
+        self.line = self._word(row * LINE_BYTES)
+        self.place = hopper.exclusive_or(self._word(within), self._word(line * CHUNK_BYTES))
 
     def write(self, dims: list[Index], row: Index, column: Index, sums: list[ir.Value]) -> None:
         """Write the outputs of the group's rows from `row` on, and of the columns from `column` on;
         `sums` are a thread's as `hopper.numbers` gives them."""
-        groups = self.width // _GROUP
         for slab in range(self.slabs):
             number = slab % _SLABS
             start = column + slab * self.width
@@ -71,44 +78,43 @@ class TileStore:
                 # An odd number of slabs ends with the one that the next tile begins with.
                 hopper.wait_stores(0 if not slab and self.slabs % _SLABS else _SLABS - 1)
             hopper.group_barrier(self.barrier, WARPGROUP)
-            for group in range(groups):
-                for high in range(2):
-                    first = 4 * (slab * groups + group) + 2 * high
-                    self._put(dims, row, start, (number, group, high), sums[first : first + _PAIR])
+            self._fill(dims, row, start, number, sums[slab * self.width // 2 :][: self.width // 2])
             hopper.show_stores()
             hopper.group_barrier(self.barrier, WARPGROUP)
             with hopper.when(self.leads):
                 at = [start, row, *(dims[d] for d in self.array.batch)]
-                places = [hopper.as_word(self.space.nest.index_value(i, Lanes.of(1))) for i in at]
                 slab_at = hopper.at(self.shared, number * _SLAB_BYTES)
-                hopper.store_box(self.pointer, places, slab_at)
+                hopper.store_box(self.pointer, [self._word(i) for i in at], slab_at)
 
     def finish(self) -> None:
         """Wait until all slabs are read: until then the block has to stay."""
         with hopper.when(self.leads):
             hopper.wait_stores(0)
 
-    def _put(
-        self,
-        dims: list[Index],
-        row: Index,
-        column: Index,
-        place: tuple[int, int, int],
-        pair: list[ir.Value],
+    def _fill(
+        self, dims: list[Index], row: Index, column: Index, slab: int, sums: list[ir.Value]
     ) -> None:
-        """Put the outputs of a pair into the slab: `place` is the slab, the group of 8 columns, and
-        whether it is the thread's higher row."""
-        slab, group, high = place
-        group_bytes = _GROUP * LINE_BYTES // self.width
-        offset = slab * _SLAB_BYTES + high * _HIGH * LINE_BYTES
-        inside = hopper.exclusive_or(self.place, hopper.word(group * group_bytes))
-        to = hopper.at(self.shared, hopper.plus(hopper.plus(self.line, inside), offset))
-        total = vector.FromElementsOp(ir.VectorType.get([_PAIR], pair[0].type), pair).result
-        own = column + group * _GROUP + self.lane.mod(4) * _PAIR
-        self.space.finish(
-            dims,
-            row + self.row + high * _HIGH,
-            own,
-            total,
-            store=lambda value: hopper.store_shared(value, to),
-        )
+        """Put the outputs of a slab's `sums` into it: of every 8 columns, two of each of two
+        rows."""
+        pairs = []
+        for group in range(self.width // _GROUP):
+            own = column + group * _GROUP + self.lane.mod(4) * _PAIR
+            for high in range(2):
+                first = 2 * _PAIR * group + _PAIR * high
+                kind = ir.VectorType.get([_PAIR], sums[first].type)
+                total = vector.FromElementsOp(kind, sums[first : first + _PAIR]).result
+                place = row + self.row + high * _HIGH
+                pairs.append(self.space.output(dims, place, own, total))
+                if not self.by_matrices:
+                    hopper.store_shared(pairs[-1], self._at(slab, group, high * _HIGH))
+            if self.by_matrices and group % 2:
+                hopper.store_matrices(pairs[-4:], self._at(slab, group - 1, 0))
+
+    def _at(self, slab: int, group: int, row: int) -> ir.Value:
+        """The address in a slab of this thread's part of 8 columns, `row` rows further."""
+        inside = hopper.exclusive_or(self.place, hopper.word(group * _GROUP * self.bytes))
+        offset = slab * _SLAB_BYTES + row * LINE_BYTES
+        return hopper.at(self.shared, hopper.plus(hopper.plus(self.line, inside), offset))
+
+    def _word(self, index: Index) -> ir.Value:
+        return hopper.as_word(self.space.nest.index_value(index, Lanes.of(1)))

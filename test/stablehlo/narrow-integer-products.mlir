@@ -1,0 +1,72 @@
+// RUN: stepwell-opt %s --target=cuda:sm_90a \
+// RUN:   --pass-pipeline='builtin.module(narrow-integer-products)' | filecheck %s
+// RUN: stepwell-opt %s --target=x86_64-v3 \
+// RUN:   --pass-pipeline='builtin.module(narrow-integer-products)' | filecheck %s --check-prefix=CPU
+
+// CPU-NOT: stablehlo.dot_general{{.*}}xi8>) ->
+
+// CHECK-LABEL: func.func @signed
+// CHECK-NEXT: stablehlo.dot_general %arg0, %arg1, {{.*}} : (tensor<8x64xi8>, tensor<64x4xi8>) -> tensor<8x4xi32>
+// CHECK-NEXT: return
+func.func @signed(%x: tensor<8x64xi8>, %w: tensor<64x4xi8>) -> tensor<8x4xi32> {
+  %a = stablehlo.convert %x : (tensor<8x64xi8>) -> tensor<8x64xi32>
+  %b = stablehlo.convert %w : (tensor<64x4xi8>) -> tensor<64x4xi32>
+  %z = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+       : (tensor<8x64xi32>, tensor<64x4xi32>) -> tensor<8x4xi32>
+  return %z : tensor<8x4xi32>
+}
+
+// (x - 128) + 28, and the sums of the columns of w are 6 and 15.
+// CHECK-LABEL: func.func @offset
+// CHECK-DAG: %[[OFFSET:.*]] = stablehlo.constant dense<[168, 420]> : tensor<2xi32>
+// CHECK-DAG: stablehlo.constant dense<{{.*}}1, 4{{.*}}> : tensor<3x2xi8>
+// CHECK: %[[P:.*]] = stablehlo.dot_general {{.*}} : (tensor<8x3xi8>, tensor<3x2xi8>) -> tensor<8x2xi32>
+// CHECK: stablehlo.add %[[P]],
+func.func @offset(%x: tensor<8x3xui8>) -> tensor<8x2xi32> {
+  %w = stablehlo.constant dense<[[1, 4], [2, 5], [3, 6]]> : tensor<3x2xi32>
+  %zero = stablehlo.constant dense<100> : tensor<8x3xi32>
+  %a = stablehlo.convert %x : (tensor<8x3xui8>) -> tensor<8x3xi32>
+  %b = stablehlo.subtract %a, %zero : tensor<8x3xi32>
+  %z = stablehlo.dot_general %b, %w, contracting_dims = [1] x [0]
+       : (tensor<8x3xi32>, tensor<3x2xi32>) -> tensor<8x2xi32>
+  return %z : tensor<8x2xi32>
+}
+
+// What pads the image stands for 0: 100 - 128.
+// CHECK-LABEL: func.func @padded
+// CHECK: %[[ZERO:.*]] = stablehlo.constant dense<-28> : tensor<i8>
+// CHECK: stablehlo.pad %{{.*}}, %[[ZERO]], low = [0, 1, 0], high = [0, 2, 0]
+// CHECK: stablehlo.convolution{{.*}}pad = {{\[\[}}0, 0]]
+// CHECK-SAME: (tensor<1x11x1xi8>, tensor<3x1x1xi8>) -> tensor<1x9x1xi32>
+func.func @padded(%x: tensor<1x8x1xui8>) -> tensor<1x9x1xi32> {
+  %w = stablehlo.constant dense<2> : tensor<3x1x1xi32>
+  %zero = stablehlo.constant dense<100> : tensor<1x8x1xi32>
+  %a = stablehlo.convert %x : (tensor<1x8x1xui8>) -> tensor<1x8x1xi32>
+  %b = stablehlo.subtract %a, %zero : tensor<1x8x1xi32>
+  %z = stablehlo.convolution(%b, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+       window = {pad = [[1, 2]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x8x1xi32>, tensor<3x1x1xi32>) -> tensor<1x9x1xi32>
+  return %z : tensor<1x9x1xi32>
+}
+
+// Rejected: constants of 9 bits, two offsets, an offset beside what is no constant, 16 bits.
+// CHECK-LABEL: func.func @others
+// CHECK-COUNT-4: stablehlo.dot_general {{.*}} : (tensor<8x64xi32>, tensor<64x4xi32>) -> tensor<8x4xi32>
+func.func @others(%x: tensor<8x64xui8>, %w: tensor<64x4xi8>, %v: tensor<64x4xui8>,
+                  %u: tensor<64x4xi16>)
+    -> (tensor<8x4xi32>, tensor<8x4xi32>, tensor<8x4xi32>, tensor<8x4xi32>) {
+  %wide = stablehlo.iota dim = 0 : tensor<64x4xi32>
+  %a = stablehlo.convert %x : (tensor<8x64xui8>) -> tensor<8x64xi32>
+  %b = stablehlo.convert %w : (tensor<64x4xi8>) -> tensor<64x4xi32>
+  %c = stablehlo.convert %v : (tensor<64x4xui8>) -> tensor<64x4xi32>
+  %d = stablehlo.convert %u : (tensor<64x4xi16>) -> tensor<64x4xi32>
+  %0 = stablehlo.dot_general %a, %wide, contracting_dims = [1] x [0]
+       : (tensor<8x64xi32>, tensor<64x4xi32>) -> tensor<8x4xi32>
+  %1 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+       : (tensor<8x64xi32>, tensor<64x4xi32>) -> tensor<8x4xi32>
+  %2 = stablehlo.dot_general %a, %c, contracting_dims = [1] x [0]
+       : (tensor<8x64xi32>, tensor<64x4xi32>) -> tensor<8x4xi32>
+  %3 = stablehlo.dot_general %a, %d, contracting_dims = [1] x [0]
+       : (tensor<8x64xi32>, tensor<64x4xi32>) -> tensor<8x4xi32>
+  return %0, %1, %2, %3 : tensor<8x4xi32>, tensor<8x4xi32>, tensor<8x4xi32>, tensor<8x4xi32>
+}
