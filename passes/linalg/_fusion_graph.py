@@ -299,6 +299,22 @@ class FusionGraph:
             current = current.parent.operation if current.parent is not None else None
         return None
 
+    def _is_placed_by(self, value: ir.Value, group: Group) -> bool:
+        """Whether `value` is a slice whose offset `group` computes: it is needed before loops."""
+        node = self.by_value.get(value)
+        while node is not None and node.group is None and node.role is Role.INLINE:
+            if node.op.name == "tensor.extract_slice":
+                bases = [
+                    base for offset in list(node.op.operands)[1:] for base in self.bases(offset)
+                ]
+                makers = [self.by_value.get(base) for base in bases]
+                if any(maker is not None and maker.group is group for maker in makers):
+                    return True
+            if node.op.name not in (*RESHAPES, "tensor.extract_slice") and node.structured is None:
+                return False
+            node = self.by_value.get(inline_source(node))
+        return False
+
     # Joining
 
     def merge(self, groups: list[Group], kind: Role) -> Group:
@@ -421,6 +437,8 @@ class FusionGraph:
             if any(True for _ in node.structured.body.arguments[number].uses):
                 reads.append((value, apply_map(node.structured.maps[number], point)))
         for value, place in reads:
+            if self._is_placed_by(value, group):
+                return False
             pulled = self.pull(value, place)
             if pulled is None:
                 continue

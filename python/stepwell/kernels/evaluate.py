@@ -145,10 +145,13 @@ class Evaluator:
         """A captured index that the whole kernel shares, made at its top so that addresses may be
         affine in it."""
         if value not in self._offsets:
-            cache, self._cache = self._cache, [{}]
-            with self.nest.at_top():
-                self._offsets[value] = self.at_scalar(value)
-            self._cache = cache
+            inside = self._cache, self._bound, self._kept  # of loops, which come later
+            self._cache, self._bound, self._kept = [{}], [{}], [{}]
+            try:
+                with self.nest.at_top():
+                    self._offsets[value] = self.at_scalar(value)
+            finally:
+                self._cache, self._bound, self._kept = inside
         return self._offsets[value]
 
     def _elementwise(self, op: Structured, dims: list[Index], lanes: Lanes) -> ir.Value:

@@ -110,6 +110,7 @@ def _scatter_reduced(x, index):
 
 def _special(x):
     return (
+        torch.erfc(x * 9),
         torch.erfinv(x * 0.99),
         torch.lgamma(x * 20),
         torch.lgamma(torch.arange(1, 9)),
@@ -119,6 +120,31 @@ def _special(x):
         torch.special.i1e(x * 9),
         torch.special.zeta(x[:1].abs() + 1.5, x.abs() + 1),
         torch.nextafter(x, -x),
+    )
+
+
+def _more_special(x):
+    return (
+        torch.i0(x * 20),
+        torch.special.i0e(x * 20),
+        torch.special.i1(x * 20),
+        torch.special.i0(torch.arange(4)),
+        torch.special.erfcx(x * 8),
+        torch.special.log_ndtr(x * 12),
+        torch.special.ndtri((x + 1) / 2),
+        torch.special.ndtri(1e-20 * x.abs()),
+        *torch.frexp(x * 20),
+        *torch.frexp(x * 1e-39),
+    )
+
+
+def _bits_as(x):
+    return (
+        x.view(torch.int32),
+        x.view(torch.int16),
+        x.view(torch.uint8),
+        x.half().view(torch.int32),
+        x.double().view(torch.float32).view(torch.float64),
     )
 
 
@@ -232,6 +258,8 @@ CASES = {
     "order": lambda: (
         lambda x: (
             torch.topk(x, 3),
+            torch.topk(x, 1, sorted=False),
+            torch.topk(x, 2, 0, largest=False),
             torch.sort(x, descending=True),
             torch.argsort(x, dim=0),
             torch.sort((x > 0).float(), dim=1, stable=True),
@@ -324,6 +352,13 @@ CASES = {
         torch.arange(-9, 10),
     ),
     "special-functions": lambda: (_special, torch.linspace(-1, 1, 24).reshape(4, 6)),
+    "more-special-functions": lambda: (_more_special, torch.linspace(-1, 1, 24).reshape(4, 6)),
+    "more-special-functions-f64": lambda: (_more_special, torch.linspace(-1, 1, 9).double()),
+    "bits-as-other-types": lambda: (_bits_as, R(3, 4)),
+    "mode": lambda: (
+        lambda x: (torch.mode(x, 1), torch.mode(x, 0, True), torch.mode(x.float())[0]),
+        torch.randint(0, 3, (4, 9)),
+    ),
     "scatter-reduce": lambda: (_scatter_reduced, R(5, 7), torch.randint(0, 3, (5, 7))),
     "scatter-reduce-of-integers": lambda: (
         _scatter_reduced,

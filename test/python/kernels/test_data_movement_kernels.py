@@ -61,6 +61,7 @@ SLICES = [
           np.array(4, np.int32)),
     exact("dynamic-slice-clamped", lambda x, i: lax.dynamic_slice(x, (i, np.int32(2)), (3, 5)),
           MATRIX, np.array(99, np.int32)),
+    Case("dynamic-slice-at-a-sum", lambda x: x[jnp.sum(x > 0)] * jnp.sum(x > 0), (MATRIX[0],)),
     exact("dynamic-update", lambda x, y, i: lax.dynamic_update_slice(x, y, (i, np.int32(2))),
           MATRIX, normal(3, 5), np.array(4, np.int32)),
 ]  # fmt: skip

@@ -101,6 +101,7 @@ def _as(operand: ir.Value, result: ir.Value) -> ir.Value:
 
 
 for _operator, _function in (
+    ("aten.erfc", "chlo.erfc"),
     ("aten.erfinv", "chlo.erf_inv"),
     ("aten.lgamma", "chlo.lgamma"),
     ("aten.digamma", "chlo.digamma"),
@@ -115,6 +116,22 @@ for _operator, _function in (
 def _polygamma(op: ir.Operation, order: int, x: ir.Value) -> ir.Value:
     x = _as(x, op.results[0])
     return _elementwise("chlo.polygamma", op, hlo.full_like(x, order), x)
+
+
+@_lowering("aten.view.dtype")
+def _view_of_bits(op: ir.Operation, x: ir.Value, dtype: int) -> ir.Value:
+    """The bits of elements as another type, of which one may be several or a part of one."""
+    result = op.results[0].type
+    sizes, kind = list(hlo.shape(op.results[0])), hlo.element_type(op.results[0])
+    before, after = hlo.dtype(x).itemsize, hlo.dtype(op.results[0]).itemsize
+    if before < after:
+        x = hlo.reshape(x, [*sizes, after // before])
+    elif before > after:
+        parts = before // after
+        sizes = [*hlo.shape(x), parts]
+        result = ir.RankedTensorType.get(sizes, kind)
+    (bits,) = created("stablehlo.bitcast_convert", [result], [x])
+    return hlo.reshape(bits, hlo.shape(op.results[0]))
 
 
 # --- Scatter --------------------------------------------------------------------------------------

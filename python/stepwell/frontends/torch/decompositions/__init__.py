@@ -26,6 +26,7 @@ from stepwell.frontends.torch.decompositions import (
     recurrent,
     resampling,
     scanning,
+    special,
     views,
 )
 from stepwell.frontends.torch.decompositions.registry import MENDS, Decomposition
@@ -72,5 +73,6 @@ __all__ = [
     "recurrent",
     "resampling",
     "scanning",
+    "special",
     "views",
 ]

@@ -20,6 +20,14 @@ def _sort_stable(
     return aten.sort.default(x, dim, descending)
 
 
+@mend(aten.topk.default)
+def _topk(
+    x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> object:
+    """In order, which it is no matter whether it is asked for."""
+    return NotImplemented if sorted else aten.topk.default(x, k, dim, largest, True)
+
+
 @mend(aten.kthvalue.default)
 def _kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
     if x.dim() == 0:
@@ -48,3 +56,21 @@ def _median_along(x: torch.Tensor, dim: int, keepdim: bool = False) -> Pair:
 @mend(aten.median.default)
 def _median(x: torch.Tensor) -> torch.Tensor:
     return _median_along(x.reshape(-1), 0)[0]  # pyright: ignore[reportIndexIssue]
+
+
+@mend(aten.mode.default)
+def _mode(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Pair:
+    """The smallest of the most frequent, with the place of its last occurrence."""
+    if x.dim() == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64)
+    values, indices = torch.sort(x, dim=dim, stable=True)
+    size = x.shape[dim]
+    along = [1] * x.dim()
+    along[dim] = size
+    place = torch.arange(size).view(along).expand(x.shape)
+    first = torch.ones_like(values.narrow(dim, 0, 1), dtype=torch.bool)
+    differs = values.narrow(dim, 1, size - 1) != values.narrow(dim, 0, size - 1)
+    starts = torch.where(torch.cat([first, differs], dim), place, 0).cummax(dim)[0]
+    best = (place - starts).argmax(dim, keepdim=True)
+    found = values.gather(dim, best), indices.gather(dim, best)
+    return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
