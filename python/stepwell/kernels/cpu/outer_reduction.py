@@ -4,7 +4,8 @@ Vectors run over the innermost output dimension (channels). A register tile is a
 outputs in the two dimensions before it times `vectors` vectors, so that enough independent
 accumulators hide the latency of the combiner. Small windows are unrolled, and neighbours share what
 they read: the steps go through the input in its order, each element once for all whose window it
-is in. Of an open dimension (docs/levels.md) no more is read than is in use.
+is in. Large ones are loops, in which neighbours share the weights. Of an open dimension
+(docs/levels.md) no more is read than is in use.
 """
 
 from __future__ import annotations
@@ -72,9 +73,16 @@ class Window:
 
     def loads(self, rows: int, points: int) -> int:
         """How many elements a box of outputs reads, each once."""
+        return self._distinct(rows, points, self.steps)
+
+    def loads_at_once(self, rows: int, points: int) -> int:
+        """How many of them it reads in one step."""
+        return self._distinct(rows, points, [(0,) * len(self.extents)])
+
+    def _distinct(self, rows: int, points: int, steps: Sequence[tuple[int, ...]]) -> int:
         cells = list(itertools.product(range(rows), range(points)))
         return sum(
-            len({self.place(operand, cell, step) for cell in cells for step in self.steps})
+            len({self.place(operand, cell, step) for cell in cells for step in steps})
             for operand in range(len(self.moves))
         )
 
@@ -86,10 +94,14 @@ def choose_tile(
     its steps, never fewer than hide their latency, and its loads."""
     steps = len(window.steps)
 
+    def shares(height: int, width: int) -> bool:
+        return loads(height, width) < height * width * loads(1, 1)
+
     def ahead(height: int, width: int) -> int:
-        """Registers beside the accumulators'. What one output alone reads needs none for long."""
-        shared = loads(height, width) < height * width * loads(1, 1)
-        return window.extents[-1] + _LOADED if shared else 1
+        """Registers beside the accumulators'. What one output alone reads needs none for long, nor
+        does what all outputs read in one step of a loop."""
+        written_out = height * width * steps <= _UNROLLED_STEPS
+        return window.extents[-1] + _LOADED if written_out and shares(height, width) else 1
 
     def time(height: int, width: int, vectors: int) -> float:
         accumulators = height * width * vectors
@@ -97,7 +109,9 @@ def choose_tile(
 
     @functools.cache
     def loads(height: int, width: int) -> int:
-        return window.loads(height, width) if steps <= _UNROLLED_STEPS else steps
+        if height * width * steps <= _UNROLLED_STEPS:
+            return window.loads(height, width)
+        return steps * window.loads_at_once(height, width)
 
     def total(tile: OuterReductionTile) -> float:
         boxes = itertools.product(_parts(rows, tile.rows), _parts(points, tile.points))
@@ -119,8 +133,8 @@ def choose_tile(
                 vectors *= 2
             outputs = height * width
             if outputs > 1 and (
-                outputs * steps > _UNROLLED_STEPS
-                or vectors * (outputs + ahead(height, width)) > target.vector_registers
+                vectors * (outputs + ahead(height, width)) > target.vector_registers
+                or (outputs * steps > _UNROLLED_STEPS and not shares(height, width))
             ):
                 continue
             tiles.append(OuterReductionTile(height, width, vectors))
