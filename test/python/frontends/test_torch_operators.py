@@ -166,6 +166,22 @@ def _with_holes(x):
     )
 
 
+def _order_with_nans(x):
+    y = torch.where(x > 0.5, torch.nan, torch.where(x < -0.5, x, x * 0))
+    whole = torch.where(x > 0.9, torch.nan, x)
+    return (
+        torch.sort(y, dim=1, stable=True),
+        torch.sort(y, dim=0, descending=True, stable=True),
+        torch.argsort(-y, dim=1, stable=True),
+        torch.topk(whole, 3)[0],
+        torch.topk(whole, 3, largest=False)[0],
+        torch.kthvalue(whole, 4)[0],
+        whole.median(1)[0],
+        whole[:, :2].median(),
+        torch.sort(whole.bfloat16())[0],
+    )
+
+
 def _of_numbers(x):
     return torch.cumsum(x, 0), x.max(0), x.min(-1), torch.cumsum(x.int(), 0)
 
@@ -442,6 +458,7 @@ CASES = {
         R(4, 5, 2),
         torch.tensor([0, 2, 2, 0, 0]),
     ),
+    "order-with-nans": lambda: (_order_with_nans, R(6, 40)),
     "with-holes": lambda: (_with_holes, R(4, 7)),
     "of-numbers": lambda: (_of_numbers, torch.tensor(2.5)),
     "complex": lambda: (_complex, R(2, 4, 6), R(2, 4, 6)),
