@@ -43,8 +43,9 @@ def compare(module, *arguments, **keywords):
         assert output.shape == array.shape
         # Modules of half precision round after each operator, and compiled code less often.
         tolerance = _TOLERANCE.get(tensor.dtype, 1e-4)
+        wide = np.complex128 if tensor.dtype.is_complex else np.float64
         np.testing.assert_allclose(
-            output.astype(np.float64), array.astype(np.float64), rtol=tolerance, atol=tolerance
+            output.astype(wide), array.astype(wide), rtol=tolerance, atol=tolerance
         )
     return executable
 
@@ -145,6 +146,77 @@ def _bits_as(x):
         x.view(torch.uint8),
         x.half().view(torch.int32),
         x.double().view(torch.float32).view(torch.float64),
+    )
+
+
+def _with_holes(x):
+    y = torch.where(x > 0.5, torch.nan, x)
+    return (
+        torch.fmax(y, x[0]),
+        torch.fmin(x, y[:1]),
+        torch.nanmedian(y, 1),
+        torch.nanmedian(y),
+        torch.nanmedian(y / 0 * 0),
+        torch.isclose(x, x[0]),
+        torch.isclose(y, y, equal_nan=True),
+        torch.isclose(x, x * 1.001, rtol=1e-2, atol=0),
+        torch.isclose(x / 0, x * 2 / 0),
+        torch.copysign(x, -2.0),
+        torch.addmv(x[:, 0], x, x[0], beta=0.5, alpha=2),
+    )
+
+
+def _order_with_nans(x):
+    y = torch.where(x > 0.5, torch.nan, torch.where(x < -0.5, x, x * 0))
+    whole = torch.where(x > 0.9, torch.nan, x)
+    return (
+        torch.sort(y, dim=1, stable=True),
+        torch.sort(y, dim=0, descending=True, stable=True),
+        torch.argsort(-y, dim=1, stable=True),
+        torch.topk(whole, 3)[0],
+        torch.topk(whole, 3, largest=False)[0],
+        torch.kthvalue(whole, 4)[0],
+        whole.median(1)[0],
+        whole[:, :2].median(),
+        torch.sort(whole.bfloat16())[0],
+    )
+
+
+def _of_numbers(x):
+    return torch.cumsum(x, 0), x.max(0), x.min(-1), torch.cumsum(x.int(), 0)
+
+
+def _complex(x, y):
+    z = torch.complex(x, y)
+    pairs = torch.view_as_complex(x.reshape(2, 4, 3, 2))
+    return (
+        torch.view_as_real(pairs * torch.polar(x, y)[..., :3]),
+        torch.view_as_real(pairs.unsqueeze(1).transpose(1, 2).reshape(4, 2, 3)),
+        (z / torch.complex(y, x) - 3) * y + x * 2,
+        torch.sub(z, y, alpha=2).conj().resolve_conj(),
+        z.real + z.imag,
+        z.abs(),
+        z.angle(),
+        z.exp(),
+        z[0] @ z[1].mT,
+    )
+
+
+def _fourier(x, y):
+    z = torch.complex(x, y)
+    return (
+        *(torch.fft.fft(x, norm=norm, dim=1) for norm in ("ortho", "forward", "backward")),
+        *(torch.fft.ifft2(z, norm=norm) for norm in ("ortho", "forward", "backward")),
+        torch.fft.fft2(x).real,
+        torch.fft.irfft(torch.fft.rfft(x, dim=1) * 2, dim=1),
+        torch.fft.irfft(z, 7),
+        torch.fft.irfft2(torch.fft.rfft2(x) * z[0, :1, :4]),
+        torch.fft.irfftn(torch.fft.rfftn(x), norm="ortho"),
+        torch.fft.hfft(z),
+        torch.fft.ihfft(x).resolve_conj(),
+        torch.fft.fft(x, 8),
+        torch.fft.fftshift(torch.fft.fft(x)),
+        torch.stft(x.reshape(1, -1), 16, window=torch.hann_window(16), return_complex=True),
     )
 
 
@@ -386,6 +458,12 @@ CASES = {
         R(4, 5, 2),
         torch.tensor([0, 2, 2, 0, 0]),
     ),
+    "order-with-nans": lambda: (_order_with_nans, R(6, 40)),
+    "with-holes": lambda: (_with_holes, R(4, 7)),
+    "of-numbers": lambda: (_of_numbers, torch.tensor(2.5)),
+    "complex": lambda: (_complex, R(2, 4, 6), R(2, 4, 6)),
+    "complex-f64": lambda: (_complex, R(2, 4, 6).double(), R(2, 4, 6).double()),
+    "fourier": lambda: (_fourier, R(2, 4, 6), R(2, 4, 6)),
     "antialias-smaller": lambda: (_antialiased("bilinear", size=(5, 9)), R(2, 3, 13, 17)),
     "antialias-larger": lambda: (_antialiased("bicubic", size=(26, 30)), R(2, 3, 13, 17)),
     "antialias-scales": lambda: (_antialiased("bicubic", scale_factor=(0.4, 1.7)), R(2, 3, 13, 17)),

@@ -214,9 +214,13 @@ def _static_program(
     # PyTorch looks for the constants of submodules without the module's path when it decomposes.
     for target, value in list(exported.constants.items()):
         exported.constants.setdefault(target.rsplit(".", 1)[-1], value)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        core = exported.run_decompositions(decompositions())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            core = exported.run_decompositions(decompositions())
+    except Exception as error:  # what operators raise for numbers that are known only at run time
+        text = f"the operators of the program cannot be broken down: {_first_line(error)}"
+        raise ModelError(text) from error
     signature = core.graph_signature
     mutated = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if mutated:

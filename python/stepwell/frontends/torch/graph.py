@@ -11,7 +11,7 @@ import torch
 import torch.fx
 
 from stepwell.errors import ModelError, Unsupported, UnsupportedError
-from stepwell.frontends.torch import nested_graphs
+from stepwell.frontends.torch import complex_operators, nested_graphs
 from stepwell.frontends.torch.program_file import Program, Value
 from stepwell.mlir import import_torch_graph, rewrite_as_strided
 
@@ -109,8 +109,11 @@ def why_unsupported(node: torch.fx.Node) -> str:
         return ""
     if torch.Tag.nondeterministic_seeded in node.target.tags:
         return "random numbers are not supported"
-    if any(_is_complex(value) for value in (node, *node.all_input_nodes)):
-        return "complex numbers are not supported"
+    is_complex = any(_is_complex(value) for value in (node, *node.all_input_nodes))
+    if is_complex and not complex_operators.is_supported(str(node.target)):
+        return "it is not supported for complex numbers"
+    if any(isinstance(argument, complex) for argument in node.args):
+        return "numbers that are complex are not supported; make tensors of them"
     if _depends_on_data(node):
         return "the shape of its result depends on data"
     return ""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import ModelError, Unsupported, UnsupportedError
 from stepwell.frontends import Imported, TensorSpec, stablehlo
-from stepwell.frontends.torch import control_flow, operators, program_file
+from stepwell.frontends.torch import control_flow, hidden_calls, operators, program_file
+from stepwell.frontends.torch.hidden_calls import created
 from stepwell.frontends.torch.program_file import Program, Value
 from stepwell.mlir import (
     ir,
@@ -46,6 +49,7 @@ def from_program(program: Program, source: str) -> Imported:
         for pipeline in _PIPELINES:
             _run(module, pipeline, source)
         _spell_constants(module)
+        _order_nans(module)
         operators.restore(module)
         control_flow.restore(module)
         imported = stablehlo.from_parsed(module, source)
@@ -108,6 +112,30 @@ def _spell_constants(module: ir.Module) -> None:
     for op in nested_operations(module.operation):
         if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
             replace_operation(op, "stablehlo.constant", {"value": op.attributes["value"]})
+
+
+def _order_nans(module: ir.Module) -> None:
+    """Sorts of floats count NaN as the largest and both zeros as equal; the importer's comparators
+    give no order at all where there is a NaN."""
+    sorts = [op for op in nested_operations(module.operation) if op.name == "stablehlo.sort"]
+    compares = [child.operation for op in sorts for child in op.regions[0].blocks[0].operations]
+    for op in compares:
+        if op.name != "stablehlo.compare" or "FLOAT" not in str(op.attributes["compare_type"]):
+            continue
+        direction = op.attributes["comparison_direction"]
+        total = ir.Attribute.parse("#stablehlo<comparison_type TOTALORDER>")
+        attributes = {"comparison_direction": direction, "compare_type": total}
+        with ir.InsertionPoint(op), op.location:
+            keys = [_key(operand) for operand in op.operands]
+            found = created("stablehlo.compare", [op.results[0].type], keys, attributes)
+        hidden_calls.replace(op, found)
+
+
+def _key(value: ir.Value) -> ir.Value:
+    """`value` with one zero and one NaN."""
+    zero, nan = hlo.full_like(value, 0), hlo.full_like(value, math.nan)
+    number = hlo.select(hlo.compare(value, zero, "EQ"), zero, value)
+    return hlo.select(hlo.compare(value, value, "NE"), nan, number)
 
 
 def _bind_weights(imported: Imported, program: Program) -> None:

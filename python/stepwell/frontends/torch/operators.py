@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
-from stepwell.frontends.torch import hidden_calls
+from stepwell.frontends.torch import complex_operators, hidden_calls
 from stepwell.frontends.torch.hidden_calls import created
 from stepwell.mlir import ir, nested_operations
 
@@ -37,7 +37,7 @@ def _lowering(name: str) -> Callable[[Lowering], Lowering]:
 def hide(module: ir.Module) -> None:
     """Replace the operators in `module`, of the torch dialect, by calls."""
     found = [(_name(op), op) for op in nested_operations(module.operation)]
-    found = [(name, op) for name, op in found if name in _FORMS]
+    found = [(name, op) for name, op in found if name in _FORMS or _is_of_complex(name, op)]
     if found:
         hidden_calls.load_casts()
     for name, op in found:
@@ -51,21 +51,28 @@ def hide(module: ir.Module) -> None:
 def restore(module: ir.Module) -> None:
     """Replace the calls in `module`, of StableHLO, by what they stand for."""
     for name, op in hidden_calls.hidden(module):
-        if name not in _FORMS:
+        form = _FORMS.get(name) or complex_operators.FORMS.get(name)
+        if form is None:
             continue
         tensors = iter(op.operands)
         arguments = [
-            next(tensors) if isinstance(argument, ir.UnitAttr) else argument.value
+            next(tensors) if isinstance(argument, ir.UnitAttr) else _in_python(argument)
             for argument in ir.ArrayAttr(op.attributes["arguments"])
         ]
         with ir.InsertionPoint(op), op.location:
-            hidden_calls.replace(op, [_FORMS[name](op, *arguments)])
+            hidden_calls.replace(op, [form(op, *arguments)])
 
 
 def _name(op: ir.Operation) -> str:
     if op.name == "torch.operator":
         return ir.StringAttr(op.attributes["name"]).value.removeprefix("torch.")
     return op.name.removeprefix("torch.")
+
+
+def _is_of_complex(name: str, op: ir.Operation) -> bool:
+    """Whether the operator is one of complex numbers here."""
+    types = [value.type for value in (*op.operands, *op.results)]
+    return name in complex_operators.FORMS and any("complex<" in str(kind) for kind in types)
 
 
 def _is_tensor(value: ir.Value) -> bool:
@@ -77,9 +84,19 @@ def _argument(operand: ir.Value) -> ir.Attribute | None:
     if _is_tensor(operand):
         return ir.UnitAttr.get()
     owner = operand.owner
+    if not isinstance(owner, ir.Block) and owner.name == "torch.prim.ListConstruct":
+        elements = [_argument(element) for element in owner.operands]
+        known = [element for element in elements if element is not None]
+        return ir.ArrayAttr.get(known) if len(known) == len(elements) else None
     if isinstance(owner, ir.Block) or not owner.name.startswith("torch.constant."):
         return None
     return owner.attributes["value"] if owner.name != "torch.constant.none" else None
+
+
+def _in_python(argument: ir.Attribute) -> object:
+    if isinstance(argument, ir.ArrayAttr):
+        return [_in_python(element) for element in argument]
+    return argument.value  # pyright: ignore[reportAttributeAccessIssue]
 
 
 # --- Functions of elements ------------------------------------------------------------------------

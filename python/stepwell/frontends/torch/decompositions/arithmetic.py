@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import torch
 
@@ -102,3 +103,65 @@ def _cdist(
     x: torch.Tensor, y: torch.Tensor, p: float, compute_mode: int | None = None
 ) -> torch.Tensor:
     return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
+
+
+@mend(aten.fmax.default)
+def _fmax(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return _unless_nan(torch.maximum, x, y)
+
+
+@mend(aten.fmin.default)
+def _fmin(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return _unless_nan(torch.minimum, x, y)
+
+
+def _unless_nan(
+    extreme: Callable[..., torch.Tensor], x: torch.Tensor, y: torch.Tensor
+) -> torch.Tensor:
+    """The other one where one is NaN; the importer does not broadcast them."""
+    found = extreme(x, y)
+    if not found.dtype.is_floating_point:
+        return found
+    x, y = x.to(found.dtype), y.to(found.dtype)
+    return torch.where(x.isnan(), y, torch.where(y.isnan(), x, found))
+
+
+@mend(aten.isclose.default)
+def _isclose(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    equal_nan: bool = False,
+) -> torch.Tensor:
+    """Infinite numbers are close to none but themselves."""
+    close = x == y
+    if x.dtype.is_floating_point and equal_nan:
+        close = close | (x.isnan() & y.isnan())
+    if rtol == 0 and atol == 0:
+        return close
+    if not y.dtype.is_floating_point:
+        y = y.to(torch.get_default_dtype())
+    allowed, distance = atol + (rtol * y).abs(), (x - y).abs()
+    return close | (distance.isfinite() & (distance <= allowed))
+
+
+@mend(aten.copysign.Scalar)
+def _copysign_of_number(x: torch.Tensor, sign: Number) -> torch.Tensor:
+    dtype = x.dtype if x.dtype.is_floating_point else torch.get_default_dtype()
+    return torch.copysign(x.to(dtype), torch.full((), sign, dtype=dtype))
+
+
+@mend(aten.addmv.default)
+def _addmv(
+    x: torch.Tensor,
+    matrix: torch.Tensor,
+    vector: torch.Tensor,
+    *,
+    beta: Number = 1,
+    alpha: Number = 1,
+) -> object:
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    product = torch.mv(matrix, vector) * alpha
+    return product if beta == 0 else product + x * beta

@@ -74,3 +74,28 @@ def _mode(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Pair:
     best = (place - starts).argmax(dim, keepdim=True)
     found = values.gather(dim, best), indices.gather(dim, best)
     return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
+
+
+@mend(aten.nanmedian.dim)
+def _nanmedian_along(x: torch.Tensor, dim: int, keepdim: bool = False) -> Pair:
+    """The lower of the two in the middle of those that are no NaN, which sort last."""
+    if x.dim() == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64)
+    if not x.dtype.is_floating_point:
+        return _median_along(x, dim, keepdim)  # pyright: ignore[reportReturnType]
+    values, indices = torch.sort(x, dim=dim)
+    count = (~x.isnan()).sum(dim, keepdim=True)
+    middle = ((count - 1) // 2).clamp(min=0)
+    found = values.gather(dim, middle), indices.gather(dim, middle)
+    return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
+
+
+@mend(aten.nanmedian.default)
+def _nanmedian(x: torch.Tensor) -> torch.Tensor:
+    return _nanmedian_along(x.reshape(-1), 0)[0]  # pyright: ignore[reportIndexIssue]
+
+
+@mend(aten.max.dim, aten.min.dim)
+def _of_number(x: torch.Tensor, dim: int, keepdim: bool = False) -> object:
+    """The importer counts on a dimension."""
+    return (x.clone(), torch.zeros((), dtype=torch.int64)) if x.dim() == 0 else NotImplemented
