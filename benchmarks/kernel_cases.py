@@ -11,6 +11,7 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+_LARGE_WINDOWS = [(28, 240, 5), (56, 96, 7)]
 _SEED = 7
 _OPSET = 20
 
@@ -45,13 +46,19 @@ def contraction(m: int, k: int, n: int) -> Case:
 
 
 def convolution(
-    size: int, channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1
+    size: int,
+    channels: int,
+    out: int,
+    kernel: int,
+    stride: int = 1,
+    groups: int = 1,
+    dilation: int = 1,
 ) -> Case:
     """A convolution with bias over a size x size image; torch has it prepacked, channels last."""
     image = _random(1, size, size, channels)
     weight, bias = _random(out, channels // groups, kernel, kernel), _random(out)
-    half = kernel // 2
-    result = (size + 2 * half - kernel) // stride + 1
+    half = dilation * (kernel // 2)
+    result = (size + 2 * half - dilation * (kernel - 1) - 1) // stride + 1
     node = helper.make_node(
         "Conv",
         ["image", "weight", "bias"],
@@ -59,6 +66,7 @@ def convolution(
         kernel_shape=[kernel, kernel],
         pads=[half] * 4,
         strides=[stride, stride],
+        dilations=[dilation, dilation],
         group=groups,
     )
     constants = {"weight": weight, "bias": bias}
@@ -74,7 +82,7 @@ def convolution(
         helper.make_node("Transpose", ["result"], ["y"], perm=[0, 2, 3, 1]),
     ]
     own = _model(nodes, image.shape, (1, result, result, out), constants)
-    sizes = [[half] * 2, [stride] * 2, [1, 1], groups]
+    sizes = [[half] * 2, [stride] * 2, [dilation] * 2, groups]
     packed = torch.ops.mkldnn._reorder_convolution_weight(_tensor(weight), *sizes, list(nchw.shape))
     source = torch.from_numpy(nchw).contiguous(memory_format=torch.channels_last)
     shift = torch.from_numpy(bias)
@@ -86,12 +94,42 @@ def convolution(
 
     kind = "depthwise" if groups == channels else "conv"
     steps = f" s{stride}" if stride > 1 else ""
+    steps += f" d{dilation}" if dilation > 1 else ""
     name = f"{kind} {kernel}x{kernel}{steps} {size}x{size}x{channels}"
     name += f"->{out}" if out != channels else ""
     pixels = result * result
     flops = 2 * pixels * out * channels // groups * kernel * kernel
     moved = _bytes(image, weight, bias, pixels * out)
     return Case(name, flops, moved, own, image, theirs, nchw, run)
+
+
+def transposed_product(m: int, k: int, n: int) -> Case:
+    """x[k, m] transposed @ w[k, n], both from the call in torch, w constant in the models."""
+    x, w = _random(k, m), _random(k, n)
+    node = helper.make_node("Gemm", ["x", "w"], ["y"], transA=1)
+    model = _model([node], x.shape, (m, n), {"w": w})
+    lhs, rhs = torch.from_numpy(x).T, torch.from_numpy(w)
+    return Case(
+        f"gemm of a transpose {m}x{k}x{n}", 2 * m * k * n, _bytes(x, w, m * n), model, x, model, x,
+        lambda: lhs @ rhs,
+    )  # fmt: skip
+
+
+def volume(depth: int, size: int, channels: int) -> Case:
+    """A 3x3x3 convolution of `depth` images; torch has channels last, the models channels first."""
+    image = _random(1, channels, depth, size, size)
+    weight = _random(channels, channels, 3, 3, 3)
+    node = helper.make_node("Conv", ["x", "weight"], ["y"], kernel_shape=[3] * 3, pads=[1] * 6)
+    model = _model([node], image.shape, image.shape, {"weight": weight})
+    layout = torch.channels_last_3d
+    source = torch.from_numpy(image).contiguous(memory_format=layout)
+    filters = torch.from_numpy(weight).contiguous(memory_format=layout)
+    return Case(
+        f"conv 3x3x3 {depth}x{size}x{size}x{channels}",
+        2 * image.size * channels * 27, _bytes(image, weight, image.size),
+        model, image, model, image,
+        lambda: torch.nn.functional.conv3d(source, filters, padding=1),
+    )  # fmt: skip
 
 
 def elementwise(
@@ -142,8 +180,13 @@ def makers() -> list[Callable[[], Case]]:
         *(lambda s=s: contraction(*s) for s in gemms),
         *(lambda s=s, c=c: convolution(s, c, c, 3) for s, c in spatial),
         *(lambda s=s, c=c: convolution(s, c, c, 1) for s, c in ((28, 192), (14, 256))),
+        lambda: transposed_product(512, 1024, 512),
+        lambda: convolution(32, 256, 256, 3, dilation=2),
+        lambda: convolution(33, 512, 256, 3, dilation=12),
+        lambda: volume(8, 28, 128),
         lambda: convolution(224, 3, 64, 7, stride=2),
         *(lambda s=s, c=c: convolution(s, c, c, 3, groups=c) for s, c in ((14, 576), (56, 144))),
+        *(lambda s=s, c=c, k=k: convolution(s, c, c, k, groups=c) for s, c, k in _LARGE_WINDOWS),
         *(lambda n=n: attention(12, n, n, 64) for n in (128, 512)),
         _softmax,
         _layer_norm,
