@@ -15,7 +15,7 @@ from enum import Enum
 from stepwell.errors import LoweringError
 from stepwell.kernels.evaluate import slice_source
 from stepwell.kernels.group import extracted
-from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize
+from stepwell.kernels.index import Index, Variable, apply_map, linearize, reshaped
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
@@ -247,8 +247,7 @@ class FusionGraph:
         op = node.op
         if op.name in RESHAPES:
             source = op.operands[0]
-            flat = linearize(indices, shape_of(value))
-            return self.pull(source, delinearize(flat, shape_of(source)))
+            return self.pull(source, reshaped(indices, shape_of(value), shape_of(source)))
         if op.name == "tensor.extract_slice":
             return self.pull(op.operands[0], slice_source(op, indices))
         if node.structured is not None:

@@ -17,7 +17,7 @@ import numpy as np
 from stepwell import dtypes
 from stepwell.errors import LoweringError
 from stepwell.kernels.evaluate import slice_source
-from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize
+from stepwell.kernels.index import Index, Variable, apply_map, reshaped
 from stepwell.kernels.structured import RESHAPES, Structured, defining_op, element_type, shape_of
 from stepwell.mlir import ir
 from stepwell.passes.linalg.hoist_constants import weight_name
@@ -105,8 +105,8 @@ class KnownValues:
             weight = self._weight(value)
             return _NOTHING if weight is None else self._pick(weight, map(self._numbers, indices))
         if op.name in RESHAPES:
-            flat = linearize(indices, shape_of(value))
-            return self.at(op.operands[0], delinearize(flat, shape_of(op.operands[0])))
+            source = op.operands[0]
+            return self.at(source, reshaped(indices, shape_of(value), shape_of(source)))
         if op.name == "tensor.extract_slice":
             if any(offset < 0 for offset in op.attributes["static_offsets"]):
                 return _NOTHING

@@ -16,10 +16,18 @@ from typing import ClassVar
 from stepwell.attributes import i64
 from stepwell.kernels.cpu import halo, winograd
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
-from stepwell.kernels.structured import Structured, defining_op, is_multiply_add, shape_of
+from stepwell.kernels.structured import (
+    RESHAPES,
+    Structured,
+    defining_op,
+    element_type,
+    is_multiply_add,
+    shape_of,
+)
 from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import is_host_block
+from stepwell.passes.linalg._grouped_convolution import channels_of
 from stepwell.passes.linalg.hoist_constants import (
     PARAMETER,
     has_attribute,
@@ -27,7 +35,7 @@ from stepwell.passes.linalg.hoist_constants import (
     weight_arguments,
 )
 
-arith = dialect("arith")
+arith, tensor = dialect("arith"), dialect("tensor")
 
 _BOX = (1, 6)
 """Rows of a register tile of direct convolution, about: what it leaves out, all of them do."""
@@ -64,7 +72,7 @@ class ChooseConvolution(Pass):
                 continue
             filters = convolution.inputs[1]
             constant = defining_op(filters)
-            if constant is not None:  # a splat: its transform is none
+            if constant is not None and constant.name not in RESHAPES:  # a splat has no transform
                 if filters not in hoisted:
                     hoisted[filters] = hoist(constant, op, state)
                 convolution.op.operands[1] = hoisted[filters]
@@ -82,9 +90,10 @@ class ChooseConvolution(Pass):
 
 
 def _is_weight(value: ir.Value, weights: dict[int, str], host: ir.Operation) -> bool:
-    constant = defining_op(value)
-    if constant is not None:
-        return constant.name == "arith.constant"
+    while (producer := defining_op(value)) is not None:
+        if producer.name not in RESHAPES:
+            return producer.name == "arith.constant"
+        value = producer.operands[0]
     argument = ir.BlockArgument(value)
     if argument.owner != host.regions[0].blocks[0]:
         return False
@@ -97,18 +106,31 @@ def _mark(
     tile: int,
     padded: dict[tuple[ir.Value, tuple[int, ...], ir.Block], ir.Value],
 ) -> None:
-    image = convolution.inputs[0]
-    *images, height, width, channels = current = shape_of(image)
+    op, image = convolution.op, convolution.inputs[0]
+    whole = channels_of(image)
+    *images, height, width, channels = current = shape_of(whole)
     down, across = shape.padded(tile)
     wanted = (*images, max(height, down), max(width, across), channels)
-    op = convolution.op
     if wanted != current:
         key = (image, wanted, op.block)
         if key not in padded:
             with ir.InsertionPoint(op), op.location:
-                padded[key] = _widen(image, wanted)
+                widened = _widen(whole, wanted)
+                padded[key] = widened if whole == image else _in_groups(widened, image)
         op.operands[0] = padded[key]
     op.attributes[winograd.ATTRIBUTE] = i64(tile)
+
+
+def _in_groups(whole: ir.Value, like: ir.Value) -> ir.Value:
+    """The channels of `whole` in two dimensions, as those of `like`, a tensor.expand_shape."""
+    last = shape_of(like)[-2:]
+    return tensor.ExpandShapeOp(
+        ir.RankedTensorType.get([*shape_of(whole)[:-1], *last], element_type(whole)),
+        whole,
+        like.owner.attributes["reassociation"],
+        [],
+        [*shape_of(whole)[:-1], *last],
+    ).result
 
 
 def _widen(image: ir.Value, wanted: tuple[int, ...]) -> ir.Value:

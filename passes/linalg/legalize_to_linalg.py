@@ -2,8 +2,8 @@
 
 Upstream's `stablehlo-legalize-to-linalg` does most of it. What it lacks or lowers to scalar
 branches is rewritten first: `stablehlo.concatenate` becomes `tensor.concat`, `chlo.erf` a generic
-of `math.erf`. Named operations are generalised, so that what follows sees one form,
-`linalg.generic`.
+of `math.erf`, a grouped convolution a generic that has a loop over the groups. Named operations are
+generalised, so that what follows sees one form, `linalg.generic`.
 
     %0 = stablehlo.add %a, %b     ->     %0 = linalg.generic ... { arith.addf }
 """
@@ -19,6 +19,7 @@ from stepwell.errors import LoweringError
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import dialect, ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg import _grouped_convolution
 from stepwell.weights import WeightTable
 
 tensor = dialect("tensor")
@@ -105,9 +106,14 @@ def _refuse_callbacks(op: ir.Operation) -> None:
             )
 
 
+def _convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    return _grouped_convolution.lower(op)
+
+
 _REWRITES: dict[str, Callable[[ir.Operation, WeightTable], ir.Value | None]] = {
     "stablehlo.concatenate": _concatenate,
     "chlo.erf": _erf,
+    "stablehlo.convolution": _convolution,
     "stablehlo.constant": _signless_constant,
     "stablehlo.reduce": _reduce,
 }

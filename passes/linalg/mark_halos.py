@@ -25,6 +25,7 @@ from stepwell.kernels.structured import (
 )
 from stepwell.mlir import ir, nested_operations
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._grouped_convolution import channels_of
 from stepwell.passes.linalg.choose_convolution import pads_with_zero
 
 _LEAST_TERMS = 16
@@ -50,11 +51,16 @@ class MarkHalos(Pass):
 def _mark(convolution: Structured) -> None:
     op = convolution.op
     operands = contraction_operands(convolution)
-    pad = defining_op(convolution.inputs[0])
+    image = convolution.inputs[0]
+    pad = defining_op(channels_of(image))
     if operands is None or pad is None or pad.name != "tensor.pad" or not pads_with_zero(pad):
         return
     shape = ContractionShape.of(convolution, operands)
-    halo.mark(op, list(pad.attributes["static_low"]), list(shape_of(pad.operands[0])))
+    low, extent = list(pad.attributes["static_low"]), list(shape_of(image))
+    spatial = len(low) - 1
+    groups = [0] * (len(extent) - len(low))
+    extent[:spatial] = shape_of(pad.operands[0])[:spatial]
+    halo.mark(op, [*low[:spatial], *groups, low[-1]], extent)
     windows = halo.windows(convolution, shape)
     walked = {window.reduced for window in windows}
     inside = shape.k // shape.extent(tuple(shape.reduced[place] for place in walked))

@@ -109,7 +109,7 @@ class PackOperands(Pass):
         maps = list(anchor.op.attributes["indexing_maps"])
         maps[shape.rhs] = ir.AffineMapAttr.get(plan.map)
         anchor.op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
-        anchor.op.operands[shape.rhs] = kernel.regions[0].blocks[0].arguments[number]
+        _replace_operand(anchor, shape.rhs, kernel.regions[0].blocks[0].arguments[number])
         for (host, call), weight in zip(calls, weights, strict=True):
             assert weight is not None
             key = (weight, plan.packing)
@@ -199,7 +199,10 @@ def _pack_winograd(
     kernel.attributes["kernel.strategy"] = strategy.to_attribute()
     panel = strategy.vectors * state.target.vector_lanes
     plain = anchor.inputs[1].type
-    packing = winograd.packing(tuple(plain.shape), strategy.tile, panel)
+    *lead, outputs = plain.shape
+    if shape.group is not None:
+        outputs *= lead.pop()
+    packing = winograd.packing((*lead, outputs), strategy.tile, panel)
     kind = ir.RankedTensorType.get(packing.shape, plain.element_type)
     _retype_argument(kernel, number, kind)
     with ir.InsertionPoint(anchor.op), anchor.op.location:
@@ -208,7 +211,7 @@ def _pack_winograd(
             results=[plain],
             operands=[kernel.regions[0].blocks[0].arguments[number]],
         ).results[0]
-    anchor.op.operands[1] = undone
+    _replace_operand(anchor, 1, undone)
     for (host, call), weight in zip(calls, weights, strict=True):
         assert weight is not None
         key = (weight, packing)
@@ -300,6 +303,15 @@ def _weight_of(host: ir.Operation, call: ir.Operation, number: int | None) -> We
     if has_attribute(host, argument, PARAMETER):
         return argument
     return weight_name(host, argument)
+
+
+def _replace_operand(op: Structured, number: int, value: ir.Value) -> None:
+    """Read `value`, and forget the reshapes that nobody reads any more."""
+    old = op.op.operands[number]
+    op.op.operands[number] = value
+    while (reshape := defining_op(old)) is not None and not list(old.uses):
+        old = reshape.operands[0]
+        reshape.erase()
 
 
 def _retype_argument(kernel: ir.Operation, number: int, kind: ir.Type) -> None:

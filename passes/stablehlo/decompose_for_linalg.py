@@ -13,7 +13,9 @@ four times the channels, whose result is spread out over the pixels:
 Where the phases of the pixels reach different inputs (a 4x4 kernel), each is a convolution of its
 own taps, and the four are concatenated in the place of %p.
 
-- A grouped convolution that is not depthwise becomes one convolution a group.
+- Of a grouped convolution that is not depthwise, neighbouring groups are joined until their results
+  fill a vector, with zeros in the filters between them; legalize-to-linalg takes the rest whole.
+  One of unsigned or of complex numbers becomes one convolution a group.
 - A dot_general with several contracting dimensions gets one; its batch dimensions come first.
 - Normal random numbers are made of uniform ones.
 - A sum of booleans is their disjunction, as the specification says (arith.addi would be xor).
@@ -37,6 +39,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._grouped_convolution import is_grouped, is_taken_whole
 from stepwell.passes.stablehlo import choose_layout
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
@@ -47,6 +50,8 @@ from stepwell.passes.stablehlo._values import (
     rebuild,
     reverses_window,
 )
+from stepwell.targets import Target
+from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
 
 RULES = Rules()
@@ -214,16 +219,9 @@ def _with_explicit_dilation(
     return rebuild(op, [dilated, rhs], hlo.shape(op.results[0]), plain)
 
 
-@RULES.on("convolution")
-def grouped_convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """One convolution a group, unless each group has one input channel (depthwise)."""
+def group_by_group(op: ir.Operation) -> ir.Value:
+    """One convolution a group."""
     groups = integer(op, "feature_group_count")
-    numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    if groups == 1 or hlo.shape(op.operands[1])[numbers.kernel_input_feature_dimension] == 1:
-        return None
-    canonical = choose_layout.convolution(op, weights)
-    if canonical is not None:
-        return canonical
     lhs, rhs = op.operands
     *outer, features = hlo.shape(op.results[0])
     one = {"feature_group_count": i64(1)}
@@ -244,6 +242,28 @@ def _channels(value: ir.Value, group: int, groups: int) -> ir.Value:
     *outer, last = hlo.shape(value)
     count, zeros = last // groups, [0] * len(outer)
     return hlo.slice(value, [*zeros, group * count], [*outer, (group + 1) * count])
+
+
+def joined_groups(op: ir.Operation, lanes: int) -> ir.Value | None:
+    """As many neighbouring groups as have results for `lanes` lanes, as one group; its filters are
+    zero where they meet the inputs of another."""
+    lhs, rhs = op.operands
+    groups = integer(op, "feature_group_count")
+    *window, inputs, features = hlo.shape(rhs)
+    each = features // groups
+    most = max(1, min(groups, lanes // each))
+    count = next(n for n in range(most, 0, -1) if groups % n == 0)
+    if count == 1:
+        return None
+    rank, zeros = len(window), [0] * len(window)
+    apart = hlo.reshape(rhs, [*window, inputs, groups // count, count, each])
+    none = [*zeros, 0, 0, 0, 0]
+    diagonal = hlo.pad(apart, hlo.full(0, [], hlo.dtype(rhs)), none, none, [*zeros, 0, 0, count, 0])
+    square = hlo.reshape(diagonal, [*window, inputs, groups // count, count, count, each])
+    order = [*range(rank), rank + 2, rank, rank + 1, rank + 3, rank + 4]
+    filters = hlo.reshape(hlo.transpose(square, order), [*window, count * inputs, features])
+    shape = hlo.shape(op.results[0])
+    return rebuild(op, [lhs, filters], shape, {"feature_group_count": i64(groups // count)})
 
 
 # --- Random numbers ------------------------------------------------------------------------------
@@ -329,6 +349,16 @@ def _one_contraction(
     return moved, position if summed else None
 
 
+MATRIX_COLUMNS = 8
+"""Of the result of a matrix instruction of GPUs."""
+
+
+def _columns(op: ir.Operation, target: Target) -> int:
+    """How many results of a row are computed at once."""
+    narrow = hlo.dtype(op.operands[0]).itemsize < 4
+    return MATRIX_COLUMNS if narrow and isinstance(target, NvidiaTarget) else target.vector_lanes
+
+
 @dataclass(frozen=True)
 class DecomposeForLinalg(Pass):
     """Write ops that the linalg level has no good form for in terms of others."""
@@ -337,4 +367,17 @@ class DecomposeForLinalg(Pass):
 
     def run(self, op: ir.Operation, state: State) -> None:
         """Apply the rules until none matches."""
-        RULES.apply(op, state.weights)
+        rules = Rules(RULES)
+
+        @rules.on("convolution")
+        def groups(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+            if not is_grouped(op):
+                return None
+            canonical = choose_layout.convolution(op, weights)
+            if canonical is not None:
+                return canonical
+            if not is_taken_whole(op):
+                return group_by_group(op)
+            return joined_groups(op, _columns(op, state.target))
+
+        rules.apply(op, state.weights)

@@ -11,9 +11,9 @@ becomes
 
 Results stay views until something that cannot be folded needs them, so a chain of transposes and
 reshapes costs one copy. Constants do not grow: a result that repeats its data becomes a broadcast
-of what is distinct in it, and an iota of more than `limit` elements stays one. In a model without
-inputs, where everything is constant, arithmetic on floats stays: it is to be run, by the kernels
-that any other model has.
+of what is distinct in it, an iota of more than `limit` elements stays one, and a constant is padded
+to `PADDED_ELEMENTS` at most. In a model without inputs, where everything is constant, arithmetic on
+floats stays: it is to be run, by the kernels that any other model has.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ from stepwell.passes.stablehlo._values import (
     resource_name,
 )
 from stepwell.weights import INLINE_ELEMENTS, WeightTable
+
+PADDED_ELEMENTS = 1 << 20
+"""A padded constant (filters of groups that were joined) may be as large."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,8 @@ class _Known:
         array = evaluate(op, operands) if kind.has_static_shape else None
         if array is None:
             return
-        if distinct(array) > max(self.limit, sum(map(distinct, operands))):
+        limit = PADDED_ELEMENTS if op.name == "stablehlo.pad" else self.limit
+        if distinct(array) > max(limit, sum(map(distinct, operands))):
             return
         self.arrays[result] = array.astype(dtype, copy=False)
         names = [self.names[value] for value in op.operands if value in self.names]

@@ -34,16 +34,18 @@ def convolution(
     strides: tuple[int, ...] | None = None,
     dilation: tuple[int, ...] | None = None,
     padding: str = "VALID",
+    groups: int = 1,
 ) -> tuple[object, list[np.ndarray], np.ndarray]:
     """A convolution of images of `shape`, channels last, by windows of the extents `window`, with
     its sum in f32: model, operands and result."""
     x = integers(*shape, seed=1, dtype=dtype)
-    w = integers(*window, shape[-1], outputs, seed=2, dtype=dtype)
+    w = integers(*window, shape[-1] // groups, outputs, seed=2, dtype=dtype)
 
     def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
         return lax.conv_general_dilated(
             x, w, strides or (1,) * len(window), padding, rhs_dilation=dilation,
             dimension_numbers=_NAMES[len(shape)], preferred_element_type=np.float32,
+            feature_group_count=groups,
         )  # fmt: skip
 
     expected = np.asarray(convolve(*(v.astype(np.float32) for v in (x, w))))

@@ -45,6 +45,17 @@ func.func @three_dimensions(%x: tensor<1x8x14x14x64xf32>, %w: tensor<3x3x3x64x64
   return %0 : tensor<1x4x14x14x64xf32>
 }
 
+// Two groups: the padding lies before the reshape that sets their channels apart.
+// CHECK-LABEL: func.func @groups
+// CHECK: %[[P:.*]] = tensor.pad %arg0 low[0, 1, 1, 0] high[0, 3, 3, 0]
+// CHECK: tensor.expand_shape %[[P]] {{.*}} into tensor<1x18x18x2x128xf32>
+// CHECK: linalg.generic
+// CHECK-SAME: kernel.winograd = 4
+func.func @groups(%x: tensor<1x14x14x256xf32>, %w: tensor<3x3x128x256xf32> {stepwell.weight = "w"}) -> tensor<1x14x14x256xf32> {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [1, 1], pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 2 : i64} : (tensor<1x14x14x256xf32>, tensor<3x3x128x256xf32>) -> tensor<1x14x14x256xf32>
+  return %0 : tensor<1x14x14x256xf32>
+}
+
 // Rejected: a stride of two.
 // CHECK-LABEL: func.func @strided
 // CHECK-NOT: kernel.winograd

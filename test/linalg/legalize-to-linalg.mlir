@@ -15,6 +15,22 @@ func.func @contraction(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>) -> tensor<8x
 
 // -----
 
+// A grouped convolution is one linalg.generic, too: the groups are a parallel loop.
+// CHECK-LABEL: func.func @groups
+// CHECK-DAG: %[[X:.*]] = tensor.expand_shape %arg0 {{.*}} into tensor<1x9x2x8xf32>
+// CHECK-DAG: %[[W:.*]] = tensor.expand_shape %arg1 {{.*}} into tensor<3x8x2x16xf32>
+// CHECK: linalg.generic {{.*}} iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction"]
+// CHECK-SAME: ins(%[[X]], %[[W]]
+// CHECK: tensor.collapse_shape {{.*}} : tensor<1x7x2x16xf32> into tensor<1x7x32xf32>
+func.func @groups(%x: tensor<1x9x16xf32>, %w: tensor<3x8x32xf32>) -> tensor<1x7x32xf32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+       window = {} {batch_group_count = 1 : i64, feature_group_count = 2 : i64}
+       : (tensor<1x9x16xf32>, tensor<3x8x32xf32>) -> tensor<1x7x32xf32>
+  return %y : tensor<1x7x32xf32>
+}
+
+// -----
+
 // A concatenation stays one operation; upstream would make a body with branches of it.
 // CHECK-LABEL: func.func @concatenation
 // CHECK: tensor.concat dim(1) %arg0, %arg1

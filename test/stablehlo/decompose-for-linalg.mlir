@@ -1,4 +1,5 @@
-// RUN: stepwell-opt %s --pass-pipeline='builtin.module(decompose-for-linalg)' | filecheck %s
+// RUN: stepwell-opt %s --target=x86_64-v3 --pass-pipeline='builtin.module(decompose-for-linalg)' | filecheck %s
+// RUN: stepwell-opt %s --target=cuda:sm_90a --pass-pipeline='builtin.module(decompose-for-linalg)' | filecheck %s --check-prefix=GPU
 
 // CHECK-LABEL: func.func @booleans
 // CHECK-NEXT: stablehlo.or %arg0, %arg1
@@ -50,14 +51,31 @@ func.func @dilated(%x: tensor<1x4x3xf32>, %w: tensor<3x3x2xf32>) -> tensor<1x4x2
   return %y : tensor<1x4x2xf32>
 }
 
+// Groups of floats stay; two of four results fill a vector of eight, and the filters are zero where
+// they would meet the other one's inputs.
+// CHECK-LABEL: func.func @joined
+// CHECK: %[[D:.*]] = stablehlo.pad {{.*}} interior = [0, 0, 0, 2, 0] : (tensor<1x3x2x2x4xf32>
+// CHECK-SAME: -> tensor<1x3x2x4x4xf32>
+// CHECK: stablehlo.reshape %[[D]] : (tensor<1x3x2x4x4xf32>) -> tensor<1x3x2x2x2x4xf32>
+// CHECK: stablehlo.convolution({{.*}} feature_group_count = 2 {{.*}} tensor<1x6x16xf32>)
+// GPU-LABEL: func.func @joined
+// GPU-NEXT: stablehlo.convolution({{.*}} feature_group_count = 4
+func.func @joined(%x: tensor<1x4x12xf32>, %w: tensor<1x3x16xf32>) -> tensor<1x4x16xf32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+       window = {} {batch_group_count = 1 : i64, feature_group_count = 4 : i64}
+       : (tensor<1x4x12xf32>, tensor<1x3x16xf32>) -> tensor<1x4x16xf32>
+  return %y : tensor<1x4x16xf32>
+}
+
+// Rejected: unsigned integers, which become one convolution a group.
 // CHECK-LABEL: func.func @grouped
 // CHECK-COUNT-2: stablehlo.convolution({{.*}} feature_group_count = 1
 // CHECK: stablehlo.concatenate {{.*}}, dim = 2
-func.func @grouped(%x: tensor<1x4x6xf32>, %w: tensor<1x3x8xf32>) -> tensor<1x4x8xf32> {
+func.func @grouped(%x: tensor<1x4x6xui8>, %w: tensor<1x3x8xui8>) -> tensor<1x4x8xui8> {
   %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
        window = {} {batch_group_count = 1 : i64, feature_group_count = 2 : i64}
-       : (tensor<1x4x6xf32>, tensor<1x3x8xf32>) -> tensor<1x4x8xf32>
-  return %y : tensor<1x4x8xf32>
+       : (tensor<1x4x6xui8>, tensor<1x3x8xui8>) -> tensor<1x4x8xui8>
+  return %y : tensor<1x4x8xui8>
 }
 
 // CHECK-LABEL: func.func @dot

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.builder import CONTRACT, Lanes, NestBuilder, arith
-from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize, same
+from stepwell.kernels.index import Index, Variable, apply_map, linearize, reshaped, same
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
@@ -109,8 +109,7 @@ class Evaluator:
             return self.at_scalar(op.operands[0])
         if op.name in RESHAPES:
             source = op.operands[0]
-            flat = linearize(indices, shape_of(value))
-            return self.at(source, delinearize(flat, shape_of(source)), lanes)
+            return self.at(source, reshaped(indices, shape_of(value), shape_of(source)), lanes)
         if op.name == "tensor.extract_slice":
             offsets = slice_offsets(op, self.offset)
             return self.at(op.operands[0], slice_source(op, indices, offsets), lanes)

@@ -14,8 +14,8 @@ from stepwell.kernels.index import (
     Variable,
     apply_map,
     constant,
-    delinearize,
     linearize,
+    reshaped,
 )
 from stepwell.kernels.structured import (
     RESHAPES,
@@ -107,7 +107,7 @@ class KernelGroup:
         if there == here:
             return list(at)
         if linearize(there, shape_of(anchor)) == linearize(here, shape):
-            return delinearize(linearize(at, shape_of(anchor)), shape)
+            return reshaped(at, shape_of(anchor), shape)
         result = [constant(0)] * len(shape)
         for index, value in zip(there, at, strict=True):
             for position, dim in enumerate(dims):
@@ -205,8 +205,7 @@ def accesses(
             return
         if op.name in RESHAPES:
             source = op.operands[0]
-            flat = linearize(indices, shape_of(value))
-            yield from visit(source, delinearize(flat, shape_of(source)))
+            yield from visit(source, reshaped(indices, shape_of(value), shape_of(source)))
         elif op.name == "tensor.extract_slice":
             yield from visit(op.operands[0], slice_source(op, indices))
         else:

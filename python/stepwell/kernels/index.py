@@ -244,6 +244,33 @@ def delinearize(flat: Index, shape: Sequence[int]) -> list[Index]:
     return result
 
 
+def reshaped(indices: Sequence[Index], shape: Sequence[int], into: Sequence[int]) -> list[Index]:
+    """Indices in the shape `into` of the element at `indices` of `shape`. Dimensions that a reshape
+    leaves alone keep their indices, also where those lie beyond them."""
+    result: list[Index] = []
+    first = 0
+    for begin, end in _common_factors(shape, into):
+        flat = linearize(indices[first:begin], shape[first:begin])
+        result += delinearize(flat, into[len(result) : end])
+        first = begin
+    return result
+
+
+def _common_factors(shape: Sequence[int], into: Sequence[int]) -> list[tuple[int, int]]:
+    """Where both shapes may be cut, so that the parts have as many elements; last, their ends."""
+    cuts, i, j, left, right = [], 0, 0, 1, 1
+    while i < len(shape) and j < len(into) and 0 not in (*shape, *into):
+        left, right = left * shape[i], right * into[j]
+        i, j = i + 1, j + 1
+        while left != right and (i if left < right else j) < len(shape if left < right else into):
+            if left < right:
+                left, i = left * shape[i], i + 1
+            else:
+                right, j = right * into[j], j + 1
+        cuts.append((i, j))
+    return [*cuts[:-1], (len(shape), len(into))]
+
+
 def apply_map(affine_map: ir.AffineMap, dims: Sequence[Index]) -> list[Index]:
     """The results of `affine_map` at `dims`."""
     return [_apply(expression, dims) for expression in affine_map.results]

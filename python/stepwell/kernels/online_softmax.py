@@ -14,7 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize
+from stepwell.kernels.index import (
+    Index,
+    Variable,
+    apply_map,
+    delinearize,
+    linearize,
+    reshaped,
+)
 from stepwell.kernels.reduction import Combiner
 from stepwell.kernels.rows import loop_point
 from stepwell.kernels.structured import RESHAPES, Structured, defining_op, elements, shape_of
@@ -110,7 +117,7 @@ class _Reader:
             return "value", value, flat
         if op.name in RESHAPES:
             source = op.operands[0]
-            return self.at(source, delinearize(flat, shape_of(source)))
+            return self.at(source, reshaped(indices, shape_of(value), shape_of(source)))
         number = constant_of(value)
         if number is not None:
             return "arith.constant", number

@@ -95,6 +95,15 @@ FORMS = [
     convolution("grouped-4-nchw", (9, 11), (3, 3), (20, 12), groups=4, pads=1, layout=NCHW),
     convolution("grouped-strided", (9, 11), (3, 3), (32, 32), groups=4, pads=1, stride=2),
     convolution("grouped-1x1", (9, 11), (1, 1), (12, 24), groups=3),
+    convolution("grouped-narrow", (9, 21), (3, 3), (48, 48), groups=12, pads=1, batch=2),
+    convolution("grouped-pairs-to-one", (9, 11), (3, 3), (32, 16), groups=16, pads=1),
+    convolution("grouped-dilated", (9, 11), (3, 3), (32, 40), groups=2, dilation=8, pads=8),
+    convolution("grouped-relu-mean", (9, 11), (3, 3), (32, 40), groups=2, pads=1,
+                epilogue=lambda y: jnp.maximum(y, 0).mean((1, 2))),
+    convolution("grouped-one-dimension", (40,), (5,), (24, 32), pads=2, stride=2, groups=8,
+                layout=("NCH", "OIH", "NCH")),
+    convolution("grouped-three-dimensions", (5, 6, 7), (3, 3, 3), (18, 17 * 3), pads=1, groups=3,
+                layout=("NDHWC", "DHWIO", "NDHWC")),
     convolution("depthwise", (9, 11), (3, 3), (17, 17), groups=17, pads=1),
     convolution("depthwise-40", (9, 11), (3, 3), (40, 40), groups=40, pads=1),
     convolution("depthwise-5x5", (9, 11), (5, 5), (33, 33), groups=33, pads=2),
@@ -134,11 +143,17 @@ def _weights(*shape: int) -> np.ndarray:
     return (normal(*shape) / np.sqrt(np.prod(shape[:-1]))).astype(np.float32)
 
 
-def conv(x, w, stride=1, groups=1):
+def conv(x, w, stride=1, groups=1, sums=None):
     side = w.shape[0] // 2
     pads = [(side, side)] * 2
     return lax.conv_general_dilated(
-        x, w, (stride, stride), pads, dimension_numbers=NHWC, feature_group_count=groups
+        x,
+        w,
+        (stride, stride),
+        pads,
+        dimension_numbers=NHWC,
+        feature_group_count=groups,
+        preferred_element_type=sums,
     )
 
 
@@ -151,6 +166,18 @@ NETWORKS = [
     Case("inverted-residual",
          lambda x, a, b, c: x + conv(jnp.clip(conv(jnp.clip(conv(x, a), 0, 6), b, 1, 32), 0, 6), c),
          (IMAGE, _weights(1, 1, 16, 32), _weights(3, 3, 1, 32), _weights(1, 1, 32, 16))),
+    Case("grouped-bottleneck",
+         lambda x, a, b, c: x + conv(relu(conv(relu(conv(x, a)), b, 1, 8)), c),
+         (IMAGE, _weights(1, 1, 16, 32), _weights(3, 3, 4, 32), _weights(1, 1, 32, 16))),
+    Case("grouped-integers", lambda x, w: conv((x * 9).astype(jnp.int8), (w * 9).astype(jnp.int8),
+                                               1, 4, jnp.int32),
+         (IMAGE, _weights(3, 3, 4, 32))),
+    Case("grouped-unsigned", lambda x, w: conv((x * 9).astype(jnp.uint8), (w * 9).astype(jnp.uint8),
+                                               1, 4, jnp.uint32),
+         (jnp.abs(IMAGE), np.abs(_weights(3, 3, 4, 32)))),
+    Case("grouped-half",
+         lambda x, w: conv(x.astype(jnp.bfloat16), w.astype(jnp.bfloat16), 2, 4).astype(x.dtype),
+         (IMAGE, _weights(3, 3, 4, 32)), tolerance=2e-2),
     Case("concatenated", lambda x, a, b: jnp.concatenate([conv(x, a), relu(conv(x, b)), x], 3),
          (IMAGE, _weights(1, 1, 16, 7), _weights(3, 3, 16, 9))),
     Case("dense-block", lambda x, a, b: conv(relu(jnp.concatenate([x, conv(x, a)], 3)), b),

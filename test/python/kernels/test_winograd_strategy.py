@@ -67,13 +67,15 @@ def test_uneven_groups_match() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "window", "strides", "dilation"),
+    ("size", "window", "strides", "dilation", "groups"),
     [
-        ((13, 18), (3, 3), (1, 1), 2),
-        ((21, 10), (3, 3), (1, 1), 3),
-        ((5, 14, 9), (3, 3, 3), (1, 1, 1), 1),
-        ((5, 14, 9), (3, 3, 3), (2, 1, 1), 1),
-        ((4, 9, 17), (2, 3, 3), (1, 1, 1), 2),
+        ((13, 18), (3, 3), (1, 1), 2, 1),
+        ((21, 10), (3, 3), (1, 1), 3, 1),
+        ((5, 14, 9), (3, 3, 3), (1, 1, 1), 1, 1),
+        ((5, 14, 9), (3, 3, 3), (2, 1, 1), 1, 1),
+        ((4, 9, 17), (2, 3, 3), (1, 1, 1), 2, 1),
+        ((13, 18), (3, 3), (1, 1), 1, 3),
+        ((13, 18), (3, 3), (1, 1), 2, 2),
     ],
 )
 @pytest.mark.parametrize("tile", [2, 4])
@@ -84,17 +86,18 @@ def test_forms_match(
     window: tuple[int, ...],
     strides: tuple[int, ...],
     dilation: int,
+    groups: int,
 ) -> None:
-    """Dilated filters and filters of three dimensions, a batch of two."""
+    """Dilated and grouped filters and filters of three dimensions, a batch of two."""
     random = np.random.default_rng(0)
     rank = len(size)
-    filters = random.standard_normal((24, 32, *window)).astype(np.float32)
-    image = random.standard_normal((2, 32, *size)).astype(np.float32)
+    filters = random.standard_normal((groups * 24, 32, *window)).astype(np.float32)
+    image = random.standard_normal((2, groups * 32, *size)).astype(np.float32)
     reach = [dilation * (k - 1) for k in window]
     pads = [(r // 2, r - r // 2) for r in reach]
     padded = np.pad(image.astype(np.float64), [(0, 0), (0, 0), *pads])
     counts = [(n - 1) // s + 1 for n, s in zip(size, strides, strict=True)]
-    wanted = np.zeros((2, 24, *counts))
+    wanted = np.zeros((2, groups, 24, *counts))
     for term in np.ndindex(*window):
         part = padded[
             :,
@@ -104,9 +107,12 @@ def test_forms_match(
                 for t, n, s in zip(term, size, strides, strict=True)
             ),
         ]
-        wanted += np.einsum("oi,bi...->bo...", filters[:, :, *term].astype(np.float64), part)
+        taps = filters[:, :, *term].astype(np.float64).reshape(groups, 24, 32)
+        apart = part.reshape(2, groups, 32, *counts)
+        wanted += np.einsum("goi,bgi...->bgo...", taps, apart)
+    wanted = wanted.reshape(2, -1, *counts)
     node = onnx.helper.make_node(
-        "Conv", ["x", "w"], ["y"], strides=strides, dilations=[dilation] * rank,
+        "Conv", ["x", "w"], ["y"], strides=strides, dilations=[dilation] * rank, group=groups,
         pads=[low for low, _ in pads] + [high for _, high in pads],
     )  # fmt: skip
     monkeypatch.setattr(ChooseConvolution, "_tile", lambda *_: tile)

@@ -1,7 +1,8 @@
 """Winograd convolution: 3x3 filters of stride 1 by F(2x2, 3x3) and F(4x4, 3x3).
 
-Filters may be dilated, and have further dimensions in front (3-D convolutions): every d-th row and
-column are an image of their own, and the products sum over those dimensions as over the channels.
+Filters may be dilated, in groups, and have further dimensions in front (3-D convolutions): every
+d-th row and column are an image of their own, and the products sum over those dimensions as over
+the channels.
 
     output tile = A^T [ (G w G^T) * (B^T d B) ] A        (S. Winograd, 1980; A. Lavin, S. Gray,
     2016)
@@ -81,7 +82,7 @@ class ConvolutionShape:
     """A 3x3 convolution of stride 1 on images with channels last: the positions of its loops, their
     sizes, and the dilations of height and width. There may be further dimensions in front: those of
     the result are `images`, those that are summed over beside the channels (the depth of a 3-D
-    filter) `taps`."""
+    filter) `taps`. The channels may be in groups: `inputs` and `outputs` are those of one."""
 
     images: tuple[int, ...]
     height: int
@@ -93,16 +94,24 @@ class ConvolutionShape:
     inputs: int
     sizes: tuple[int, ...]
     dilations: tuple[int, int] = (1, 1)
+    group: int | None = None
 
     @staticmethod
     def of(op: Structured) -> ConvolutionShape | None:
         """The shape of `op` if it is such a convolution: lhs [image.., height, width, in], rhs
-        [tap.., 3, 3, in, out]."""
+        [tap.., 3, 3, in, out], or with groups before the channels, [.., group, in] and
+        [.., in, group, out]."""
         if len(op.inputs) != 2 or str(element_type(op.op.results[0])) != "f32":
             return None
         output, filters = _positions(op.output_map), _positions(op.maps[1])
         sizes = tuple(op.loop_sizes())
-        if len(output) < 4 or len(filters) < 4 or len(output) + len(filters) != len(sizes) + 1:
+        group = output[-2] if len(output) > 1 and output[-2] in filters else None
+        if group is not None:
+            if filters[-2] != group:
+                return None
+            output, filters = [*output[:-2], output[-1]], [*filters[:-2], filters[-1]]
+        here = len(output) + len(filters) + (group is not None)
+        if len(output) < 4 or len(filters) < 4 or here != len(sizes) + 1:
             return None
         *images, height, width, outputs = output
         *taps, filter_height, filter_width, inputs, last = filters
@@ -111,6 +120,8 @@ class ConvolutionShape:
             {loops.index(v): index.coefficient(v) for v in index.variables()}
             for index in apply_map(op.maps[0], [Index(((loop, 1),)) for loop in loops])
         ]
+        if group is not None and len(reads) > 1 and reads.pop(-2) != {group: 1}:
+            return None
         if len(reads) != len(output) or last != outputs or reads[-1] != {inputs: 1}:
             return None
         down = _dilation(reads[-3], height, filter_height)
@@ -133,15 +144,21 @@ class ConvolutionShape:
             inputs,
             sizes,
             (down, across),
+            group,
         )
 
     def extents(self) -> tuple[int, int, int, int, int]:
-        """(images, height, width, terms beside those of the 3x3 filter, output channels)."""
+        """(images, height, width, terms beside those of the 3x3 filter, output channels), those of
+        a group."""
         s = self.sizes
         return self.of_all(self.images), s[self.height], s[self.width], self.terms, s[self.outputs]
 
     def of_all(self, dims: tuple[int, ...]) -> int:
         return math.prod(self.sizes[d] for d in dims)
+
+    @property
+    def groups(self) -> int:
+        return 1 if self.group is None else self.sizes[self.group]
 
     @property
     def terms(self) -> int:
@@ -197,7 +214,8 @@ def transform_matrices(tile: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def packing(filters: tuple[int, ...], tile: int, panel: int) -> WinogradPacking:
-    """How filters of shape [tap.., 3, 3, in, out] are transformed and packed for F(tile x tile)."""
+    """How filters of shape [tap.., 3, 3, in, out] are transformed and packed for F(tile x tile);
+    the outputs of all groups are columns."""
     _, g, _ = transform_matrices(tile)
     return WinogradPacking(filters, tuple(map(tuple, g.tolist())), panel)
 
@@ -212,7 +230,7 @@ def choose(
     images, height, width, inputs, outputs = shape.extents()
     if channels % lanes or outputs % lanes or channels < 2 * lanes:
         return None
-    multiplied = used * images * height * width * FILTER * FILTER * inputs * outputs
+    multiplied = used * images * height * width * FILTER * FILTER * inputs * outputs * shape.groups
     direct = multiplied / lanes / 0.95 / threads
     strategies = [blocking(tile, shape, target, threads) for tile in POINTS]
     strategies = [s for s in strategies if _scratch_bytes(s, shape, target) <= _SCRATCH_BYTES]
@@ -305,7 +323,8 @@ def _time(
     rate = target.vector_bits / 16 if moved <= target.l2_bytes * 3 // 4 else target.l3_rate
     read = blocks * panels * moved / rate
     time = max(products, weights) + _WAITING * min(products, weights) + there + back + read
-    tasks = blocks * groups
+    tasks = shape.groups * blocks * groups
+    time *= shape.groups
     return time * math.ceil(tasks / threads) / tasks
 
 
@@ -351,6 +370,8 @@ class _Winograd:
         self.grid = shape.grid(strategy.tile)
         self.tiles = math.prod(self.grid)
         self.panel = strategy.vectors * lanes
+        self.here = Index()
+        """The group of channels that a task works on."""
 
     def emit(self) -> None:
         strategy, nest = self.strategy, self.nest
@@ -361,16 +382,19 @@ class _Winograd:
         blocks = -(-self.tiles // strategy.block)
         panels = self.outputs // self.panel
         groups = -(-panels // strategy.panels)
-        with nest.parallel("task", groups * blocks) as task, self.evaluator.scope():
+        with (
+            nest.parallel("task", self.shape.groups * groups * blocks) as task,
+            self.evaluator.scope(),
+        ):
             flat = Index.of(task)
             self.group.fill_halos(flat, self.lanes)
-            group_number, block = delinearize(flat, [groups, blocks])
+            self.here, number, block = delinearize(flat, [self.shape.groups, groups, blocks])
             start = block * strategy.block
             stop = start + strategy.block
             with nest.loop_between("tile", start, stop, self.tiles) as tile:
                 with self.evaluator.scope():
                     self._transform_input(Index.of(tile), Index.of(tile) - start, moved)
-            first = group_number * strategy.panels
+            first = number * strategy.panels
             with nest.loop_between("panel", first, first + strategy.panels, panels) as panel:
                 self._multiply(Index.of(panel), moved, products)
                 with nest.loop_between("tile", start, stop, self.tiles) as tile:
@@ -414,6 +438,8 @@ class _Winograd:
         dims = [Index()] * len(shape.sizes)
         for dim, index in zip(shape.images, images, strict=True):
             dims[dim] = index
+        if shape.group is not None:
+            dims[shape.group] = self.here
         dims[shape.height] = (row * side + i) * shape.dilations[0] + down
         dims[shape.width] = (column * side + j) * shape.dilations[1] + across
         return dims
@@ -428,6 +454,7 @@ class _Winograd:
         positions = strategy.window**2
         tiles = strategy.block // strategy.rows
         unroll = steps_at_once(strategy.rows * strategy.vectors)
+        panel = self.here * (self.outputs // self.panel) + panel
         with nest.loop("position", 0, positions) as position:
             here = Index.of(position)
 
