@@ -28,7 +28,7 @@ from stepwell.open_dimensions import (
     unified,
 )
 from stepwell.passes.stablehlo._open_program import Number, OpenProgram
-from stepwell.passes.stablehlo._values import ELEMENTWISE, integers, splat
+from stepwell.passes.stablehlo._values import ELEMENTWISE, full_name, integers, splat
 from stepwell.sizes import Extent
 from stepwell.weights import WeightTable
 
@@ -51,11 +51,11 @@ _MORE_ELEMENTWISE = ("complex", "real", "imag", "map")
 
 
 def entering(table: dict[str, Rule]) -> Callable[..., Callable[[Rule], Rule]]:
-    """The decorator `on(name, ...)`: the rule is for `stablehlo.<name>`, and enters `table`."""
+    """The decorator `on(name, ...)`: the rule is for ops so called, and enters `table`."""
 
     def on(*names: str) -> Callable[[Rule], Rule]:
         def enter(rule: Rule) -> Rule:
-            table.update({f"stablehlo.{name}": rule for name in names})
+            table.update({full_name(name): rule for name in names})
             return rule
 
         return enter

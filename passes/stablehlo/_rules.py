@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stepwell.mlir import ir, nested_operations, rewrite
+from stepwell.passes.stablehlo._values import full_name
 from stepwell.weights import WeightTable
 
 Rule = Callable[[ir.Operation, WeightTable], ir.Value | None]
@@ -31,11 +32,11 @@ class Rules:
         self._table: dict[str, list[Rule]] = {name: list(rules) for name, rules in known.items()}
 
     def on(self, *names: str) -> Callable[[Rule], Rule]:
-        """Decorator: the rule matches `stablehlo.<name>` for each of `names`."""
+        """Decorator: the rule matches each of `names`, of StableHLO unless they say so."""
 
         def enter(rule: Rule) -> Rule:
             for name in names:
-                self._table.setdefault(f"stablehlo.{name}", []).append(rule)
+                self._table.setdefault(full_name(name), []).append(rule)
             return rule
 
         return enter

@@ -64,16 +64,21 @@ BINARY = frozenset(
 )
 """Elementwise ops of two operands of one shape."""
 
-ELEMENTWISE = UNARY | BINARY | {"select", "clamp"}
+ELEMENTWISE = UNARY | BINARY | {"select", "clamp", "chlo.erf"}
 """All elementwise ops; `select` and `clamp` also take scalars."""
 
 
+def full_name(name: str) -> str:
+    """The name of an op with its dialect, which is `stablehlo` where none is said."""
+    return name if "." in name else f"stablehlo.{name}"
+
+
 def producer(value: ir.Value, *names: str) -> ir.Operation | None:
-    """The op that defines `value`, if it is one of `stablehlo.<name>`."""
+    """The op that defines `value`, if it is one of `names`, of StableHLO unless they say so."""
     if not isinstance(value, ir.OpResult):
         return None
     op = value.owner.operation
-    return op if op.name.startswith("stablehlo.") and op.name[10:] in names else None
+    return op if op.name.removeprefix("stablehlo.") in names else None
 
 
 def has_one_use(value: ir.Value) -> bool:

@@ -29,8 +29,8 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo import simplify_algebra
-from stepwell.passes.stablehlo._reshapes import Regrouping, regroup
+from stepwell.passes.stablehlo import _merged_dimensions, simplify_algebra
+from stepwell.passes.stablehlo._reshapes import Regrouping, groups_of, regroup
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
     ELEMENTWISE,
@@ -56,6 +56,8 @@ for _rule in (simplify_algebra.transpose_chain, simplify_algebra.transpose_of_un
     RULES.on("transpose")(_rule)
 RULES.on("reshape")(simplify_algebra.reshape_chain)
 RULES.on("reshape", "transpose")(simplify_algebra.identity_shape)
+RULES.on(*sorted(ELEMENTWISE))(_merged_dimensions.through_elementwise)
+RULES.on("reduce")(_merged_dimensions.through_reduce)
 
 
 def _transposed(value: ir.Value) -> tuple[ir.Value, list[int]] | None:
@@ -70,9 +72,15 @@ def _transposed(value: ir.Value) -> tuple[ir.Value, list[int]] | None:
     rank = len(permutation)
     into_nhwc = permutation == [0, *range(2, rank), 1]
     # In rank 3, into and out of NHWC are the same permutation; an input is in NCHW.
-    if into_nhwc and (rank > 3 or not isinstance(source, ir.OpResult)):
+    if into_nhwc and (rank > 3 or not isinstance(source, ir.OpResult)) and _is_for_windows(value):
         return None
     return source, permutation
+
+
+def _is_for_windows(value: ir.Value) -> bool:
+    """Whether a convolution or a pooling reads `value`."""
+    users = {use.owner.operation.name for use in value.uses}
+    return not users.isdisjoint(("stablehlo.convolution", "stablehlo.reduce_window"))
 
 
 def _is_free(value: ir.Value) -> bool:
@@ -379,6 +387,26 @@ def _with_moved_rows(
     after = range(dimension + len(parts), len(shape) + len(parts) - 1)
     moved = hlo.transpose(split, [*range(dimension), *(dimension + i for i in order), *after])
     return hlo.reshape(moved, shape)
+
+
+@RULES.on("transpose")
+def of_reshaped_product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A product whose result is reshaped to an image and put into NHWC (values times weights, in an
+    attention over pixels): where the operands change places, it is written so."""
+    reshape = producer(op.operands[0], "reshape")
+    change = simplify_algebra.operands_changed(reshape.operands[0]) if reshape else None
+    if reshape is None or change is None:
+        return None
+    permutation = integers(op, "permutation")
+    groups = groups_of(hlo.shape(reshape.operands[0]), hlo.shape(op.operands[0]))
+    groups.sort(key=lambda group: permutation.index(group.results[0]) if group.results else -1)
+    if [d for group in groups for d in group.results] != permutation:
+        return None
+    order = [d for group in groups for d in group.operands]
+    if order[-1] not in change.left:
+        return None
+    moved = hlo.transpose(change.build(), [change.order.index(d) for d in order])
+    return hlo.reshape(moved, hlo.shape(op.results[0]))
 
 
 RULES_OF_CPUS = Rules(RULES)

@@ -268,35 +268,63 @@ def transpose_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 @RULES.on("transpose")
 def transpose_of_product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """A transpose that puts what is left of a product's lhs last: the operands change places, so
-    that the product is written in that order (the weighed values of an attention in JAX). Weights
+    that the product is written in that order (the weighed values of an attention in JAX)."""
+    change = operands_changed(op.operands[0])
+    permutation = integers(op, "permutation")
+    if change is None or not change.right or permutation[-1] not in change.left:
+        return None
+    with _fused(op, change.dot):
+        return hlo.transpose(change.build(), [change.order.index(d) for d in permutation])
+
+
+@dataclass(frozen=True)
+class OperandsChanged:
+    """A product with its operands in each other's place. `left` and `right` are the dimensions of
+    its result that are left of the lhs and of the rhs; the new result has dimension `order[d]`
+    where the old one has d."""
+
+    dot: ir.Operation
+    left: range
+    right: range
+
+    @property
+    def order(self) -> list[int]:
+        return [*range(self.left.start), *self.right, *self.left]
+
+    def build(self) -> ir.Value:
+        """The product."""
+        dot = self.dot
+        numbers = bindings.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
+        attributes: dict[str, ir.Attribute | None] = {
+            "dot_dimension_numbers": bindings.DotDimensionNumbers.get(
+                list(numbers.rhs_batching_dimensions),
+                list(numbers.lhs_batching_dimensions),
+                list(numbers.rhs_contracting_dimensions),
+                list(numbers.lhs_contracting_dimensions),
+            )
+        }
+        if "precision_config" in dot.attributes:
+            both = list(ir.ArrayAttr(dot.attributes["precision_config"]))
+            attributes["precision_config"] = ir.ArrayAttr.get(both[::-1])
+        sizes = hlo.shape(dot.results[0])
+        return rebuild(dot, list(dot.operands)[::-1], [sizes[d] for d in self.order], attributes)
+
+
+def operands_changed(value: ir.Value) -> OperandsChanged | None:
+    """How the product that makes `value`, for one reader, may be written; not with weights, which
     stay on the right, where they are packed."""
-    dot = producer(op.operands[0], "dot_general")
-    if dot is None or not has_one_use(op.operands[0]) or "algorithm" in dot.attributes:
+    dot = producer(value, "dot_general")
+    if dot is None or not has_one_use(value) or "algorithm" in dot.attributes:
         return None
     if constant_attribute(dot.operands[1]) is not None:
         return None
     numbers = bindings.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
-    batches = (list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions))
-    summed = (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions))
-    batch = len(batches[0])
-    left, right = (len(hlo.shape(v)) - batch - len(summed[0]) for v in dot.operands)
-    permutation = integers(op, "permutation")
-    if not right or permutation[-1] not in range(batch, batch + left):
-        return None
-    lhs, rhs = dot.operands
-    sizes = hlo.shape(op.operands[0])
-    order = [*range(batch), *range(batch + left, batch + left + right), *range(batch, batch + left)]
-    attributes: dict[str, ir.Attribute | None] = {
-        "dot_dimension_numbers": bindings.DotDimensionNumbers.get(
-            batches[1], batches[0], summed[1], summed[0]
-        )
-    }
-    if "precision_config" in dot.attributes:
-        both = list(ir.ArrayAttr(dot.attributes["precision_config"]))
-        attributes["precision_config"] = ir.ArrayAttr.get(both[::-1])
-    with _fused(op, dot):
-        swapped = rebuild(dot, [rhs, lhs], [sizes[d] for d in order], attributes)
-        return hlo.transpose(swapped, [order.index(d) for d in permutation])
+    batch = len(numbers.lhs_batching_dimensions)
+    summed = len(numbers.lhs_contracting_dimensions)
+    left, right = (len(hlo.shape(v)) - batch - summed for v in dot.operands)
+    return OperandsChanged(
+        dot, range(batch, batch + left), range(batch + left, batch + left + right)
+    )
 
 
 @RULES.on("reshape")

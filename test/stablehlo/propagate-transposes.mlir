@@ -68,35 +68,93 @@ func.func @flatten(%x: tensor<1x2x2x3xf32>) -> tensor<1x2xf32> {
   return %y : tensor<1x2xf32>
 }
 
-// A residual from an input that is transposed anyway: the sum stays in NHWC.
+// A residual from an input that is transposed for a convolution anyway: the sum stays in NHWC.
 // CHECK-LABEL: func.func @residual_from_input
 // CHECK: %[[T:.*]] = stablehlo.transpose %arg0, dims = [0, 2, 3, 1]
-// CHECK: %[[H:.*]] = stablehlo.tanh %[[T]]
-// CHECK: %[[S:.*]] = stablehlo.add %[[H]], %[[T]]
+// CHECK: %[[C:.*]] = stablehlo.convolution(%[[T]], %arg1)
+// CHECK: %[[S:.*]] = stablehlo.add %[[C]], %[[T]]
 // CHECK: stablehlo.transpose %[[S]], dims = [0, 3, 1, 2]
 // CHECK-NOT: stablehlo.transpose
 // CHECK: return
-func.func @residual_from_input(%x: tensor<1x3x4x5xf32>) -> tensor<1x3x4x5xf32> {
+func.func @residual_from_input(%x: tensor<1x3x4x5xf32>, %w: tensor<1x1x3x3xf32>) -> tensor<1x3x4x5xf32> {
   %t = stablehlo.transpose %x, dims = [0, 2, 3, 1] : (tensor<1x3x4x5xf32>) -> tensor<1x4x5x3xf32>
-  %h = stablehlo.tanh %t : tensor<1x4x5x3xf32>
-  %u = stablehlo.transpose %h, dims = [0, 3, 1, 2] : (tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32>
+  %c = stablehlo.convolution(%t, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {}
+       {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x4x5x3xf32>, tensor<1x1x3x3xf32>) -> tensor<1x4x5x3xf32>
+  %u = stablehlo.transpose %c, dims = [0, 3, 1, 2] : (tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32>
   %s = stablehlo.add %u, %x : tensor<1x3x4x5xf32>
   return %s : tensor<1x3x4x5xf32>
 }
 
-// Left alone: one of two operands would need a transpose, and a transpose into NHWC.
+// Transposes into NHWC move like others where no convolution or pooling reads them; chlo.erf lets
+// them pass.
+// CHECK-LABEL: func.func @into_nhwc
+// CHECK-NEXT: %[[E:.*]] = chlo.erf %arg0
+// CHECK-NEXT: stablehlo.transpose %[[E]], dims = [0, 2, 3, 1]
+func.func @into_nhwc(%x: tensor<1x3x4x5xf32>) -> tensor<1x4x5x3xf32> {
+  %t = stablehlo.transpose %x, dims = [0, 2, 3, 1] : (tensor<1x3x4x5xf32>) -> tensor<1x4x5x3xf32>
+  %e = chlo.erf %t : tensor<1x4x5x3xf32> -> tensor<1x4x5x3xf32>
+  return %e : tensor<1x4x5x3xf32>
+}
+
+// Left alone: one of two operands would need a transpose.
 // CHECK-LABEL: func.func @rejected
 // CHECK: %[[T:.*]] = stablehlo.transpose %arg0, dims = [0, 3, 1, 2]
 // CHECK: stablehlo.add %[[T]], %arg1
-// CHECK: %[[U:.*]] = stablehlo.transpose %arg2, dims = [0, 2, 3, 1]
-// CHECK: stablehlo.negate %[[U]]
-func.func @rejected(%x: tensor<1x4x5x3xf32>, %y: tensor<1x3x4x5xf32>, %z: tensor<1x3x4x5xf32>)
-    -> (tensor<1x3x4x5xf32>, tensor<1x4x5x3xf32>) {
+func.func @rejected(%x: tensor<1x4x5x3xf32>, %y: tensor<1x3x4x5xf32>) -> tensor<1x3x4x5xf32> {
   %t = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32>
   %s = stablehlo.add %t, %y : tensor<1x3x4x5xf32>
-  %u = stablehlo.transpose %z, dims = [0, 2, 3, 1] : (tensor<1x3x4x5xf32>) -> tensor<1x4x5x3xf32>
-  %n = stablehlo.negate %u : tensor<1x4x5x3xf32>
-  return %s, %n : tensor<1x3x4x5xf32>, tensor<1x4x5x3xf32>
+  return %s : tensor<1x3x4x5xf32>
+}
+
+// A group normalisation that merges channels and pixels: sums and arithmetic on what was merged,
+// so that the image stays in NHWC.
+// CHECK-LABEL: func.func @groups
+// CHECK-NOT: stablehlo.transpose
+// CHECK: %[[A:.*]] = stablehlo.reshape %arg0 : (tensor<2x4x5x6xf32>) -> tensor<2x4x5x3x2xf32>
+// CHECK: %[[S:.*]] = stablehlo.reduce(%[[A]] {{.*}} across dimensions = [1, 2, 4]
+// CHECK: %[[B:.*]] = stablehlo.broadcast_in_dim %[[S]], dims = [0, 3] : (tensor<2x3xf32>) -> tensor<2x4x5x3x2xf32>
+// CHECK: %[[C:.*]] = stablehlo.subtract %[[A]], %[[B]]
+// CHECK: stablehlo.reshape %[[C]] : (tensor<2x4x5x3x2xf32>) -> tensor<2x4x5x6xf32>
+// CHECK-NOT: stablehlo.transpose
+// CHECK: return
+func.func @groups(%x: tensor<2x4x5x6xf32>) -> tensor<2x4x5x6xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %t = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<2x4x5x6xf32>) -> tensor<2x6x4x5xf32>
+  %m = stablehlo.reshape %t : (tensor<2x6x4x5xf32>) -> tensor<2x3x40xf32>
+  %s = stablehlo.reduce(%m init: %zero) applies stablehlo.add across dimensions = [2]
+       : (tensor<2x3x40xf32>, tensor<f32>) -> tensor<2x3xf32>
+  %b = stablehlo.broadcast_in_dim %s, dims = [0, 1] : (tensor<2x3xf32>) -> tensor<2x3x40xf32>
+  %c = stablehlo.subtract %m, %b : tensor<2x3x40xf32>
+  %r = stablehlo.reshape %c : (tensor<2x3x40xf32>) -> tensor<2x6x4x5xf32>
+  %u = stablehlo.transpose %r, dims = [0, 2, 3, 1] : (tensor<2x6x4x5xf32>) -> tensor<2x4x5x6xf32>
+  return %u : tensor<2x4x5x6xf32>
+}
+
+// Left alone: an operand that is there in the merged order alone.
+// CHECK-LABEL: func.func @merged_beside
+// CHECK: %[[M:.*]] = stablehlo.reshape {{.*}} -> tensor<2x3x40xf32>
+// CHECK: stablehlo.add %[[M]], %arg1 : tensor<2x3x40xf32>
+func.func @merged_beside(%x: tensor<2x4x5x6xf32>, %y: tensor<2x3x40xf32>) -> tensor<2x3x40xf32> {
+  %t = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<2x4x5x6xf32>) -> tensor<2x6x4x5xf32>
+  %m = stablehlo.reshape %t : (tensor<2x6x4x5xf32>) -> tensor<2x3x40xf32>
+  %s = stablehlo.add %m, %y : tensor<2x3x40xf32>
+  return %s : tensor<2x3x40xf32>
+}
+
+// Attention over pixels, channels first: the operands of its second product change places.
+// CHECK-LABEL: func.func @weighed_pixels
+// CHECK: %[[P:.*]] = stablehlo.dot_general %arg1, %arg0, {{.*}} -> tensor<1x2x20x8xf32>
+// CHECK: %[[T:.*]] = stablehlo.transpose %[[P]], dims = [0, 2, 1, 3]
+// CHECK: stablehlo.reshape %[[T]] : (tensor<1x20x2x8xf32>) -> tensor<1x4x5x16xf32>
+// CHECK-NOT: stablehlo.transpose
+// CHECK: return
+func.func @weighed_pixels(%v: tensor<1x2x8x20xf32>, %p: tensor<1x2x20x20xf32>) -> tensor<1x4x5x16xf32> {
+  %d = stablehlo.dot_general %v, %p, batching_dims = [0, 1] x [0, 1], contracting_dims = [3] x [3]
+       : (tensor<1x2x8x20xf32>, tensor<1x2x20x20xf32>) -> tensor<1x2x8x20xf32>
+  %r = stablehlo.reshape %d : (tensor<1x2x8x20xf32>) -> tensor<1x16x4x5xf32>
+  %t = stablehlo.transpose %r, dims = [0, 2, 3, 1] : (tensor<1x16x4x5xf32>) -> tensor<1x4x5x16xf32>
+  return %t : tensor<1x4x5x16xf32>
 }
 
 // One operand is the other's transpose: nothing is gained by moving it, and the pass ends.

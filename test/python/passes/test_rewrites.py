@@ -124,7 +124,7 @@ def test_convolution_layouts(run_compared, rank, groups):
       return %y : {tensor(shapes[2])}
     }}"""
     result = run_compared(text, LAYOUT, REORDERED)
-    assert result.text.count("stablehlo.convolution") == (2 if groups == 2 else 1)
+    assert result.text.count("stablehlo.convolution") == 1
     assert result.text.count("stablehlo.transpose") == 2
 
 
@@ -250,6 +250,55 @@ def test_channel_shuffle(run_compared):
     }}"""
     # One at each end of the network, and the shuffle itself.
     assert run_compared(text, LAYOUT, REORDERED).text.count("stablehlo.transpose") == 3
+
+
+@pytest.mark.parametrize(("batch", "groups"), [(1, 1), (1, 3), (2, 2), (2, 6)])
+def test_group_normalization(run_compared, batch, groups):
+    """Between two convolutions, its groups merged as exporters do: the layout stays."""
+    x, w, y = (batch, 3, 4, 5), (6, 3, 1, 1), (batch, 6, 4, 5)
+    merged, sums = (batch, groups, 120 // groups), (batch, groups)
+    text = f"""func.func @main(%x: {tensor(x)}) -> {tensor(y)} {{
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %w0 = {weights(w)}
+      {convolution("%c0", "%x, %w0", (x, w, y), "")}
+      %m = stablehlo.reshape %c0 : ({tensor(y)}) -> {tensor(merged)}
+      %s = stablehlo.reduce(%m init: %zero) applies stablehlo.add across dimensions = [2]
+        : ({tensor(merged)}, tensor<f32>) -> {tensor(sums)}
+      %b = stablehlo.broadcast_in_dim %s, dims = [0, 1] : ({tensor(sums)}) -> {tensor(merged)}
+      %d = stablehlo.subtract %m, %b : {tensor(merged)}
+      %q = stablehlo.multiply %d, %d : {tensor(merged)}
+      %v = stablehlo.reduce(%q init: %zero) applies stablehlo.add across dimensions = [2]
+        : ({tensor(merged)}, tensor<f32>) -> {tensor(sums)}
+      %r = stablehlo.sqrt %v : {tensor(sums)}
+      %e = stablehlo.broadcast_in_dim %r, dims = [0, 1] : ({tensor(sums)}) -> {tensor(merged)}
+      %n = stablehlo.divide %d, %e : {tensor(merged)}
+      %i = stablehlo.reshape %n : ({tensor(merged)}) -> {tensor(y)}
+      {per_channel("scale", y)}
+      %z = stablehlo.multiply %i, %scale : {tensor(y)}
+      %w1 = {weights((6, 6, 1, 1))}
+      {convolution("%c1", "%z, %w1", (y, (6, 6, 1, 1), y), "")}
+      return %c1 : {tensor(y)}
+    }}"""
+    # One at each end of the network.
+    assert run_compared(text, LAYOUT, REORDERED).text.count("stablehlo.transpose") == 2
+
+
+def test_attention_over_pixels(run_compared):
+    """Channels first, as convolution networks have it: weights times values, not the other way."""
+    x, w, y = (1, 3, 4, 5), (12, 3, 1, 1), (1, 12, 4, 5)
+    text = f"""func.func @main(%x: {tensor(x)}, %p: {tensor((1, 2, 20, 20))}) -> {tensor(y)} {{
+      %w0 = {weights(w)}
+      {convolution("%c0", "%x, %w0", (x, w, y), "")}
+      %v = stablehlo.reshape %c0 : ({tensor(y)}) -> {tensor((1, 2, 6, 20))}
+      %d = stablehlo.dot_general %v, %p, batching_dims = [0, 1] x [0, 1],
+        contracting_dims = [3] x [3]
+        : ({tensor((1, 2, 6, 20))}, {tensor((1, 2, 20, 20))}) -> {tensor((1, 2, 6, 20))}
+      %r = stablehlo.reshape %d : ({tensor((1, 2, 6, 20))}) -> {tensor(y)}
+      %w1 = {weights((12, 12, 1, 1))}
+      {convolution("%c1", "%r, %w1", (y, (12, 12, 1, 1), y), "")}
+      return %c1 : {tensor(y)}
+    }}"""
+    assert "dot_general %arg1" in run_compared(text, LAYOUT, REORDERED).text
 
 
 MOVES = {
