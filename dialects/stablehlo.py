@@ -13,6 +13,7 @@ built is raised as `ir.MLIRError`. The operations are those of the StableHLO spe
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -208,6 +209,23 @@ def compare(lhs: ir.Value, rhs: ir.Value, direction: str) -> ir.Value:
     return _create("stablehlo.compare", [lhs, rhs], attributes)
 
 
+def compare_in_order(lhs: ir.Value, rhs: ir.Value, direction: str) -> ir.Value:
+    """`compare` for sorting: floats have one NaN, which is the largest, and one zero."""
+    if dtype(lhs).kind not in "fV":
+        return compare(lhs, rhs, direction)
+    attributes = {
+        "comparison_direction": bindings.ComparisonDirectionAttr.get(direction),
+        "compare_type": bindings.ComparisonTypeAttr.get("TOTALORDER"),
+    }
+    return _create("stablehlo.compare", [_in_order(lhs), _in_order(rhs)], attributes)
+
+
+def _in_order(value: ir.Value) -> ir.Value:
+    zero, nan = full_like(value, 0), full_like(value, math.nan)
+    number = select(compare(value, zero, "EQ"), zero, value)
+    return select(compare(value, value, "NE"), nan, number)
+
+
 def select(predicate: ir.Value, on_true: ir.Value, on_false: ir.Value) -> ir.Value:
     """Elementwise choice; `predicate` is of i1, of the operands' shape or a scalar."""
     return _create("stablehlo.select", [predicate, on_true, on_false])
@@ -374,7 +392,8 @@ def scatter(
 def sort(
     operands: Sequence[ir.Value], dimension: int, direction: str, stable: bool = True
 ) -> list[ir.Value]:
-    """All `operands` reordered along `dimension`; the first is sorted by `direction`, LT or GT."""
+    """All `operands` reordered along `dimension`; the first is sorted by `direction`, LT or GT,
+    with NaN as the largest."""
     operation = ir.Operation.create(
         "stablehlo.sort",
         [o.type for o in operands],
@@ -385,7 +404,7 @@ def sort(
     scalars = [_tensor([], element_type(o)) for o in operands for _ in range(2)]
     block = operation.regions[0].blocks.append(*scalars)
     with ir.InsertionPoint(block):
-        _return(compare(block.arguments[0], block.arguments[1], direction))
+        _return(compare_in_order(block.arguments[0], block.arguments[1], direction))
     return list(operation.results)
 
 

@@ -34,7 +34,8 @@ from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg.hoist_constants import PARAMETER, weight_arguments
 
-_LEAST_ELEMENTS = 1 << 12
+_LEAST_ELEMENTS, _LEAST_IN_LOOP = 1 << 12, 1 << 10
+"""Elements of a parameter at least, and of one that a loop of the host reads."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,9 @@ def _is_parameter(argument: ir.BlockArgument) -> bool:
     if not isinstance(argument.type, ir.RankedTensorType):
         return False
     kind = ir.RankedTensorType(argument.type)
-    large = kind.rank >= 2 and math.prod(shape_of(argument)) >= _LEAST_ELEMENTS
+    size = math.prod(shape_of(argument))
+    least = _LEAST_IN_LOOP if _is_read_in_loop(argument) else _LEAST_ELEMENTS
+    large = kind.rank >= 2 and size >= least
     return large and str(kind.element_type) == "f32" and _is_only_rhs(argument)
 
 

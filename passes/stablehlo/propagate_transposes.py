@@ -298,7 +298,7 @@ def through_reshape(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 @RULES.on("dot_general")
 def matrix_times_vector(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """A product with one row or one column, where the rows of the matrix lie along the sum: a sum
-    of each row."""
+    of each row. Where its columns do, it is read as it lies."""
     numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     return None if len(numbers.lhs_batching_dimensions) else _sums_of_rows(op)
 
@@ -316,10 +316,17 @@ def _sums_of_rows(op: ir.Operation) -> ir.Value | None:
         rows = _with_rows_along(matrix, along, len(leading))
         sizes = hlo.shape(matrix)
         vector_size = prod(sizes[: len(leading)]) * sizes[along]
-        if rows is None or prod(hlo.shape(vector)) != vector_size:
+        if prod(hlo.shape(vector)) != vector_size:
             continue
+        if rows is None:
+            source = None if leading or _is_weight(matrix) else producer(matrix, "transpose")
+            if source is None:
+                continue
+            return _product_with_rows(op, matrix, source.operands[0])
         if matrix == rhs and _is_weight(rhs):
             continue  # it is packed
+        if not leading and _is_packed_for_loop(rows):
+            return None if rows == matrix else _product_with_rows(op, matrix, rows)
         shape = hlo.shape(rows)
         flat = hlo.reshape(vector, [*shape[:-2], shape[-1]])
         repeated = hlo.broadcast_in_dim(flat, shape, [*leading, len(shape) - 1])
@@ -335,6 +342,55 @@ def _is_weight(value: ir.Value) -> bool:
     """Whether `value` is a constant, but perhaps for the order of its elements."""
     moved = producer(value, "transpose", "reshape")
     return constant_attribute(value) is not None if moved is None else _is_weight(moved.operands[0])
+
+
+_LEAST_PACKED = 1 << 10
+"""Elements of a parameter that is packed for a loop at least, as `mark-parameters` has it."""
+
+
+def _is_packed_for_loop(value: ir.Value) -> bool:
+    """Whether `value` is an argument of the model by which a loop multiplies a vector again and
+    again, and which nothing else reads; `mark-parameters` will have it packed."""
+    if prod(hlo.shape(value)) < _LEAST_PACKED or str(hlo.element_type(value)) != "f32":
+        return False
+    if not isinstance(value.owner, ir.Block):
+        return False
+    users = [use for use in value.uses if use.owner.operation.name != "stablehlo.return"]
+    if len(users) != 1 or not _multiplies_vector(users[0]):
+        return False
+    loop, number = value.owner.owner.operation, ir.BlockArgument(value).arg_number
+    in_loop = False
+    while loop.name == "stablehlo.while":
+        body = loop.regions[1].blocks[0]
+        start = loop.operands[number]
+        kept = list(body.operations)[-1].operation.operands[number] == body.arguments[number]
+        if not kept or not isinstance(start.owner, ir.Block) or not has_one_use(start):
+            return False
+        loop, number = start.owner.owner.operation, ir.BlockArgument(start).arg_number
+        in_loop = True
+    return in_loop and loop.name == "func.func"
+
+
+def _multiplies_vector(use: ir.OpOperand) -> bool:
+    op = use.owner.operation
+    if op.name == "stablehlo.transpose":
+        return has_one_use(op.results[0]) and _multiplies_vector(next(iter(op.results[0].uses)))
+    if op.name != "stablehlo.dot_general":
+        return False
+    vector = op.operands[1 - use.operand_number]
+    return len(hlo.shape(op.results[0])) == 1 and len(hlo.shape(vector)) == 1
+
+
+def _product_with_rows(op: ir.Operation, matrix: ir.Value, rows: ir.Value) -> ir.Value:
+    """The product with `rows`, of which `matrix` is the transpose."""
+    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    summed = [list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)]
+    summed = [
+        [1 - d for d in s] if v == matrix else s for v, s in zip(op.operands, summed, strict=True)
+    ]
+    attribute = bindings.DotDimensionNumbers.get([], [], *summed)
+    operands = [rows if value == matrix else value for value in op.operands]
+    return rebuild(op, operands, hlo.shape(op.results[0]), {"dot_dimension_numbers": attribute})
 
 
 def _with_rows_along(matrix: ir.Value, along: int, batch: int) -> ir.Value | None:

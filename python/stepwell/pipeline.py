@@ -69,7 +69,7 @@ KERNEL_PASSES_OF_GPUS = (
 
 STEPS = (
     Step("legalize-open-sizes", "stablehlo", ("legalize-open-sizes",)),
-    Step("legalize-small-types", "stablehlo", ("legalize-small-types",)),
+    Step("legalize-small-types", "stablehlo", ("expand-dot-algorithms", "legalize-small-types")),
     Step(
         "legalize-chlo",
         "stablehlo",
@@ -86,6 +86,7 @@ STEPS = (
     ),
     Step("narrow-products", "stablehlo", ("narrow-products",), 1, "gpu"),
     Step("fold-constants", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
+    Step("hoist-products", "stablehlo", ("hoist-products",), 1),
     Step("fold-scales", "stablehlo", ("fold-scale-into-contraction", "fold-constants"), 1),
     Step("narrow-integer-products", "stablehlo", ("narrow-integer-products",), 1, "gpu"),
     Step("decompose", "stablehlo", ("widen-accumulation", "decompose-for-linalg")),

@@ -197,3 +197,38 @@ func.func @two_queries(%q: tensor<2x2x8xf32>, %k: tensor<2x5x8xf32>) -> tensor<2
        : (tensor<2x2x8xf32>, tensor<2x5x8xf32>) -> tensor<2x2x5xf32>
   return %1 : tensor<2x2x5xf32>
 }
+
+// Rows that lie along the sum are summed.
+// CHECK-LABEL: func.func @matrix_times_vector
+// CHECK-NOT: dot_general
+// CHECK: stablehlo.reduce
+func.func @matrix_times_vector(%a: tensor<64x64xf32>, %x: tensor<64xf32>) -> tensor<64xf32> {
+  %0 = stablehlo.dot_general %a, %x, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64xf32>) -> tensor<64xf32>
+  return %0 : tensor<64xf32>
+}
+
+// A transposed matrix is read as it lies.
+// CHECK-LABEL: func.func @transpose_times_vector
+// CHECK-NEXT: stablehlo.dot_general %arg0, %arg1, contracting_dims = [0] x [0]
+func.func @transpose_times_vector(%a: tensor<32x64xf32>, %x: tensor<32xf32>) -> tensor<64xf32> {
+  %t = stablehlo.transpose %a, dims = [1, 0] : (tensor<32x64xf32>) -> tensor<64x32xf32>
+  %0 = stablehlo.dot_general %t, %x, contracting_dims = [1] x [0] : (tensor<64x32xf32>, tensor<32xf32>) -> tensor<64xf32>
+  return %0 : tensor<64xf32>
+}
+
+// A loop multiplies by it again and again: it stays a product, for which it is packed.
+// CHECK-LABEL: func.func @matrix_times_vector_in_loop
+// CHECK: stablehlo.dot_general %{{.*}}, %{{.*}}, contracting_dims = [1] x [0]
+func.func @matrix_times_vector_in_loop(%a: tensor<64x64xf32>, %x: tensor<64xf32>, %n: tensor<i32>) -> tensor<64xf32> {
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %0:3 = stablehlo.while(%m = %a, %i = %n, %v = %x) : tensor<64x64xf32>, tensor<i32>, tensor<64xf32>
+  cond {
+    %c = stablehlo.compare GT, %i, %one : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  } do {
+    %1 = stablehlo.dot_general %m, %v, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64xf32>) -> tensor<64xf32>
+    %2 = stablehlo.subtract %i, %one : tensor<i32>
+    stablehlo.return %m, %2, %1 : tensor<64x64xf32>, tensor<i32>, tensor<64xf32>
+  }
+  return %0#2 : tensor<64xf32>
+}

@@ -117,6 +117,61 @@ case(
 )
 
 
+def _gru(w, u, x):
+    def step(h, row):
+        a, b = row @ w, h @ u
+        r, z = jax.nn.sigmoid(a[:8] + b[:8]), jax.nn.sigmoid(a[8:16] + b[8:16])
+        h = (1 - z) * jnp.tanh(a[16:] + r * b[16:]) + z * h
+        return h, h
+
+    return lax.scan(step, jnp.zeros(8, x.dtype), x)[1]
+
+
+GATES = (numbers(5, 24), numbers(8, 24, low=-1, high=1), X)
+case("gru", _gru, *GATES)
+case("gru_grad", jax.grad(lambda *a: (_gru(*a) ** 2).sum(), argnums=(0, 1)), *GATES)
+case(
+    "rnn_vmap",
+    jax.vmap(_rnn, in_axes=(None, None, 0)),
+    numbers(5, 8),
+    numbers(8, 8, low=-1, high=1),
+    np.stack([X, X * 0.5]),
+)
+
+SQUARE = numbers(40, 40, low=-0.3, high=0.3)
+for _name, _product in {
+    "rows": lambda a, x: a @ x,
+    "columns": lambda a, x: x @ a.T,
+    "both": lambda a, x: a.T @ (a @ x),
+}.items():
+    case(
+        f"fori_matvec_{_name}",
+        lambda a, x, p=_product: lax.fori_loop(0, 9, lambda i, c: jnp.tanh(p(a, c)), x),
+        SQUARE,
+        numbers(40),
+    )
+case("scan_unrolled", lambda x: lax.scan(lambda c, y: (c + y, c), x[0], x, unroll=2), M)
+case("scan_without_inputs", lambda x: lax.scan(lambda c, _: (c * 0.5, c), x, None, length=4), V)
+case(
+    "scan_remat_grad",
+    jax.grad(
+        lambda x: lax.scan(jax.checkpoint(lambda c, y: (jnp.sin(c * y), c)), x[0], x)[0].sum()
+    ),
+    M,
+)
+case("cond_grad", jax.grad(lambda x: lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x).sum()), M)
+case("cond_vmap", jax.vmap(lambda x: lax.cond(x > 0, jnp.sin, jnp.cos, x)), V)
+case(
+    "while_cond_of_two",
+    lambda x: lax.while_loop(
+        lambda c: (c[0] < 9) & (c[1].sum() < 90),
+        lambda c: (c[0] + 1, c[1] * 1.5 + 1),
+        (0, jnp.abs(x)),
+    ),
+    V,
+)
+
+
 def _mlp_loss(w1, b1, w2, x, labels):
     logits = jax.nn.relu(x @ w1 + b1) @ w2
     return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1).mean()

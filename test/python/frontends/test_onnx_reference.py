@@ -41,7 +41,11 @@ SINGULAR = np.array([[1, 2, 3], [2, 4, 6], [1, 0, 1]], np.float32)
 GRID = np.random.default_rng(1).uniform(-1.7, 1.7, (2, 3, 4, 2)).astype(np.float32)
 REGIONS = np.array([[1, 2, 9, 11], [-5, -4, 22, 3], [3, 3, 3.2, 3.5]], np.float32)
 
+WITH_NANS = np.array([[1, np.nan, 3, -1, 0, 5, np.nan], [4, 3, 2, 1, 0, -1, np.nan]], np.float32)
+
 CASES = [
+    Case("TopK", [WITH_NANS, np.array([7])], {"largest": 0}, known=1, outputs=2, name="nan"),
+    Case("TopK", [WITH_NANS, np.array([4])], {"largest": 1}, known=1, outputs=2, name="nan-1"),
     Case("Det", [(2, 3, 5, 5)]),
     Case("Det", [(1, 1)]),
     Case("Det", [SINGULAR], name="singular"),

@@ -96,6 +96,44 @@ def test_lowered_functions_of_jax(tmp_path: Path) -> None:
             np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+def _rounded(x: np.ndarray, name: str) -> np.ndarray:
+    if name == "tf32":
+        bits = x.view(np.uint32)
+        odd = (bits >> 13) & 1
+        return ((bits + 0xFFF + odd) & np.uint32(0xFFFFE000)).view(np.float32)
+    return x.astype(name).astype(np.float32)
+
+
+def test_algorithms_of_products() -> None:
+    """Operands are rounded to what the algorithm says, and no further for products of parts."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((7, 33), np.float32), rng.standard_normal((33, 5), np.float32)
+    known = (
+        ("tf32", "f32", 1, "tf32"),
+        ("tf32", "f32", 3, "float32"),
+        ("bf16", "f32", 1, "bfloat16"),
+        ("bf16", "f32", 6, "float32"),
+        ("f16", "f32", 1, "float16"),
+        ("f32", "f32", 1, "float32"),
+    )
+    kinds = "(tensor<7x33xf32>, tensor<33x5xf32>) -> tensor<7x5xf32>"
+    lines = [
+        f"%{i} = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0], precision = [DEFAULT, "
+        f"DEFAULT], algorithm = <lhs_precision_type = {kind}, rhs_precision_type = {kind}, "
+        f"accumulation_type = {sums}, lhs_component_count = 1, rhs_component_count = 1, "
+        f"num_primitive_operations = {count}, allow_imprecise_accumulation = false> : {kinds}"
+        for i, (kind, sums, count, _) in enumerate(known)
+    ]
+    values = ", ".join(f"%{i}" for i in range(len(known)))
+    types = ", ".join(["tensor<7x5xf32>"] * len(known))
+    head = f"func.func @main(%x: tensor<7x33xf32>, %y: tensor<33x5xf32>) -> ({types})"
+    body = "\n".join([*lines, f"return {values} : {types}"])
+    results = stepwell.compile(f"{head} {{\n{body}\n}}", threads=1)(x, y)
+    for result, (*_, name) in zip(results, known, strict=True):
+        expected = _rounded(x, name).astype(np.float64) @ _rounded(y, name)
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_quantized_sum() -> None:
     kind = "tensor<4x!quant.uniform<i8:f32, 0.5:3>>"
     body = f"""

@@ -10,6 +10,7 @@ import pytest
 from stablehlo_interpreter import interpret
 from xla import run_artifact
 
+import stepwell
 from stepwell.dense import read_dense, write_dense
 from stepwell.errors import ModelError, UsageError
 from stepwell.frontends import Imported, load
@@ -131,6 +132,24 @@ def test_export_is_read_by_xla(tmp_path: Path) -> None:
     np.testing.assert_allclose(run_artifact(path.read_bytes(), [x])[0], expected, rtol=1e-5)
     again = load(path)
     np.testing.assert_allclose(interpret(again, [x])[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("version", ["0.17.0", "1.8.0"])
+def test_older_versions_are_read_by_xla_and_by_us(tmp_path: Path, version: str) -> None:
+    jax = pytest.importorskip("jax")
+
+    def function(x: np.ndarray) -> object:
+        y = jax.lax.fori_loop(0, 3, lambda i, c: jax.numpy.tanh(c @ c.T) @ c + i, x)
+        return jax.numpy.sort(y, 1), jax.numpy.argmax(y, 0), jax.scipy.special.erf(y)
+
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    expected = [np.asarray(value) for value in function(x)]
+    lowered = jax.jit(function).lower(x)
+    path = tmp_path / "model.mlirbc"
+    export(load(lowered), path, version)
+    for results in (run_artifact(path.read_bytes(), [x]), stepwell.compile(path, threads=1)(x)):
+        for result, value in zip(results, expected, strict=True):
+            np.testing.assert_allclose(result, value, rtol=1e-5, atol=1e-6)
 
 
 def test_unknown_export_version() -> None:

@@ -14,6 +14,19 @@ nn, functional = torch.nn, torch.nn.functional
 _TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
+class _Rotated(nn.Module):
+    """With a buffer of complex numbers."""
+
+    def __init__(self):
+        super().__init__()
+        angles = torch.arange(6.0)[:, None] * torch.tensor([1.0, 0.1])
+        self.register_buffer("turns", torch.polar(torch.ones_like(angles), angles))
+
+    def forward(self, x):
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * self.turns).flatten(-2)
+
+
 class _Function(nn.Module):
     def __init__(self, function):
         super().__init__()
@@ -220,6 +233,94 @@ def _fourier(x, y):
     )
 
 
+def _by_their_parts(x, y):
+    z, i = torch.complex(x, y), torch.tensor([2, -1])
+    narrow = z[:, :2].clone()
+    narrow[1] = 3j
+    return (
+        z.sum(),
+        z.sum((0, 2), keepdim=True),
+        z.mean(1),
+        z.cumsum(1),
+        z[:, i],
+        z.index_select(1, i.abs()),
+        z.flip(2),
+        torch.where(x > 0, z, y),
+        z.masked_fill(x > 0, 2 - 1j),
+        functional.pad(z, (1, 2)),
+        torch.stack([z, z.conj()]).resolve_conj(),
+        narrow,
+        z * 1j + (2 + 1j),
+        1j - x,
+        torch.full_like(z, 2j) / z,
+        z**3,
+        z**-2,
+        z**0.5,
+        (z * 0) ** 2.5,
+        x ** torch.full((), 1 + 1j),
+        1 / z,
+        z.sgn(),
+        z == z.real,
+        z[0] @ z[1, 0],
+        torch.vdot(z[0, 0], z[1, 0]),
+        torch.eye(3, dtype=torch.complex64) * z[0, :3, :3],
+    )
+
+
+def _short_time(x):
+    window = torch.hann_window(16)
+    parts = torch.stft(x, 16, window=window, return_complex=True)
+    odd = torch.stft(x, 16, 5, 12, torch.ones(12), normalized=True, return_complex=True)
+    return (
+        torch.istft(parts * 2, 16, window=window),
+        torch.istft(parts, 16, window=window, length=70),
+        torch.istft(odd, 16, 5, 12, torch.ones(12), normalized=True, length=40),
+    )
+
+
+def _covariances(x, counts, weights):
+    return (
+        torch.cov(x),
+        torch.cov(x[0]),
+        torch.cov(x, fweights=counts, correction=0),
+        x.cov(aweights=weights, fweights=counts),
+        torch.corrcoef(x),
+        torch.corrcoef(x[0]),
+        torch.cov(torch.complex(x, x.flip(0))),
+    )
+
+
+def _places(x, index, values):
+    return (
+        torch.nonzero_static(x > 0, size=4),
+        torch.nonzero_static(x, size=2, fill_value=7),
+        torch.nonzero_static(torch.relu(x), size=20),
+        x.put(index, values),
+        x.put(index, values, accumulate=True),
+        x.masked_scatter(x[0] > 0, values.repeat(3, 2)),
+    )
+
+
+def _distances(x):
+    return (
+        *(torch.cdist(x, x + 1, p) for p in (0.0, 1.0, 2.0, 3.0, torch.inf)),
+        functional.pdist(x),
+        torch.dist(x, x + 1, 3),
+    )
+
+
+def _at_points(x, grid):
+    return tuple(
+        functional.grid_sample(x, grid, mode, padding, corners)
+        for mode, padding, corners in (
+            ("bilinear", "zeros", False),
+            ("bilinear", "reflection", True),
+            ("bilinear", "reflection", False),
+            ("nearest", "border", True),
+        )
+    )
+
+
 def _antialiased(mode, **how):
     return lambda x: functional.interpolate(x, mode=mode, antialias=True, **how)
 
@@ -395,6 +496,9 @@ CASES = {
             functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
             functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
             functional.avg_pool2d(x, 3, 2, 1),
+            functional.max_unpool2d(*functional.max_pool2d(x, 2, return_indices=True), 2),
+            functional.adaptive_max_pool2d(x, (4, 2), return_indices=True),
+            functional.max_pool3d(x, (1, 2, 3), 2, (0, 1, 1), return_indices=True),
             functional.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True),
             functional.adaptive_avg_pool2d(x, (3, 5)),
         ),
@@ -473,6 +577,25 @@ CASES = {
     ),
     "remainders": lambda: (_remainders, torch.arange(-9, 10)),
     "views": lambda: (_each_way, R(3, 4)),
+    "rotary-of-complex": lambda: (_Rotated(), R(2, 6, 4)),
+    "complex-by-parts": lambda: (_by_their_parts, R(2, 4, 3), R(2, 4, 3)),
+    "short-time-fourier": lambda: (_short_time, R(2, 64)),
+    "covariances": lambda: (_covariances, R(3, 8), torch.arange(1, 9), torch.rand(8)),
+    "places": lambda: (_places, R(3, 4), torch.tensor([[0, -1], [5, 5]]), torch.ones(2, 2)),
+    "distances": lambda: (_distances, R(4, 3)),
+    "volumes-at-points": lambda: (_at_points, R(2, 2, 4, 3, 5), R(2, 2, 3, 2, 3) * 1.5),
+    "images-at-points": lambda: (_at_points, R(2, 2, 4, 3), R(2, 3, 2, 2) * 1.5),
+    "whole-numbers": lambda: (
+        lambda x, y: (torch.gcd(x, y), torch.lcm(x, y[0]), torch.gcd(x.int(), y.int())),
+        torch.randint(-60, 60, (4, 9)),
+        torch.randint(-60, 60, (4, 9)),
+    ),
+    "quantized-by-channel": lambda: (
+        lambda x, scale, zero: torch.fake_quantize_per_channel_affine(x, scale, zero, 1, -8, 7),
+        R(5, 3),
+        torch.tensor([0.1, 0.2, 0.5]),
+        torch.tensor([0, 3, -2], dtype=torch.int32),
+    ),
     "tree": lambda: (
         lambda x, y: {"a": x + y["k"], "b": (x, [y["k"] * 2, None, 3])},
         R(3),
@@ -487,6 +610,12 @@ CASES = {
 def test_matches_pytorch(name):
     torch.manual_seed(0)
     compare(*CASES[name]())
+
+
+@pytest.mark.parametrize("function", [torch.unique, torch.nonzero, torch.bincount])
+def test_shapes_that_depend_on_data_are_refused(function):
+    with pytest.raises(stepwell.UnsupportedError, match="the shape of its result depends on data"):
+        stepwell.compile(_Function(function), (torch.arange(4),))
 
 
 def test_antialiasing_of_integers_is_refused():

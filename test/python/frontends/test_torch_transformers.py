@@ -11,6 +11,7 @@ transformers = pytest.importorskip("transformers")
 from test_torch_operators import compare  # noqa: E402
 
 import stepwell  # noqa: E402
+from stepwell.frontends.torch import backend  # noqa: E402
 
 _IDS = {"input_ids": torch.arange(20).reshape(2, 10), "attention_mask": torch.ones(2, 10).long()}
 _IDS["attention_mask"][1, 7:] = 0
@@ -135,6 +136,7 @@ def test_experts(kind):
 
 def test_gradients_of_experts():
     """Rows behind the last group have none, and no expert either."""
+    pytest.importorskip("transformers.integrations.moe")  # enters the operator
     torch.manual_seed(0)
     x, matrices = torch.randn(40, 8), torch.randn(3, 8, 5)
     ends = torch.tensor([9, 9, 31])
@@ -150,3 +152,44 @@ def test_gradients_of_experts():
         results.append([result, *(leaf.grad for leaf in leaves)])
     for expected, got in zip(*results, strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def _speech():
+    config = transformers.WhisperConfig(
+        vocab_size=30,
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        num_mel_bins=8,
+        max_source_positions=10,
+        max_target_positions=12,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+        dropout=0.0,
+    )
+    labels = torch.randint(3, 30, (2, 6))
+    inputs = {"input_features": torch.randn(2, 8, 20), "labels": labels, "use_cache": False}
+    return transformers.WhisperForConditionalGeneration(config), inputs
+
+
+def test_gradients_of_encoder_and_decoder():
+    """Forward and backward under torch.compile, wholly in compiled code."""
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    backend.reports.clear()
+    module, inputs = _speech()
+    results = []
+    for run in (torch.compile(module, backend=backend.stepwell), module):
+        module.zero_grad()
+        loss = run(**inputs).loss
+        loss.backward()
+        gradients = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+        results.append((loss.detach(), gradients))
+    torch.testing.assert_close(*results, atol=1e-4, rtol=1e-3)
+    assert [report.compiled for report in backend.reports] == [True, True]

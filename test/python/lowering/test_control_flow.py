@@ -287,6 +287,25 @@ def test_recurrent_cell():
     check(function, _array(9, 6, 2, 40), w, u, _array(10, 4 * COLUMNS), _array(11, 2, COLUMNS))
 
 
+@pytest.mark.parametrize(
+    "product",
+    [lambda a, x: a @ x, lambda a, x: x @ a.T, lambda a, x: a.T @ (a @ x)],
+    ids=["rows", "columns", "both"],
+)
+def test_matrix_times_vector_in_a_loop(product):
+    """Whichever way it is packed or read, and with another content at the next call."""
+
+    def function(a, x):
+        return lax.fori_loop(0, 9, lambda i, x: jnp.tanh(product(a, x)), x)
+
+    a, x = _array(12, 40, 40), _array(13, 40)
+    check(function, a, x)
+    executable = stepwell.compile(_exported(function, (a, x)))
+    for content in (a, 2 * a, -a):
+        expected = np.asarray(jax.jit(function)(content, x))
+        np.testing.assert_allclose(executable(content, x)[0], expected, rtol=1e-5, atol=1e-5)
+
+
 def test_sort_and_scatter_inside_a_loop():
     def function(xs, h):
         def step(h, x):

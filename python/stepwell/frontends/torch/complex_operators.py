@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
+from stepwell.frontends.torch import linear_algebra
 from stepwell.frontends.torch.hidden_calls import created
 from stepwell.mlir import ir
 
@@ -43,6 +44,7 @@ LOWERED_AS_THEY_ARE = frozenset(
         "transpose",
         "unsqueeze",
         "view",
+        "view_of",
     ]
 )
 """Operators, without their overloads, that torch-mlir has a right lowering for, or needs none."""
@@ -51,7 +53,8 @@ LOWERED_AS_THEY_ARE = frozenset(
 def is_supported(name: str) -> bool:
     """Whether the operator `name`, as `aten.mul.Tensor`, has a form for complex numbers."""
     name = name.removesuffix(".default")
-    return name in FORMS or name.split(".")[1] in LOWERED_AS_THEY_ARE
+    plain = name.split(".")[1] in LOWERED_AS_THEY_ARE
+    return plain or name in FORMS or name in linear_algebra.FORMS
 
 
 def _lowering(*names: str) -> Callable[[Lowering], Lowering]:

@@ -21,6 +21,7 @@ from stepwell.errors import (
     UnsupportedError,
     UsageError,
 )
+from stepwell.frontends.torch.checked_functions import without_checks
 from stepwell.frontends.torch.decompositions import decompositions
 from stepwell.frontends.torch.decompositions.recurrent import loops_instead_of_steps
 from stepwell.frontends.torch.graph import Argument, dtype_name, to_program
@@ -107,7 +108,12 @@ def _export(
 ) -> ExportedProgram:
     _register_caches()
     try:
-        with torch.no_grad(), warnings.catch_warnings(), loops_instead_of_steps():
+        with (
+            torch.no_grad(),
+            warnings.catch_warnings(),
+            loops_instead_of_steps(),
+            without_checks(),
+        ):
             warnings.simplefilter("ignore")
             return torch.export.export(module, arguments, keywords, strict=False)
     except Exception as error:  # whatever the module's own code raises, too

@@ -121,8 +121,9 @@ def why_unsupported(node: torch.fx.Node) -> str:
 
 def _depends_on_data(node: torch.fx.Node) -> bool:
     """Whether a size of the result is a symbol; those of inputs are known here."""
-    value = node.meta.get("val")
-    sizes = value.shape if isinstance(value, torch.Tensor) else ()
+    found = node.meta.get("val")
+    values = found if isinstance(found, (tuple, list)) else [found]
+    sizes = [n for value in values if isinstance(value, torch.Tensor) for n in value.shape]
     return any(isinstance(n, torch.SymInt) and n.node.expr.free_symbols for n in sizes)
 
 

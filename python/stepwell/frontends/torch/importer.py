@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import ModelError, Unsupported, UnsupportedError
 from stepwell.frontends import Imported, TensorSpec, stablehlo
 from stepwell.frontends.torch import control_flow, hidden_calls, operators, program_file
-from stepwell.frontends.torch.hidden_calls import created
 from stepwell.frontends.torch.program_file import Program, Value
 from stepwell.mlir import (
     ir,
@@ -122,20 +122,11 @@ def _order_nans(module: ir.Module) -> None:
     for op in compares:
         if op.name != "stablehlo.compare" or "FLOAT" not in str(op.attributes["compare_type"]):
             continue
-        direction = op.attributes["comparison_direction"]
-        total = ir.Attribute.parse("#stablehlo<comparison_type TOTALORDER>")
-        attributes = {"comparison_direction": direction, "compare_type": total}
+        words = str(op.attributes["comparison_direction"])
+        direction = next(word for word in ("LT", "GT", "LE", "GE") if word in words)
         with ir.InsertionPoint(op), op.location:
-            keys = [_key(operand) for operand in op.operands]
-            found = created("stablehlo.compare", [op.results[0].type], keys, attributes)
-        hidden_calls.replace(op, found)
-
-
-def _key(value: ir.Value) -> ir.Value:
-    """`value` with one zero and one NaN."""
-    zero, nan = hlo.full_like(value, 0), hlo.full_like(value, math.nan)
-    number = hlo.select(hlo.compare(value, zero, "EQ"), zero, value)
-    return hlo.select(hlo.compare(value, value, "NE"), nan, number)
+            found = hlo.compare_in_order(op.operands[0], op.operands[1], direction)
+        hidden_calls.replace(op, [found])
 
 
 def _bind_weights(imported: Imported, program: Program) -> None:
@@ -150,17 +141,23 @@ def _bind_weights(imported: Imported, program: Program) -> None:
             continue
         if name not in constants:
             with ir.InsertionPoint.at_block_begin(entry), ir.Location.name(name):
-                attribute = imported.weights.attribute(program.weights[name], name)
-                constant = ir.Operation.create(
-                    "stablehlo.constant", [argument.type], [], {"value": attribute}
-                )
-            constants[name] = constant.results[0]
+                constants[name] = _constant(imported, program.weights[name], name)
         argument.replace_all_uses_with(constants[name])
     for number in reversed(range(len(program.arguments))):
         if number not in kept:
             entry.erase_argument(number)
     inputs = [kind.inputs[number] for number in kept]
     main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, kind.results))
+
+
+def _constant(imported: Imported, array: np.ndarray, name: str) -> ir.Value:
+    """Complex numbers are made of their parts: the bindings cannot read constants of them."""
+    if array.dtype.kind == "c":
+        parts = (np.real(array).copy(), np.imag(array).copy())
+        names = (f"{name}_real", f"{name}_imag")
+        real, imaginary = (_constant(imported, *part) for part in zip(parts, names, strict=True))
+        return hlo.binary("complex", real, imaginary)
+    return hlo.constant(array, imported.weights, name)
 
 
 __all__ = ["from_file", "from_program"]

@@ -14,12 +14,12 @@ from collections.abc import Callable
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
-from stepwell.frontends.torch import complex_operators, hidden_calls
+from stepwell.frontends.torch import complex_operators, hidden_calls, linear_algebra
 from stepwell.frontends.torch.hidden_calls import created
 from stepwell.mlir import ir, nested_operations
 
-Lowering = Callable[..., ir.Value]
-"""Makes the result of an operator, given the call that stands for it and its operands."""
+Lowering = Callable[..., ir.Value | list[ir.Value]]
+"""Makes the results of an operator, given the call that stands for it and its operands."""
 
 _FORMS: dict[str, Lowering] = {}
 
@@ -37,7 +37,7 @@ def _lowering(name: str) -> Callable[[Lowering], Lowering]:
 def hide(module: ir.Module) -> None:
     """Replace the operators in `module`, of the torch dialect, by calls."""
     found = [(_name(op), op) for op in nested_operations(module.operation)]
-    found = [(name, op) for name, op in found if name in _FORMS or _is_of_complex(name, op)]
+    found = [(name, op) for name, op in found if name in _ALL or _is_of_complex(name, op)]
     if found:
         hidden_calls.load_casts()
     for name, op in found:
@@ -51,7 +51,7 @@ def hide(module: ir.Module) -> None:
 def restore(module: ir.Module) -> None:
     """Replace the calls in `module`, of StableHLO, by what they stand for."""
     for name, op in hidden_calls.hidden(module):
-        form = _FORMS.get(name) or complex_operators.FORMS.get(name)
+        form = _ALL.get(name) or complex_operators.FORMS.get(name)
         if form is None:
             continue
         tensors = iter(op.operands)
@@ -60,7 +60,8 @@ def restore(module: ir.Module) -> None:
             for argument in ir.ArrayAttr(op.attributes["arguments"])
         ]
         with ir.InsertionPoint(op), op.location:
-            hidden_calls.replace(op, [form(op, *arguments)])
+            made = form(op, *arguments)
+            hidden_calls.replace(op, [made] if isinstance(made, ir.Value) else made)
 
 
 def _name(op: ir.Operation) -> str:
@@ -90,12 +91,16 @@ def _argument(operand: ir.Value) -> ir.Attribute | None:
         return ir.ArrayAttr.get(known) if len(known) == len(elements) else None
     if isinstance(owner, ir.Block) or not owner.name.startswith("torch.constant."):
         return None
-    return owner.attributes["value"] if owner.name != "torch.constant.none" else None
+    if owner.name == "torch.constant.none":
+        return ir.TypeAttr.get(ir.NoneType.get())
+    return owner.attributes["value"]
 
 
 def _in_python(argument: ir.Attribute) -> object:
     if isinstance(argument, ir.ArrayAttr):
         return [_in_python(element) for element in argument]
+    if isinstance(argument, ir.TypeAttr):
+        return None
     return argument.value  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -201,5 +206,7 @@ def _scatter_reduce(
         mean = hlo.select(below, hlo.subtract(mean, hlo.full_like(mean, 1)), mean)
     return hlo.reshape(mean, shape)
 
+
+_ALL = {**_FORMS, **linear_algebra.FORMS}
 
 __all__ = ["hide", "restore"]

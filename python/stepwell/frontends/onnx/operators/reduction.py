@@ -120,7 +120,8 @@ def arg_min(node: Node, x: Tensor) -> ir.Value:
 
 @operator("TopK")
 def top_k(node: Node, x: Tensor, k: Tensor) -> list[Result]:
-    """The k greatest (or least) elements along an axis, sorted, and their positions."""
+    """The k greatest (or least) elements along an axis, sorted, and their positions. NaN counts as
+    greater than all numbers."""
     axis = normalize_axis(node.integer("axis", -1), x.rank)
     direction = "GT" if node.integer("largest", 1) else "LT"
     count = int(node.known(k, "K").item())

@@ -15,22 +15,31 @@ from torch._decomp import get_decompositions
 from stepwell.frontends.torch.decompositions import (
     arithmetic,
     attention,
+    complex_numbers,
+    convolutions,
     counting,
+    distances,
     embedding,
     encoder_layer,
     filling,
     fourier,
+    grid_sampling,
     grouping,
     indexing,
+    linear_algebra,
     ordering,
+    padding,
     pooling,
+    pooling_gradients,
+    quantizing,
     recurrent,
     resampling,
     scanning,
     special,
     views,
+    whole_numbers,
 )
-from stepwell.frontends.torch.decompositions.registry import MENDS, Decomposition
+from stepwell.frontends.torch.decompositions.registry import MENDS, Decomposition, first_of
 from stepwell.mlir import torch_decompositions
 
 aten = torch.ops.aten
@@ -55,26 +64,37 @@ def decompositions() -> dict[torch._ops.OperatorBase, Decomposition]:
 
 @functools.cache
 def _of_torch() -> dict[torch._ops.OperatorBase, Decomposition]:
-    further = get_decompositions(_FURTHER)
-    return {**torch_decompositions(), **further, **MENDS}
+    known = {**torch_decompositions(), **get_decompositions(_FURTHER)}
+    for overload, mended in MENDS.items():
+        known[overload] = first_of(mended, known[overload]) if overload in known else mended
+    return known
 
 
 __all__ = [
     "arithmetic",
     "attention",
+    "complex_numbers",
+    "convolutions",
     "counting",
     "decompositions",
+    "distances",
     "embedding",
     "encoder_layer",
     "filling",
     "fourier",
+    "grid_sampling",
     "grouping",
     "indexing",
+    "linear_algebra",
     "ordering",
+    "padding",
     "pooling",
+    "pooling_gradients",
+    "quantizing",
     "recurrent",
     "resampling",
     "scanning",
     "special",
     "views",
+    "whole_numbers",
 ]

@@ -1,4 +1,4 @@
-"""Remainders, shifts and distances."""
+"""Remainders, shifts, comparisons and bits."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
@@ -96,13 +96,6 @@ def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     ratio = torch.where(high == 0, torch.zeros_like(high), low / high)
     length = high * (1 + ratio * ratio).sqrt()
     return torch.where(high.isinf(), high, length)
-
-
-@mend(aten._cdist_forward.default)
-def _cdist(
-    x: torch.Tensor, y: torch.Tensor, p: float, compute_mode: int | None = None
-) -> torch.Tensor:
-    return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
 
 
 @mend(aten.fmax.default)

@@ -85,3 +85,30 @@ def _index_reduce(
     shape = [-1 if d == dim % x.dim() else 1 for d in range(x.dim())]
     places = index.reshape(shape).expand(source.shape)
     return x.scatter_reduce(dim, places, source, reduce, include_self=include_self)
+
+
+@mend(aten.put.default)
+def _put(
+    x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor:
+    flat = torch.index_put(x.reshape(-1), (index.reshape(-1),), source.reshape(-1), accumulate)
+    return flat.reshape(x.shape)
+
+
+@mend(aten.nonzero_static.default)
+def _nonzero_static(x: torch.Tensor, *, size: int, fill_value: int = -1) -> torch.Tensor:
+    """The first `size` places, in order: as many elements that are not zero as lie before tell the
+    row of each."""
+    flat = (x != 0).reshape(-1)
+    rank = flat.to(torch.int64).cumsum(0) - 1
+    rows = torch.where(flat & (rank < size), rank, size)
+    numbers = torch.full((size + 1,), -1, dtype=torch.int64)
+    numbers = numbers.scatter(0, rows, torch.arange(flat.shape[0]))[:size]
+    columns, rest = [], numbers
+    for length in reversed(x.shape):
+        columns.append(rest % length)
+        rest = torch.div(rest, length, rounding_mode="floor")
+    if not columns:
+        return torch.zeros(size, 0, dtype=torch.int64)
+    places = torch.stack(columns[::-1], 1)
+    return torch.where((numbers >= 0).unsqueeze(1), places, fill_value)

@@ -17,14 +17,27 @@ _plain: set[torch._ops.OpOverload] = set()
 
 def mend(*overloads: torch._ops.OpOverload) -> Callable[[Decomposition], Decomposition]:
     """Decorator: the function takes the place of `overloads`, and returns NotImplemented where it
-    leaves the operator as it is."""
+    leaves the operator as it is. One that is entered later is asked where those before it do so."""
 
     def enter(function: Decomposition) -> Decomposition:
         for overload in overloads:
-            MENDS[overload] = _unless_plain(overload, function)
+            own = _unless_plain(overload, function)
+            before = MENDS.get(overload)
+            MENDS[overload] = own if before is None else first_of(before, own)
         return function
 
     return enter
+
+
+def first_of(before: Decomposition, after: Decomposition) -> Decomposition:
+    """`before`, and `after` where it leaves the operator as it is."""
+
+    @functools.wraps(after)
+    def call(*arguments: object, **keywords: object) -> object:
+        found = before(*arguments, **keywords)
+        return after(*arguments, **keywords) if found is NotImplemented else found
+
+    return call
 
 
 def _unless_plain(overload: torch._ops.OpOverload, function: Decomposition) -> Decomposition:

@@ -1,0 +1,140 @@
+"""Linear algebra that comes down to factorisations and triangular solves.
+
+PyTorch ends with an error where a matrix has no factorisation; compiled code gives NaN there.
+"""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import torch
+
+from stepwell.frontends.torch.decompositions.registry import mend
+
+aten = torch.ops.aten
+
+
+def _unless_failed(x: torch.Tensor, info: torch.Tensor) -> torch.Tensor:
+    failed = (info != 0).reshape([*info.shape, *[1] * (x.dim() - info.dim())])
+    return torch.where(failed, torch.full((), torch.nan, dtype=x.dtype), x)
+
+
+@mend(aten.linalg_cholesky.default)
+def _linalg_cholesky(x: torch.Tensor, *, upper: bool = False) -> torch.Tensor:
+    return _unless_failed(*aten.linalg_cholesky_ex(x, upper=upper))
+
+
+@mend(aten.cholesky.default)
+def _cholesky(x: torch.Tensor, upper: bool = False) -> torch.Tensor:
+    return _unless_failed(*aten.linalg_cholesky_ex(x, upper=upper))
+
+
+@mend(aten.linalg_inv.default, aten.inverse.default)
+def _inverse(x: torch.Tensor) -> torch.Tensor:
+    return _unless_failed(*aten.linalg_inv_ex(x))
+
+
+@mend(aten.linalg_solve.default)
+def _solve(a: torch.Tensor, b: torch.Tensor, *, left: bool = True) -> torch.Tensor:
+    found, _, _, info = aten._linalg_solve_ex(a, b, left=left)
+    return _unless_failed(found, info)
+
+
+@mend(aten.linalg_lu_factor.default)
+def _lu_factor(x: torch.Tensor, *, pivot: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
+    factors, pivots, _ = aten.linalg_lu_factor_ex(x, pivot=pivot)
+    return factors, pivots
+
+
+@mend(aten.triangular_solve.default)
+def _triangular_solve(
+    b: torch.Tensor,
+    a: torch.Tensor,
+    upper: bool = True,
+    transpose: bool = False,
+    unitriangular: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """With the matrix as well, as broadcast for the sides."""
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    whole = a.expand(*batch, *a.shape[-2:])
+    turned = a.mT if transpose else a
+    found = torch.linalg.solve_triangular(
+        turned, b, upper=upper != transpose, unitriangular=unitriangular
+    )
+    return found, whole.clone()
+
+
+@mend(aten.cholesky_solve.default)
+def _cholesky_solve(b: torch.Tensor, factor: torch.Tensor, upper: bool = False) -> torch.Tensor:
+    lower = factor.mH if upper else factor
+    half = torch.linalg.solve_triangular(lower, b, upper=False)
+    return torch.linalg.solve_triangular(lower.mH, half, upper=True)
+
+
+@mend(aten.cholesky_inverse.default)
+def _cholesky_inverse(factor: torch.Tensor, upper: bool = False) -> torch.Tensor:
+    identity = torch.eye(factor.shape[-1], dtype=factor.dtype).expand(factor.shape)
+    return _cholesky_solve(identity, factor, upper)  # pyright: ignore[reportReturnType]
+
+
+@mend(aten.linalg_pinv.atol_rtol_tensor)
+def _pinv(
+    x: torch.Tensor,
+    *,
+    atol: torch.Tensor | None = None,
+    rtol: torch.Tensor | None = None,
+    hermitian: bool = False,
+) -> object:
+    """Singular values below the tolerances count as zero."""
+    if x.dtype.is_complex:
+        return NotImplemented
+    if hermitian:
+        values, vectors = torch.linalg.eigh(x)
+        left, s, right = vectors, values, vectors.mT
+        sizes = values.abs()
+    else:
+        left, s, right = torch.linalg.svd(x, full_matrices=False)
+        sizes = s
+    largest = sizes.amax(-1, keepdim=True)
+    if rtol is None:
+        factor = max(x.shape[-2:]) * torch.finfo(x.dtype).eps if atol is None else 0.0
+        least = largest * factor
+    else:
+        least = largest * rtol.to(x.dtype).unsqueeze(-1)
+    if atol is not None:
+        least = torch.maximum(least, atol.to(x.dtype).unsqueeze(-1))
+    inverse = torch.where(sizes > least, 1 / s, 0)
+    return (right.mT * inverse.unsqueeze(-2)) @ left.mT
+
+
+_TERMS = 18
+_SMALL = {torch.float32: 3.01, torch.float64: 1.09}
+"""The 1-norm up to which so many terms of exp's series are enough: P. Bader, S. Blanes and F.
+Casas, Computing the matrix exponential with an optimized Taylor polynomial approximation, 2019."""
+_MOST_SQUARINGS = 16
+
+
+@mend(aten.linalg_matrix_exp.default)
+def _matrix_exp(x: torch.Tensor) -> object:
+    """Of a matrix scaled by a power of two, squared as often; matrices that need more than 2^16
+    give NaN."""
+    if x.dtype not in _SMALL:
+        return NotImplemented
+    norm = x.abs().sum(-2).amax(-1)
+    count = (norm / _SMALL[x.dtype]).clamp(min=1.0).log2().ceil()[..., None, None]
+    scaled = x * torch.exp2(-count)
+    powers = [torch.eye(x.shape[-1], dtype=x.dtype).expand(x.shape), scaled]
+    block = 6
+    while len(powers) <= block:
+        powers.append(powers[-1] @ scaled)
+    coefficients, term = [], 1.0
+    for number in range(_TERMS + 1):
+        coefficients.append(term)
+        term /= number + 1
+    total = powers[0] * coefficients[_TERMS]
+    for start in range(_TERMS - block, -1, -block):
+        total = total @ powers[block]
+        for number in range(block):
+            total = total + powers[number] * coefficients[start + number]
+    for number in range(_MOST_SQUARINGS):
+        total = torch.where(count > number, total @ total, total)
+    return torch.where(count > _MOST_SQUARINGS, torch.nan, total)

@@ -1,0 +1,22 @@
+"""Quantisation that is only simulated."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import torch
+
+from stepwell.frontends.torch.decompositions.registry import mend
+
+aten = torch.ops.aten
+
+
+@mend(aten.fake_quantize_per_channel_affine_cachemask.default)
+def _fake_quantize_per_channel(
+    x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, axis: int, low: int, high: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rounded numbers, and which were inside of the range."""
+    shape = [-1 if d == axis % x.dim() else 1 for d in range(x.dim())]
+    scale, zero = scale.reshape(shape), zero_point.reshape(shape).to(x.dtype)
+    whole = (x * (1 / scale)).round() + zero
+    inside = (whole >= low) & (whole <= high)
+    return (whole.clamp(low, high) - zero) * scale, inside

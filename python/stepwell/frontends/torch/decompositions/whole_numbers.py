@@ -1,0 +1,35 @@
+"""Divisors and multiples of integers."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import torch
+from torch._higher_order_ops import while_loop
+
+from stepwell.frontends.torch.decompositions.registry import mend
+
+aten = torch.ops.aten
+
+
+@mend(aten.gcd.default)
+def _gcd(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Euclid's rule, as a loop that ends when all remainders are zero."""
+    dtype = torch.promote_types(x.dtype, y.dtype)
+    x, y = torch.broadcast_tensors(x.to(dtype).abs(), y.to(dtype).abs())
+
+    def goes_on(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (b != 0).any()
+
+    def step(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rest = torch.fmod(a, torch.where(b == 0, torch.ones_like(b), b))
+        return torch.where(b == 0, a, b), torch.where(b == 0, torch.zeros_like(b), rest)
+
+    found, _ = while_loop(goes_on, step, (x.clone(), y.clone()))
+    return found
+
+
+@mend(aten.lcm.default)
+def _lcm(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    shared = torch.gcd(x, y)
+    parts = torch.div(x, torch.where(shared == 0, 1, shared), rounding_mode="trunc")
+    return (parts * y).abs()
