@@ -7,10 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-TYPES = {"f32": "float32", "tf32": "float32", "f16": "float16", "bf16": "bfloat16"}
+FLOATS = {"f32": "float32", "tf32": "float32", "f16": "float16", "bf16": "bfloat16"}
+TYPES = {**FLOATS, "s8": "int8"}
 """Names of precisions, and the dtype that arrays have in memory."""
 
-_BYTES = {"f32": 4, "tf32": 4, "f16": 2, "bf16": 2}
+_BYTES = {"f32": 4, "tf32": 4, "f16": 2, "bf16": 2, "s8": 1}
+_SUM_BYTES = {**_BYTES, "s8": 4}
+_INTEGERS = 40
+"""What normal numbers are multiplied by to become integers of 8 bits."""
+
+GROUP = 4
+"""Heads of queries that share one of keys in `decode`."""
+
 _RESNET_FLOPS, _BERT_FLOPS, BERT_LENGTH = 8.2e9, 22.4e9, 128
 """Of one image, and of one sequence of 128 tokens."""
 
@@ -18,7 +26,9 @@ _RESNET_FLOPS, _BERT_FLOPS, BERT_LENGTH = 8.2e9, 22.4e9, 128
 @dataclass(frozen=True)
 class Case:
     """One row of the benchmark. `sizes` are m, n, k of a gemm; batch, heads, length and head size
-    of attention; rows and their length of softmax and layer norm; the batch of a model."""
+    of attention (`causal`: queries see the keys up to their own; `decode`: one query, whose heads
+    share those of the keys); rows and their length of softmax and layer norm; the batch of a
+    model."""
 
     family: str
     precision: str
@@ -37,9 +47,9 @@ class Case:
         """Arithmetic of one call; 0 for what memory bounds."""
         if self.family == "gemm":
             return 2.0 * math.prod(self.sizes)
-        if self.family == "attention":
-            batch, heads, length, width = self.sizes
-            return 4.0 * batch * heads * length * length * width
+        if self.family in ("attention", "causal"):
+            pairs = 4.0 * math.prod(self.sizes) * self.sizes[2]
+            return pairs / 2 if self.family == "causal" else pairs
         return MODELS.get(self.family, 0.0) * self.sizes[0]
 
     @property
@@ -47,10 +57,15 @@ class Case:
         """What has to be read and written at least; 0 for models."""
         if self.family == "gemm":
             m, n, k = self.sizes
-            return (m * k + k * n + m * n) * _BYTES[self.precision]
+            inputs = (m * k + k * n) * _BYTES[self.precision]
+            return inputs + m * n * _SUM_BYTES[self.precision]
         if self.is_model:
             return 0
-        arrays = 4 if self.family == "attention" else 2
+        if self.family == "decode":
+            batch, heads, length, width = self.sizes
+            rows = 2 * heads + 2 * heads // GROUP * length
+            return batch * rows * width * _BYTES[self.precision]
+        arrays = 4 if self.family in ("attention", "causal") else 2
         return arrays * math.prod(self.sizes) * _BYTES[self.precision]
 
     def inputs(self) -> list[np.ndarray]:
@@ -62,12 +77,19 @@ class Case:
             shapes = [(self.sizes[0], 3, 224, 224)]
         elif self.family == "gemm":
             m, n, k = self.sizes
-            shapes = [(m, k), (k, n)]
-        elif self.family == "attention":
+            # Weights of 8 bits lie along k, as layers have them.
+            shapes = [(m, k), (n, k) if self.precision == "s8" else (k, n)]
+        elif self.family in ("attention", "causal"):
             shapes = [self.sizes] * 3
+        elif self.family == "decode":
+            batch, heads, length, width = self.sizes
+            shapes = [(batch, heads, 1, width), *[(batch, heads // GROUP, length, width)] * 2]
         else:
             shapes = [self.sizes]
-        return [generator.standard_normal(shape, dtype=np.float32) for shape in shapes]
+        arrays = [generator.standard_normal(shape, dtype=np.float32) for shape in shapes]
+        if self.precision == "s8":
+            return [(array * _INTEGERS).clip(-127, 127) for array in arrays]
+        return arrays
 
 
 MODELS = {"resnet50": _RESNET_FLOPS, "bert": _BERT_FLOPS}
@@ -80,8 +102,18 @@ CASES = (
     ),
     *(
         Case("attention", precision, sizes)
-        for precision in TYPES
+        for precision in FLOATS
         for sizes in ((8, 12, 128, 64), (8, 16, 512, 64), (2, 16, 2048, 64), (2, 16, 2048, 128))
+    ),
+    *(
+        Case("causal", precision, sizes)
+        for precision in ("tf32", "f16", "bf16")
+        for sizes in ((8, 16, 512, 64), (2, 16, 2048, 128), (1, 16, 8192, 128))
+    ),
+    *(
+        Case("decode", precision, sizes)
+        for precision in ("f16", "bf16")
+        for sizes in ((1, 32, 4096, 128), (16, 32, 4096, 128), (1, 32, 32768, 128))
     ),
     *(
         Case(family, precision, sizes)

@@ -12,6 +12,9 @@ becomes, with `layout=nhwc`,
 for any spatial rank. Windows over all but the first two dimensions of a tensor are poolings in NCHW
 and move alike. What is in the layout already stays as it is. fold-constants then transposes the
 weights, and propagate-transposes cancels the transposes between the layers.
+
+Operands of products get their terms side by side on CPUs; on GPUs products read operands from
+before a transpose, where tensor cores take them as they lie there.
 """
 
 from __future__ import annotations
@@ -27,11 +30,14 @@ from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
+    constant_attribute,
     i64_pairs,
     i64s,
+    integers,
     inverse,
     optional_integers,
     padding,
+    producer,
     rebuild,
 )
 from stepwell.targets.nvidia import NvidiaTarget
@@ -132,13 +138,49 @@ def terms_last(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     return rebuild(op, [moved, rhs], shape, {"dot_dimension_numbers": dimensions})
 
 
+PRODUCTS_OF_GPUS = Rules()
+
+_NARROW = (ir.F16Type, ir.BF16Type)
+
+
+@PRODUCTS_OF_GPUS.on("dot_general")
+def transposed_operand(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """An operand that was transposed, read where it lies: tensor cores take terms that lie side by
+    side, and 16-bit rows or columns too. A transpose that leaves the last dimension in its place
+    costs nothing, and stays."""
+    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    sides = [
+        (list(numbers.lhs_batching_dimensions), list(numbers.lhs_contracting_dimensions)),
+        (list(numbers.rhs_batching_dimensions), list(numbers.rhs_contracting_dimensions)),
+    ]
+    operands = list(op.operands)
+    for number, operand in enumerate(operands):
+        moved = producer(operand, "transpose")
+        if moved is None or constant_attribute(moved.operands[0]) is not None:
+            continue
+        order, (batch, summed) = integers(moved, "permutation"), sides[number]
+        last = len(order) - 1
+        kept = [order[d] for d in range(len(order)) if d not in (*batch, *summed)]
+        batch, summed = ([order[d] for d in dims] for dims in (batch, summed))
+        is_narrow = isinstance(hlo.element_type(operand), _NARROW) and last in kept
+        if order[last] == last or kept != sorted(kept) or not (is_narrow or last in summed):
+            continue
+        operands[number], sides[number] = moved.operands[0], (batch, summed)
+    if operands == list(op.operands):
+        return None
+    (left, left_summed), (right, right_summed) = sides
+    dimensions = bindings.DotDimensionNumbers.get(left, right, left_summed, right_summed)
+    shape = hlo.shape(op.results[0])
+    return rebuild(op, operands, shape, {"dot_dimension_numbers": dimensions})
+
+
 LAYOUTS = {"nhwc": NHWC}
 
 
 @dataclass(frozen=True)
 class ChooseLayout(Pass):
-    """Put convolutions and poolings into one layout, with explicit transposes around them, and
-    the terms of products side by side."""
+    """Put convolutions and poolings into one layout, with explicit transposes around them; let
+    products read what suits the target."""
 
     name: ClassVar[str] = "choose-layout"
 
@@ -151,5 +193,5 @@ class ChooseLayout(Pass):
         if rules is None:
             raise UsageError(f"choose-layout: there is no layout {self.layout}; there is: nhwc")
         rules.apply(op, state.weights)
-        if not isinstance(state.target, NvidiaTarget):
-            PRODUCTS_OF_CPUS.apply(op, state.weights)
+        on_gpu = isinstance(state.target, NvidiaTarget)
+        (PRODUCTS_OF_GPUS if on_gpu else PRODUCTS_OF_CPUS).apply(op, state.weights)

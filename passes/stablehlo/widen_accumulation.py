@@ -12,7 +12,7 @@ becomes
 for dot_general, convolution, and reduce that adds: one rounding for each result instead of one for
 each term, and kernels of f32, which are what is fast on CPUs. On GPUs dot_general and convolution
 keep their operands, and only their result becomes f32: matrix instructions accumulate 16-bit
-products so.
+products so. Depthwise convolutions become f32 there too.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
+from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._rules import Rules
-from stepwell.passes.stablehlo._values import integers
+from stepwell.passes.stablehlo._values import integer, integers
 from stepwell.weights import WeightTable
 
 RULES, GPU_RULES = Rules(), Rules()
@@ -55,8 +56,19 @@ def contraction(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 
 @GPU_RULES.on("dot_general", "convolution")
 def product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """A result of 16 bits becomes f32; the operands stay."""
+    """A result of 16 bits becomes f32; the operands stay, but for depthwise convolutions, which
+    tensor cores do not take."""
+    if _is_depthwise(op):
+        return contraction(op, weights) if any(map(_is_narrow, op.operands)) else None
     return _accumulate(op, list(op.operands)) if _is_narrow(op.results[0]) else None
+
+
+def _is_depthwise(op: ir.Operation) -> bool:
+    """Whether each group of a convolution has one input channel."""
+    if op.name != "stablehlo.convolution" or integer(op, "feature_group_count") == 1:
+        return False
+    numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    return hlo.shape(op.operands[1])[numbers.kernel_input_feature_dimension] == 1
 
 
 def _accumulate(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:

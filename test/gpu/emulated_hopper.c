@@ -296,7 +296,7 @@ int emulator_deliver_copy(void) {
 
 typedef struct {
   uint64_t left, right, digest;
-  int columns, kind, transposed;
+  int columns, kind, transposed, from_registers;  // the left operand
 } product;
 typedef struct {
   meeting place;
@@ -304,9 +304,36 @@ typedef struct {
   float left[64][32], right[256][32];
   product asked[MAX_PRODUCTS];
   int count, ends[MAX_PRODUCTS], groups;
+  long committed, done;  // groups of products so far
 } warpgroup;
 static warpgroup groups_of_warps[MAX_THREADS / WARPGROUP];
 static uint64_t shown[MAX_THREADS][2];
+
+// Sums that a thread has asked for and may not read yet. Until it waits for them, its registers hold NaNs
+// that say which they are.
+enum { LATE = 4096, LATE_NAN = 0x7fe00000 };
+typedef struct {
+  float value;
+  long group;
+} late_sum;
+static late_sum late_sums[MAX_THREADS][LATE];
+static uint32_t late_counts[MAX_THREADS];
+
+static const late_sum *late_of(uint32_t bits) {
+  return (bits & ~(LATE - 1u)) == LATE_NAN ? &late_sums[emulator_thread][bits % LATE] : NULL;
+}
+static uint32_t late(float value, long group) {
+  const uint32_t number = late_counts[emulator_thread]++ % LATE;
+  late_sums[emulator_thread][number] = (late_sum){value, group};
+  return LATE_NAN | number;
+}
+void emulator_receive_products(uint32_t *sums, int32_t count) {
+  for (int i = 0; i < count; i++) {
+    const late_sum *found = late_of(sums[i]);
+    if (found && found->group < groups_of_warps[emulator_thread / WARPGROUP].done)
+      memcpy(&sums[i], &found->value, sizeof found->value);
+  }
+}
 
 void emulator_reset_bulk(void) {
   copies = leaving_count = 0;
@@ -316,6 +343,7 @@ void emulator_reset_bulk(void) {
     groups_of_warps[i].place = (meeting){0};
     groups_of_warps[i].decoded = -1;
     groups_of_warps[i].count = groups_of_warps[i].groups = 0;
+    groups_of_warps[i].committed = groups_of_warps[i].done = 0;
   }
 }
 
@@ -362,7 +390,7 @@ static const char *place_of(uint64_t descriptor, int line, int k, int kind, int 
 static uint64_t read_operands(const product *of, warpgroup *group) {
   const int depth = 32 / bytes_of_kind[of->kind];
   uint64_t digest = 14695981039346656037u;
-  for (int right = 0; right < 2; right++) {
+  for (int right = of->from_registers; right < 2; right++) {
     const int lines = right ? of->columns : 64, transposed = of->transposed >> right & 1;
     for (int line = 0; line < lines; line++)
       for (int k = 0; k < depth; k++) {
@@ -378,32 +406,38 @@ static uint64_t read_operands(const product *of, warpgroup *group) {
   return digest;
 }
 
-// `sums` are this thread's: of rows r and r + 8, two columns of every 8.
-void emulator_multiply_group(uint32_t *sums, uint64_t left, uint64_t right, int32_t columns,
-                             int32_t kind, int32_t transposed) {
+// `sums` are this thread's: of rows r and r + 8, two columns of every 8; the left operand's four registers,
+// if it lies in them: of both rows, two places of k, then those 8 further. With `comes_late`, sums can be
+// read after emulator_receive_products.
+static void multiply_group(uint32_t *sums, uint64_t left, const uint32_t *registers, uint64_t right,
+                           int32_t columns, int32_t kind, int32_t transposed, int32_t comes_late) {
   const int thread = emulator_thread, number = thread / WARPGROUP, lane = thread % WARP;
+  const int row = thread % WARPGROUP / WARP * 16 + lane / 4;
   warpgroup *group = &groups_of_warps[number];
   shown[thread][0] = left, shown[thread][1] = right;
+  for (int i = 0; registers && i < 8; i++)
+    group->left[row + 8 * (i / 2 % 2)][2 * (lane % 4) + i % 2 + 8 * (i / 4)] =
+        element((const char *)registers + 2 * i, kind);
   emulator_meet(&group->place, WARPGROUP);
   if (group->decoded != group->place.generation) {
     group->decoded = group->place.generation;
     for (int i = number * WARPGROUP; i < (number + 1) * WARPGROUP; i++)
       if (shown[i][0] != left || shown[i][1] != right)
         emulator_fail("threads of a warpgroup multiply different operands");
-    if (left >> 62 != 1 || right >> 62 != 1 || (left >> 49 & 7) || (right >> 49 & 7))
+    if ((!registers && (left >> 62 != 1 || left >> 49 & 7)) || right >> 62 != 1 || (right >> 49 & 7))
       emulator_fail("an operand of a warpgroup that is not swizzled by 128 bytes, or has an offset");
     if (group->count == MAX_PRODUCTS) {
       emulator_fail("a warpgroup asks for more products than it ever waits for");
       return;
     }
     product *asked = &group->asked[group->count++];
-    *asked = (product){left, right, 0, columns, kind, transposed};
+    *asked = (product){left, right, 0, columns, kind, transposed, registers != NULL};
     asked->digest = read_operands(asked, group);
   }
   const int depth = 32 / bytes_of_kind[kind];
   for (int tile = 0; tile < columns / 8; tile++)
     for (int i = 0; i < 4; i++) {
-      const float *a = group->left[thread % WARPGROUP / WARP * 16 + lane / 4 + 8 * (i / 2)];
+      const float *a = group->left[row + 8 * (i / 2)];
       const float *b = group->right[8 * tile + 2 * (lane % 4) + i % 2];
       uint32_t *out = &sums[4 * tile + i];
       double sum = 0;
@@ -412,19 +446,31 @@ void emulator_multiply_group(uint32_t *sums, uint64_t left, uint64_t right, int3
         *out += (uint32_t)(int32_t)sum;
         continue;
       }
+      const late_sum *before = late_of(*out);
       float total;
-      memcpy(&total, out, 4);
+      memcpy(&total, before ? (const void *)&before->value : out, 4);
       total = (float)(total + sum);
       memcpy(out, &total, 4);
+      if (comes_late) *out = late(total, group->committed);
     }
   emulator_meet(&group->place, WARPGROUP);
+}
+void emulator_multiply_group(uint32_t *sums, uint64_t left, uint64_t right, int32_t columns,
+                             int32_t kind, int32_t transposed, int32_t comes_late) {
+  multiply_group(sums, left, NULL, right, columns, kind, transposed, comes_late);
+}
+void emulator_multiply_registers(uint32_t *sums, const uint32_t *left, uint64_t right, int32_t columns,
+                                 int32_t kind, int32_t transposed, int32_t comes_late) {
+  multiply_group(sums, 0, left, right, columns, kind, transposed, comes_late);
 }
 
 void emulator_commit_products(void) {
   warpgroup *group = &groups_of_warps[emulator_thread / WARPGROUP];
   emulator_meet(&group->place, WARPGROUP);
-  if (emulator_thread % WARPGROUP == 0 && group->groups < MAX_PRODUCTS)
+  if (emulator_thread % WARPGROUP == 0 && group->groups < MAX_PRODUCTS) {
     group->ends[group->groups++] = group->count;
+    group->committed++;
+  }
   emulator_meet(&group->place, WARPGROUP);
 }
 
@@ -437,7 +483,7 @@ void emulator_wait_products(int64_t left) {
     for (int i = 0; i < end; i++)
       if (read_operands(&group->asked[i], NULL) != group->asked[i].digest)
         emulator_fail("shared memory changed while a warpgroup multiplied it");
-    group->count -= end, group->groups -= done;
+    group->count -= end, group->groups -= done, group->done += done;
     memmove(group->asked, group->asked + end, (size_t)group->count * sizeof *group->asked);
     for (int i = 0; i < group->groups; i++) group->ends[i] = group->ends[i + done] - end;
   }

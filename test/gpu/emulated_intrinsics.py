@@ -38,7 +38,9 @@ SYMBOLS = {
     "emulator_bulk_store": "void (ptr addrspace(3), ptr, i32, ptr)",
     "emulator_bulk_commit": "void ()",
     "emulator_bulk_wait": "void (i32)",
-    "emulator_multiply_group": "void (ptr, i64, i64, i32, i32, i32)",
+    "emulator_multiply_group": "void (ptr, i64, i64, i32, i32, i32, i32)",
+    "emulator_multiply_registers": "void (ptr, ptr, i64, i32, i32, i32, i32)",
+    "emulator_receive_products": "void (ptr, i32)",
     "emulator_commit_products": "void ()",
     "emulator_wait_products": "void (i64)",
     "emulator_tanh": "float (float)",
@@ -74,8 +76,10 @@ def define_wrappers(text: str) -> tuple[str, bool]:
 _ASSEMBLY = re.compile(r"call ([^\n]*?) asm (?:sideeffect )?\"([^\"]*)\", \"[^\"]*\"\(")
 _GROUP = re.compile(
     r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k\d+\.[fs]32\.(f16|bf16|tf32|s8|e4m3|e5m2)\.(\w+) "
-    r"\{[^}]*\}, \$\d+, \$\d+, 1(?:, 1, 1)?(?:, ([01]), ([01]))?;"
+    r"\{[^}]*\}, (\$\d+|\{\$\d+, \$\d+, \$\d+, \$\d+\}), \$\d+, ([01])"
+    r"(?:, 1, 1)?(?:, ([01]))?(?:, ([01]))?;"
 )
+_WAIT = re.compile(r"wgmma\.wait_group\.sync\.aligned (\d+);$")
 
 _GROUP_KINDS = ("f16", "bf16", "tf32", "s8", "e4m3", "e5m2", *_MIXED)
 _SUMS = re.compile(
@@ -87,6 +91,7 @@ _FLOAT8 = re.compile(r"mma\.sync\.aligned\.m16n8k32\.row\.col\.f32\.(e4m3|e5m2)\
 def _define_assembly(text: str) -> tuple[str, list[str]]:
     """`text` with calls of functions where it has inline assembly, and those functions."""
     made: dict[str, str] = {}
+    comes_late = 'asm sideeffect "wgmma.wait_group' in text
 
     def replace(match: re.Match[str]) -> str:
         kind, assembly = match[1], match[2]
@@ -120,10 +125,14 @@ def _define_assembly(text: str) -> tuple[str, list[str]]:
         elif (product := _FLOAT8.match(assembly)) is not None:
             name = f"assembly_product_{product[1]}_{product[2]}"
             made[name] = _multiply_kind(_both(*product.groups())).replace("NAME", name)
+        elif not assembly or _WAIT.match(assembly):
+            wait = _WAIT.match(assembly)
+            name, made_now = _passed(kind, wait[1] if wait else None)
+            made[name] = made_now
         else:
             found = _GROUP.search(assembly)
             assert found is not None, f"the emulator does not know {assembly}"
-            name, made_now = _group_product(kind, found)
+            name, made_now = _group_product(kind, found, comes_late=comes_late)
             made[name] = made_now
         return f"call {kind} @{name}("
 
@@ -147,24 +156,52 @@ def _add(name: str, count: int, kind: str) -> str:
     return "\n".join([*lines, "  ret void\n}"])
 
 
-def _group_product(kind: str, match: re.Match[str]) -> tuple[str, str]:
-    """The product of a warpgroup as a function of its sums and two descriptors."""
+def _group_product(kind: str, match: re.Match[str], *, comes_late: bool) -> tuple[str, str]:
+    """The product of a warpgroup as a function of its sums, where there are some already, the left
+    operand's descriptor or registers, and the right one's descriptor. With `comes_late` a kernel
+    reads sums that have passed through waits."""
     columns, number = int(match[1]), _GROUP_KINDS.index(_both(match[2], match[3]))
-    transposed = int(match[4] or 0) | int(match[5] or 0) << 1
-    name = f"assembly_product_{columns}_{number}_{transposed}"
+    in_registers, adds = match[4].startswith("{"), match[5] == "1"
+    flags = [int(flag or 0) for flag in match.groups()[5:]]
+    transposed = flags[0] << 1 if in_registers else flags[0] | flags[1] << 1
+    name = f"assembly_product_{columns}_{number}_{transposed}_{match[5]}_{int(in_registers)}"
     count, element = columns // 2, "i32" if number == 3 else "float"
-    sums = ", ".join(f"{element} %s{i}" for i in range(count))
-    lines = [f"define internal {kind} @{name}({sums}, i64 %left, i64 %right) {{"]
-    lines.append(f"  %sums = alloca {kind}")
-    for i in range(count):
+    parameters = [f"{element} %s{i}" for i in range(count if adds else 0)]
+    parameters += [f"i32 %r{i}" for i in range(4)] if in_registers else ["i64 %left"]
+    lines = [f"define internal {kind} @{name}({', '.join(parameters)}, i64 %right) {{"]
+    lines.append(f"  %sums = alloca {kind}\n  store {kind} zeroinitializer, ptr %sums")
+    for i in range(count if adds else 0):
         lines.append(f"  %p{i} = getelementptr {element}, ptr %sums, i64 {i}")
         lines.append(f"  store {element} %s{i}, ptr %p{i}")
+    left, function = "i64 %left", "emulator_multiply_group"
+    if in_registers:
+        left, function = "ptr %left", "emulator_multiply_registers"
+        lines.append("  %left = alloca [4 x i32]")
+        for i in range(4):
+            lines.append(f"  %q{i} = getelementptr i32, ptr %left, i64 {i}")
+            lines.append(f"  store i32 %r{i}, ptr %q{i}")
     lines.append(
-        "  call void @emulator_multiply_group(ptr %sums, i64 %left, i64 %right, "
-        f"i32 {columns}, i32 {number}, i32 {transposed})"
+        f"  call void @{function}(ptr %sums, {left}, i64 %right, "
+        f"i32 {columns}, i32 {number}, i32 {transposed}, i32 {int(comes_late)})"
     )
     lines.append(f"  %value = load {kind}, ptr %sums\n  ret {kind} %value\n}}")
     return name, "\n".join(lines)
+
+
+def _passed(kind: str, pending: str | None) -> tuple[str, str]:
+    """An assembly that values pass through, as a function of them: the wait for products, or
+    nothing (`pending` is None)."""
+    elements = kind.strip("{ }").split(", ")
+    name = f"assembly_pass_{'' if pending is None else pending}_{len(elements)}"
+    parameters = ", ".join(f"{element} %s{i}" for i, element in enumerate(elements))
+    lines = [f"define internal {kind} @{name}({parameters}) {{", f"  %all = alloca {kind}"]
+    for i, element in enumerate(elements):
+        lines.append(f"  %p{i} = getelementptr {element}, ptr %all, i64 {i}")
+        lines.append(f"  store {element} %s{i}, ptr %p{i}")
+    if pending is not None:
+        lines.append(f"  call void @emulator_wait_products(i64 {pending})")
+        lines.append(f"  call void @emulator_receive_products(ptr %all, i32 {len(elements)})")
+    return name, "\n".join([*lines, f"  %r = load {kind}, ptr %all\n  ret {kind} %r\n}}"])
 
 
 def _copy(match: re.Match[str]) -> str:

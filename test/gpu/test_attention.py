@@ -432,7 +432,7 @@ LINTED = {"f16": [(64, 64), (128, 128)], "tf32": [(64, 64)], "f32": [(64, 64), (
 @pytest.mark.skipif(needs_ptxas(), reason="there is no ptxas here (pip install stepwell[cuda])")
 @pytest.mark.parametrize("kind", LINTED)
 def test_instructions(kind: str) -> None:
-    """Nothing is spilled, copies are of 16 bytes, products are those of tensor cores."""
+    """Nothing is spilled, copies are of 16 bytes, products are those of tensor cores (of warps)."""
     dtype, precision = TYPES[kind]
 
     def several(*arrays: jax.Array) -> list[jax.Array]:
@@ -447,7 +447,7 @@ def test_instructions(kind: str) -> None:
         arrays.append(np.zeros((512, 512), np.float32))
     module = str(jax.export.export(jax.jit(several))(*arrays).mlir_module())
     options = {"precision": precision} if precision else {}
-    lowered = stepwell.lower(module, target="cuda:sm_90a", options=options).step("affine")
+    lowered = stepwell.lower(module, target="cuda:sm_100a", options=options).step("affine")
     for target in TARGETS:
         kernels = assembled(lowered, target)
         kernels = [kernel for kernel in kernels if "BAR.SYNC" in kernel.sass]

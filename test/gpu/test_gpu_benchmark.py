@@ -18,7 +18,10 @@ from stepwell.options import CompileOptions
 
 SMALL = (
     Case("gemm", "f16", (48, 40, 32)),
+    Case("gemm", "s8", (24, 40, 32)),
     Case("attention", "bf16", (1, 2, 20, 16)),
+    Case("causal", "f16", (1, 2, 20, 16)),
+    Case("decode", "f16", (1, 8, 20, 16)),
     Case("softmax", "f32", (3, 100)),
     Case("layer-norm", "f16", (5, 64)),
     Case("bert", "f32", (1,)),
@@ -50,9 +53,19 @@ def test_models_of_xla(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("case", SMALL[:-1], ids=lambda case: case.name)
+def test_kernels_of_torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch is asked for is what jax computes."""
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
+    (found,) = (call() for call in measure._torch_calls(case).values())
+    result = np.asarray(xla_peer.call_of(case)(), np.float32)
+    assert measure._distance(result, found.float().numpy()) < 2e-2
+
+
+@pytest.mark.parametrize("case", SMALL[:-1], ids=lambda case: case.name)
 def test_kernels_of_xla(case: Case) -> None:
     result = np.asarray(xla_peer.call_of(case)())
-    assert result.shape == ((48, 40) if case.family == "gemm" else case.sizes)
+    shape = case.sizes[:2] if case.family == "gemm" else case.inputs()[0].shape
+    assert result.shape == shape
     assert np.isfinite(result.astype(np.float32)).all()
 
 

@@ -38,3 +38,18 @@ func.func @rejected(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
        : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   return %z : tensor<4x4xf32>
 }
+
+// GPU-LABEL: func.func @depthwise
+// GPU: stablehlo.convolution{{.*}} : (tensor<1x8x8x4xf32>, tensor<3x3x1x4xf32>) -> tensor<1x6x6x4xf32>
+// GPU: stablehlo.convolution{{.*}} : (tensor<1x8x8x4xf16>, tensor<3x3x2x4xf16>) -> tensor<1x6x6x4xf32>
+// CHECK-LABEL: func.func @depthwise
+func.func @depthwise(%x: tensor<1x8x8x4xf16>, %w: tensor<3x3x1x4xf16>, %v: tensor<3x3x2x4xf16>)
+    -> (tensor<1x6x6x4xf16>, tensor<1x6x6x4xf16>) {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+       window = {} {batch_group_count = 1 : i64, feature_group_count = 4 : i64}
+       : (tensor<1x8x8x4xf16>, tensor<3x3x1x4xf16>) -> tensor<1x6x6x4xf16>
+  %z = stablehlo.convolution(%x, %v) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+       window = {} {batch_group_count = 1 : i64, feature_group_count = 2 : i64}
+       : (tensor<1x8x8x4xf16>, tensor<3x3x2x4xf16>) -> tensor<1x6x6x4xf16>
+  return %y, %z : tensor<1x6x6x4xf16>, tensor<1x6x6x4xf16>
+}

@@ -9,7 +9,8 @@ the keys (T. Dao, "FlashAttention-2", 2023).
 
 Tiles of keys that no query of the block sees, as a causal mask has them, are left out.
 
-`attention_mma` multiplies on tensor cores, `attention_simt` in f32; this file has what both share.
+`attention_wgmma` and `attention_mma` multiply on tensor cores, `attention_simt` in f32; this file
+has what they share.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _BLOCKS_OF_MULTIPROCESSOR = 2
 """Blocks of an attention in parts: one copies while another one multiplies."""
 
 _OEQ, _UEQ = 1, 8
-_LOG2_E = 1.4426950408889634
+LOG2_E = 1.4426950408889634
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def takes(parts: AttentionParts, target: NvidiaTarget) -> bool:
 
 def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget, *, tf32: bool) -> None:
     """Write an attention group that `takes` has taken."""
-    from stepwell.kernels.gpu import attention_mma, attention_simt
+    from stepwell.kernels.gpu import attention_mma, attention_simt, attention_wgmma
 
     parts = AttentionParts.of(group.operations, target, tf32=tf32)
     if parts is None:
@@ -148,6 +149,11 @@ def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget, *, tf32: b
     if PARTS in group.function.attributes:
         count = ir.IntegerAttr(group.function.attributes[PARTS]).value
         parts = dataclasses.replace(parts, key_parts=count)
+    tile = attention_wgmma.choose(parts, target)
+    maps = None if tile is None else attention_wgmma.find_maps(group, nest, parts, tile)
+    if tile is not None and maps is not None:
+        attention_wgmma.WarpgroupAttention(group, nest, parts, tile, maps).emit()
+        return
     form = attention_simt if parts.kind is None else attention_mma
     form.emit(group, nest, parts, target)
 
@@ -177,11 +183,11 @@ _Tile = TypeVar("_Tile", bound=BlockTile)
 def key_parts(parts: AttentionParts, target: NvidiaTarget) -> int:
     """Into how many parts the keys are best split, so that there are blocks for all
     multiprocessors; each part is of some tiles."""
-    from stepwell.kernels.gpu import attention_mma, attention_simt
+    from stepwell.kernels.gpu import attention_mma, attention_simt, attention_wgmma
 
     form = attention_simt if parts.kind is None else attention_mma
     tile = form.choose(parts, target)
-    if tile is None:
+    if tile is None or attention_wgmma.choose(parts, target) is not None:
         return 1
     blocks = parts.batch * parts.blocks_of(tile.queries)
     most = min(_MOST_PARTS, target.multiprocessors * _BLOCKS_OF_MULTIPROCESSOR // blocks)
@@ -273,7 +279,7 @@ def shift_of(nest: GridBuilder, maximum: ir.Value) -> ir.Value:
 def exponential(nest: GridBuilder, score: ir.Value, shift: ir.Value) -> ir.Value:
     """exp(score - shift), of scalars, by the instruction for powers of two; its error is within
     2^-22 of the result and half a unit in the last place of the power."""
-    return power_of_two(nest.scaled(nest.subtract(score, shift), _LOG2_E))
+    return power_of_two(nest.scaled(nest.subtract(score, shift), LOG2_E))
 
 
 def maximum(a: ir.Value, b: ir.Value) -> ir.Value:

@@ -219,6 +219,17 @@ def wait(address: ir.Value, parity: ir.Value) -> None:
         scf.YieldOp([])
 
 
+def following(stage: ir.Value, phase: ir.Value, stages: int) -> tuple[ir.Value, ir.Value]:
+    """The stage after `stage` of a ring of `stages`, and how often it was gone round, modulo 2."""
+    wraps = is_equal(stage, stages - 1)
+    return choose(wraps, word(0), plus(stage, 1)), choose(wraps, other_phase(phase), phase)
+
+
+def other_phase(phase: ir.Value) -> ir.Value:
+    """1 for 0 and 0 for 1."""
+    return plus(times(phase, -1), 1)
+
+
 # Copies
 
 
@@ -276,18 +287,26 @@ def _bytes_of(kind: ir.VectorType) -> int:
     return kind.shape[0] * (4 if str(kind.element_type) in ("f32", "i32") else 2)
 
 
+def packed(numbers: Sequence[ir.Value], kind: MatrixType) -> ir.Value:
+    """Two numbers of f32 as a register of two operands of 16 bits."""
+    pair = vector.FromElementsOp(ir.VectorType.get([2], ir.F32Type.get()), list(numbers)).result
+    rounded = arith.TruncFOp(ir.VectorType.get([2], ir.Type.parse(kind.element)), pair).result
+    return _register(rounded)
+
+
+def _register(pair: ir.Value) -> ir.Value:
+    """A vector of two elements of 16 bits as a word."""
+    one = ir.VectorType.get([1], ir.IntegerType.get_signless(32))
+    return vector.ExtractOp(vector.BitCastOp(one, pair).result, [], [0]).result
+
+
 def store_matrices(registers: Sequence[ir.Value], pointer: ir.Value) -> None:
     """Write four matrices of 8 rows of 16 bytes to shared memory: thread t of the warp has bytes
     4 (t mod 4) and the following three of row t / 4 of each, as vectors of two elements of 16 bits,
     and says by `pointer` where row t mod 8 of matrix t / 8 starts. All threads take part."""
-    word_type = ir.VectorType.get([1], ir.IntegerType.get_signless(32))
-    words = [
-        vector.ExtractOp(vector.BitCastOp(word_type, register).result, [], [0]).result
-        for register in registers
-    ]
     nvvm.stmatrix(
         pointer,
-        words,
+        [_register(register) for register in registers],
         layout=nvvm.MMALayout.row,
         shape=ir.Attribute.parse("#nvvm.ld_st_matrix_shape<m = 8, n = 8>"),
         elt_type=nvvm.LdStMatrixEltType.B16,
@@ -326,11 +345,41 @@ def begin_products() -> None:
     nvvm.wgmma_fence_aligned()
 
 
+def commit_products() -> None:
+    """Make a group of the products since the last one."""
+    nvvm.wgmma_commit_group_sync_aligned()
+
+
 def end_products(pending: int) -> None:
     """Make a group of the products since the last one; wait until no more than `pending` groups are
     under way."""
-    nvvm.wgmma_commit_group_sync_aligned()
+    commit_products()
     nvvm.wgmma_wait_group_sync_aligned(pending)
+
+
+def wait_for(sums: Sequence[ir.Value], pending: int) -> list[ir.Value]:
+    """Wait until no more than `pending` groups are under way, those of `sums` (f32) not among them:
+    the sums to use from here on. That they pass through keeps their uses from moving up."""
+    return _passed(sums, f"wgmma.wait_group.sync.aligned {pending};")
+
+
+def computed(values: Sequence[ir.Value]) -> list[ir.Value]:
+    """Values of f32, which are computed before what follows."""
+    return _passed(values, "")
+
+
+def _passed(values: Sequence[ir.Value], assembly: str) -> list[ir.Value]:
+    """Values of f32 that go through an assembly that does not change them."""
+    count = len(values)
+    found = llvm.inline_asm(
+        _floats(count),
+        list(values),
+        assembly,
+        ",".join([*["=f"] * count, *map(str, range(count))]),
+        has_side_effects=True,
+        asm_dialect=0,
+    )
+    return _members(found, count)
 
 
 def wait_products() -> None:
@@ -406,3 +455,51 @@ def multiply(
         has_side_effects=True,
         asm_dialect=0,
     )
+
+
+def multiply_into(
+    sums: Sequence[ir.Value] | None,
+    left: ir.Value | Sequence[ir.Value],
+    right: ir.Value,
+    columns: int,
+    kind: MatrixType,
+    transposed: bool = False,
+) -> list[ir.Value]:
+    """`multiply` of operands of 16 bits, with the sums one by one, or none yet; `left` is an
+    operand in shared memory, or the thread's four registers of one (as `mma.sync` has them);
+    `transposed` is the right one."""
+    count = columns // 2
+    before = [] if sums is None else list(sums)
+    registers = [] if isinstance(left, ir.Value) else list(left)
+    operands = registers if registers else [left]
+    first = count + len(before)
+    names = [f"${first + i}" for i in range(len(operands) + 1)]
+    source = f"{{{', '.join(names[:-1])}}}" if registers else names[0]
+    flags = ", ".join(str(int(flag)) for flag in ([] if registers else [False]) + [transposed])
+    found = llvm.inline_asm(
+        _floats(count),
+        [*before, *operands, right],
+        f"wgmma.mma_async.sync.aligned.m{ROWS}n{columns}k{kind.step}.f32.{kind.operands} "
+        f"{{{', '.join(f'${i}' for i in range(count))}}}, {source}, {names[-1]}, "
+        f"{int(sums is not None)}, 1, 1, {flags};",
+        ",".join(
+            [
+                *["=f"] * count,
+                *(str(i) for i in range(len(before))),
+                *(["r"] * len(registers) or ["l"]),
+                "l",
+            ]
+        ),
+        has_side_effects=True,
+        asm_dialect=0,
+    )
+    return _members(found, count)
+
+
+def _floats(count: int) -> ir.Type:
+    return ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * count)})>")
+
+
+def _members(value: ir.Value, count: int) -> list[ir.Value]:
+    kind = ir.F32Type.get()
+    return [llvm.extractvalue(kind, value, ir.DenseI64ArrayAttr.get([i])) for i in range(count)]

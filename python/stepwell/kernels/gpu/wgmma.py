@@ -170,13 +170,6 @@ class WgmmaKernel:
         """Where the tiles of a stage begin, in bytes: that of the lhs, then that of the rhs."""
         return hopper.plus(hopper.times(stage, self.tile.stage_bytes), hopper.ATOM_BYTES)
 
-    def _next(self, stage: ir.Value, phase: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """The stage after `stage`, and how often the ring went round, modulo 2."""
-        wraps = hopper.is_equal(stage, self.tile.stages - 1)
-        following = hopper.choose(wraps, hopper.word(0), hopper.plus(stage, 1))
-        other = hopper.plus(hopper.times(phase, -1), 1)
-        return following, hopper.choose(wraps, other, phase)
-
     # Copies
 
     def _copy_all(self, block: Index, warp: ir.Value) -> None:
@@ -215,7 +208,7 @@ class WgmmaKernel:
                     hopper.at(self.shared, target),
                     full,
                 )
-            return [*self._next(stage, phase)]
+            return [*hopper.following(stage, phase, self.tile.stages)]
 
         return self.nest.reduce_loop("k", 0, self.steps, 1, carried, step)
 
@@ -297,7 +290,7 @@ class WgmmaKernel:
             sums = self._multiply(sums, hopper.plus(base, self._tile_at(stage)), own)
             with hopper.when(leads):
                 self._release_before(k, lane, before)
-            return [sums, *self._next(stage, phase), stage]
+            return [sums, *hopper.following(stage, phase, self.tile.stages), stage]
 
         sums = hopper.no_sums(self.tile.columns, self.kind)
         initial = [sums, *carried, hopper.word(0)]

@@ -1,0 +1,487 @@
+"""Attention by the warpgroups of sm_90a: keys and values that the GPU copies by itself, `wgmma` on
+them (J. Shah et al., "FlashAttention-3", 2024).
+
+One warpgroup of a block copies, as boxes of the operands: 64 queries for each of the other two, and
+tile by tile keys and values, into rings of stages in shared memory. The others multiply:
+
+    wait for the queries and the keys; scores = queries * keys; weights of them, in registers
+    for each further tile of keys:
+        ask for   scores = queries * keys          of this tile
+        ask for   output += weights * values       of the tile before
+        wait for the scores; their keys are free;  maximum, sum and weights of them
+        wait for the output; the values are free;  output = output * change
+    output += weights * values                     of the last tile
+
+so that exponentials are taken while the tensor cores multiply. Weights are the left operand from
+registers: the sums of the first product lie in them as the second one wants it. A multiprocessor
+has one block, which walks blocks of queries; the rings go on, so that the next one's first tiles
+are copied while outputs are written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stepwell.kernels.builder import Lanes, arith, vector
+from stepwell.kernels.gpu import hopper, tensor_map, wgmma_tile
+from stepwell.kernels.gpu.accumulators import GROUPS, write_row
+from stepwell.kernels.gpu.approximate_math import power_of_two
+from stepwell.kernels.gpu.attention import (
+    LOG2_E,
+    AttentionParts,
+    Scores,
+    maximum,
+    normalized,
+    shift_of,
+)
+from stepwell.kernels.gpu.attention_walk import Walk
+from stepwell.kernels.gpu.grid import GridBuilder
+from stepwell.kernels.gpu.hopper import ATOM_BYTES, LINE_BYTES, ROWS, STEP_BYTES, WARPGROUP
+from stepwell.kernels.gpu.tensor_core import COLUMNS, MatrixType
+from stepwell.kernels.gpu.tensor_map import TensorMap
+from stepwell.kernels.gpu.tile_space import TileSpace
+from stepwell.kernels.gpu.wgmma_tile import BLOCKS, CONSUMER_REGISTERS, PRODUCER_REGISTERS
+from stepwell.kernels.group import KernelGroup
+from stepwell.kernels.index import Index, Variable, constant
+from stepwell.mlir import ir
+from stepwell.targets.nvidia import WARP, NvidiaTarget
+
+_BARRIER_BYTES = 8
+_COPYING = 0
+"""The warpgroup that copies; the others multiply."""
+
+_CONSUMERS = 2
+_WARPS = WARPGROUP // WARP
+_ELEMENT_BYTES = 2
+_MOST_FEATURES = 128
+"""More take more registers than a thread has, beside the scores."""
+
+_KEYS = (64, 128)
+_MOST_STAGES = 4
+_CHAINS = 4
+"""Sums and maxima of a row that are taken side by side."""
+
+
+@dataclass(frozen=True)
+class WarpgroupTile:
+    """A block's queries, 64 for each warpgroup that multiplies, and the `keys` of a tile. Lines of
+    queries and keys are `feature_lines` times 128 bytes, those of values `value_lines` times."""
+
+    keys: int
+    feature_lines: int
+    value_lines: int
+
+    @property
+    def queries(self) -> int:
+        return _CONSUMERS * ROWS
+
+    @property
+    def query_bytes(self) -> int:
+        return self.queries * LINE_BYTES * self.feature_lines
+
+    @property
+    def key_bytes(self) -> int:
+        return self.keys * LINE_BYTES * self.feature_lines
+
+    @property
+    def value_bytes(self) -> int:
+        return self.keys * LINE_BYTES * self.value_lines
+
+    @property
+    def stages(self) -> int:
+        """Tiles of keys and values in shared memory at a time."""
+        return _MOST_STAGES // max(self.feature_lines, self.value_lines)
+
+    @property
+    def shared_bytes(self) -> int:
+        stages = self.stages * (self.key_bytes + self.value_bytes)
+        # Before the tiles as much as keeps them aligned, for barriers.
+        return ATOM_BYTES + self.query_bytes + stages
+
+
+def choose(parts: AttentionParts, target: NvidiaTarget) -> WarpgroupTile | None:
+    """The tile of an attention that warpgroups multiply faster than warps do: one of 16 bits whose
+    features fit, and that has a block for half of the multiprocessors. Parts of keys and windows
+    are left to warps."""
+    kind = parts.kind
+    if kind is None or kind.bytes != _ELEMENT_BYTES or not wgmma_tile.takes(kind, target):
+        return None
+    features, values = parts.scores_shape.k, parts.values_shape.n
+    if max(features, values) > _MOST_FEATURES or parts.queries <= ROWS:
+        return None
+    if parts.key_parts > 1 or parts.window is not None:
+        return None
+    held = LINE_BYTES // kind.bytes
+    keys = next((n for n in _KEYS if parts.keys <= n), _KEYS[-1])
+    tile = WarpgroupTile(keys, -(-features // held), -(-values // held))
+    blocks = parts.batch * parts.blocks_of(tile.queries)
+    return tile if 2 * blocks >= target.multiprocessors else None
+
+
+def find_maps(
+    group: KernelGroup, nest: GridBuilder, parts: AttentionParts, tile: WarpgroupTile
+) -> list[TensorMap] | None:
+    """Queries, keys and values as arrays of which boxes are copied: the first two in lines of
+    features, and values, whose lines are features too. None where one is not such an array."""
+    kind = parts.kind
+    assert kind is not None
+    first = TileSpace(group, nest, parts.scores, parts.scores_shape)
+    second = TileSpace(group, nest, parts.values, parts.values_shape)
+    shape = parts.scores_shape
+    query = tensor_map.find(first, kind, shape.lhs, tile.queries)
+    key = tensor_map.find(first, kind, shape.rhs, tile.keys)
+    value = tensor_map.find(second, kind, parts.values_shape.rhs, tile.keys)
+    if query is None or key is None or value is None or query.window is not None:
+        return None
+    if not query.along_k or not key.along_k or value.along_k:
+        return None
+    held, _, *batch = value.box
+    return [query, key, dataclasses.replace(value, box=(held, tile.keys, *batch))]
+
+
+class WarpgroupAttention:
+    """One attention in tiles of `tile`; `maps` are what `find_maps` gives."""
+
+    def __init__(
+        self,
+        group: KernelGroup,
+        nest: GridBuilder,
+        parts: AttentionParts,
+        tile: WarpgroupTile,
+        maps: list[TensorMap],
+    ) -> None:
+        assert parts.kind is not None
+        self.nest = nest
+        self.evaluator = group.evaluator
+        self.parts = parts
+        self.tile = tile
+        self.maps = maps
+        self.kind: MatrixType = parts.kind
+        self.first = TileSpace(group, nest, parts.scores, parts.scores_shape)
+        self.second = TileSpace(group, nest, parts.values, parts.values_shape)
+        self.score = Scores(group, nest, parts)
+        self.lanes = Lanes.of(2 if parts.keys % 2 == 0 else 1)
+        self.held = LINE_BYTES // self.kind.bytes
+        """Features of a line."""
+        self.steps = -(-parts.scores_shape.k // self.kind.step)
+        """Instructions along the features of queries and keys."""
+        whole = COLUMNS * GROUPS
+        self.columns = -(-parts.values_shape.n // whole) * whole
+        """Features of values that are multiplied."""
+        self.places = parts.batch * parts.blocks_of(tile.queries)
+        self.tiles = -(-parts.keys // tile.keys)
+
+    def emit(self) -> None:
+        """Write the kernel."""
+        nest, tile = self.nest, self.tile
+        nest.states_alignment = True
+        nest.tensor_maps += [found.to_attribute() for found in self.maps]
+        nest.dynamic_shared_bytes = tile.shared_bytes
+        nest.resident_blocks = BLOCKS
+        threads = (_CONSUMERS + 1) * WARPGROUP
+        with nest.grid(self.places, threads) as (block, thread), self.evaluator.scope():
+            self._block(block, thread)
+
+    def _block(self, block: Index, thread: Index) -> None:
+        self.shared = hopper.shared_memory()
+        self.descriptions = [hopper.tensor_map(number) for number in range(len(self.maps))]
+        with hopper.when(hopper.is_equal(self._word(thread), 0)):
+            for stage in range(self.tile.stages):
+                place = hopper.word(stage)
+                for ring in range(2):
+                    hopper.init_barrier(self._full(ring, place), 1)
+                    hopper.init_barrier(self._empty(ring, place), _CONSUMERS * _WARPS)
+            hopper.init_barrier(self._query_full(), 1)
+            hopper.init_barrier(self._query_empty(), _CONSUMERS * _WARPS)
+            hopper.show_barriers()
+            for pointer in self.descriptions:
+                hopper.prefetch_map(pointer)
+        self.nest.barrier()
+        which = hopper.uniform(self._word(thread.floordiv(WARPGROUP)))
+        warp = hopper.uniform(self._word(thread.floordiv(WARP)))
+        hopper.either(
+            hopper.is_equal(which, _COPYING),
+            lambda: self._copy_all(block, warp),
+            lambda: self._multiply_all(block, thread, which),
+        )
+
+    def _word(self, index: Index) -> ir.Value:
+        return hopper.as_word(self.nest.index_value(index, Lanes.of(1)))
+
+    # Shared memory: barriers; the queries; the stages of the keys (ring 0) and of the values (1).
+
+    def _barrier(self, first: int, stage: ir.Value) -> ir.Value:
+        places = hopper.plus(hopper.times(stage, _BARRIER_BYTES), first * _BARRIER_BYTES)
+        return hopper.at(self.shared, places)
+
+    def _full(self, ring: int, stage: ir.Value) -> ir.Value:
+        return self._barrier(2 * ring * self.tile.stages, stage)
+
+    def _empty(self, ring: int, stage: ir.Value) -> ir.Value:
+        return self._barrier((2 * ring + 1) * self.tile.stages, stage)
+
+    def _query_full(self) -> ir.Value:
+        return hopper.at(self.shared, 4 * self.tile.stages * _BARRIER_BYTES)
+
+    def _query_empty(self) -> ir.Value:
+        return hopper.at(self.shared, (4 * self.tile.stages + 1) * _BARRIER_BYTES)
+
+    def _tile_at(self, ring: int, stage: ir.Value) -> ir.Value:
+        """Where a stage of a ring begins, in bytes."""
+        tile = self.tile
+        start = ATOM_BYTES + tile.query_bytes + ring * tile.stages * tile.key_bytes
+        size = tile.value_bytes if ring else tile.key_bytes
+        return hopper.plus(hopper.times(stage, size), start)
+
+    # Copies
+
+    def _copy_all(self, block: Index, warp: ir.Value) -> None:
+        hopper.fewer_registers(PRODUCER_REGISTERS)
+        initial = [hopper.word(0), hopper.word(1), hopper.word(1)]
+        with hopper.when(hopper.is_equal(warp, _COPYING)), hopper.when(hopper.elected()):
+            self.nest.walk_places(block, self.places, initial, self._copy_place)
+
+    def _copy_place(self, place: Index, carried: list[ir.Value]) -> list[ir.Value]:
+        """Copy the queries at a place, and the keys and values that they see; carries the rings'
+        next stage and its phase, and the phase of the queries."""
+        nest, tile = self.nest, self.tile
+        *ring, phase = carried
+        with self.evaluator.scope():
+            walk = Walk.of(nest, self.parts, tile, place)
+            dims = [self.first.batch_dims(walk.which), self.second.batch_dims(walk.which)]
+            batches = [
+                [self._word(dims[number // 2][d]) for d in found.batch]
+                for number, found in enumerate(self.maps)
+            ]
+            hopper.wait(self._query_empty(), phase)
+            full, at = self._query_full(), hopper.word(ATOM_BYTES)
+            hopper.expect_bytes(full, tile.query_bytes)
+            self._copy(0, self._word(walk.start), batches[0], at, full)
+
+            def step(number: Index, carried: list[ir.Value]) -> list[ir.Value]:
+                stage, phase = carried
+                first = self._word(number * tile.keys)
+                for which, size in enumerate((tile.key_bytes, tile.value_bytes)):
+                    full = self._full(which, stage)
+                    hopper.wait(self._empty(which, stage), phase)
+                    hopper.expect_bytes(full, size)
+                    at = self._tile_at(which, stage)
+                    self._copy(1 + which, first, batches[1 + which], at, full)
+                return list(hopper.following(stage, phase, tile.stages))
+
+            return [*walk.over(nest, ring, step), hopper.other_phase(phase)]
+
+    def _copy(
+        self, number: int, first: ir.Value, batch: list[ir.Value], at: ir.Value, full: ir.Value
+    ) -> None:
+        """Begin to copy the tile of operand `number` that begins at query or key `first`: a box for
+        every 128 bytes of features."""
+        tile = self.tile
+        lines = tile.keys if number else tile.queries
+        for line in range(tile.value_lines if number == 2 else tile.feature_lines):
+            to = hopper.at(self.shared, hopper.plus(at, line * lines * LINE_BYTES))
+            place = [hopper.word(line * self.held), first, *batch]
+            hopper.copy_box(self.descriptions[number], place, to, full)
+
+    # Products
+
+    def _multiply_all(self, block: Index, thread: Index, which: ir.Value) -> None:
+        hopper.more_registers(CONSUMER_REGISTERS)
+        nest = self.nest
+        self.lane = nest.named("lane", thread.mod(WARP))
+        self.pair = nest.named("pair", self.lane.mod(4))
+        number = nest.index_value(thread.floordiv(WARPGROUP) + (-1), Lanes.of(1))
+        group = Index.of(Variable("group", 0, _CONSUMERS - 1, number))
+        warp = nest.named("warp", thread.floordiv(WARP).mod(_WARPS))
+        self.own = group * ROWS + warp * (ROWS // _WARPS) + self.lane.floordiv(4)
+        self.leads = hopper.is_below(self._word(self.lane), 1)
+        self.base = hopper.address_of(self.shared)
+        start = hopper.times(hopper.plus(which, -1), ROWS * LINE_BYTES)
+        self.query = hopper.plus(hopper.plus(self.base, start), ATOM_BYTES)
+        initial = [hopper.word(0)] * 3
+        nest.walk_places(block, self.places, initial, self._multiply_place)
+
+    def _multiply_place(self, place: Index, carried: list[ir.Value]) -> list[ir.Value]:
+        """The outputs of a block of queries; carries what `_copy_place` does."""
+        nest, tile = self.nest, self.tile
+        stage, phase, query_phase = carried
+        with self.evaluator.scope():
+            self.walk = walk = Walk.of(nest, self.parts, tile, place)
+            self.row = nest.named("row", walk.start + self.own)
+            hopper.wait(self._query_full(), query_phase)
+            hopper.wait(self._full(0, stage), phase)
+            hopper.begin_products()
+            raw = self._multiply_keys(stage)
+            hopper.commit_products()
+            raw = hopper.wait_for(raw, 0)
+            self._release(self._empty(0, stage))
+            low, zero = (
+                nest.float_constant(number, ir.F32Type.get()) for number in (float("-inf"), 0.0)
+            )
+            tops, totals, _, weights = self._weigh(constant(0), raw, [low] * 2, [zero] * 2)
+            hopper.wait(self._full(1, stage), phase)
+            sums = [zero] * (self.columns // 2)
+            following = hopper.following(stage, phase, tile.stages)
+            state = [*tops, *totals, stage, *following, *self._packed(weights), *sums]
+            ends = [walk.seen + (-1), constant(self.tiles - 1)]
+            state = nest.reduce_until("tile", ends, self.tiles - 1, state, self._step)
+            self._release(self._query_empty())
+            tops, totals, (before,), following, weights, sums = self._split(state)
+            hopper.begin_products()
+            sums = self._add_values(before, sums, weights)
+            hopper.commit_products()
+            sums = hopper.wait_for(sums, 0)
+            self._release(self._empty(1, before))
+            self._finish(totals, sums)
+        return [*following, hopper.other_phase(query_phase)]
+
+    def _split(self, state: list[ir.Value]) -> tuple[list[ir.Value], ...]:
+        """What the walk over the keys carries: for each of a thread's two rows the maximum and the
+        sum of its weights; the stage of the tile before; stage and phase of this one; the weights
+        of the tile before, packed; the outputs."""
+        found, start = [], 0
+        for count in (2, 2, 1, 2, self.tile.keys // 4, self.columns // 2):
+            found.append(state[start : start + count])
+            start += count
+        return tuple(found)
+
+    def _step(self, number: Variable, state: list[ir.Value]) -> list[ir.Value]:
+        """A tile of keys, and the values of the one before."""
+        tops, totals, (before,), (stage, phase), weights, sums = self._split(state)
+        hopper.wait(self._full(0, stage), phase)
+        hopper.begin_products()
+        raw = self._multiply_keys(stage)
+        hopper.commit_products()
+        sums = self._add_values(before, sums, weights)
+        hopper.commit_products()
+        raw = hopper.wait_for(raw, 1)
+        self._release(self._empty(0, stage))
+        tops, totals, changes, weights = self._weigh(Index.of(number) + 1, raw, tops, totals)
+        # Values come before the last products are waited for: ptxas moves exponentials down past
+        # that wait, but not past this one. Registers that products read must not change before.
+        weights = hopper.computed(weights)
+        hopper.wait(self._full(1, stage), phase)
+        sums = hopper.wait_for(sums, 0)
+        self._release(self._empty(1, before))
+        sums = [arith.MulFOp(n, changes[i // 2 % 2]).result for i, n in enumerate(sums)]
+        following = hopper.following(stage, phase, self.tile.stages)
+        return [*tops, *totals, stage, *following, *self._packed(weights), *sums]
+
+    def _release(self, barrier: ir.Value) -> None:
+        """This warp has no more use for what a barrier stands for."""
+        with hopper.when(self.leads):
+            hopper.arrive(barrier)
+
+    def _multiply_keys(self, stage: ir.Value) -> list[ir.Value]:
+        """Ask for the products of the queries and a tile of keys."""
+        tile = self.tile
+        left = hopper.descriptor(self.query, 0)
+        right = hopper.descriptor(hopper.plus(self.base, self._tile_at(0, stage)), 0)
+        steps_of_line = LINE_BYTES // STEP_BYTES
+        sums: list[ir.Value] | None = None
+        for step in range(self.steps):
+            line, within = divmod(step, steps_of_line)
+            sums = hopper.multiply_into(
+                sums,
+                hopper.further(left, line * tile.queries * LINE_BYTES + within * STEP_BYTES),
+                hopper.further(right, line * tile.keys * LINE_BYTES + within * STEP_BYTES),
+                tile.keys,
+                self.kind,
+            )
+        assert sums is not None
+        return sums
+
+    def _add_values(
+        self, stage: ir.Value, sums: list[ir.Value], weights: list[ir.Value]
+    ) -> list[ir.Value]:
+        """Ask for the products of the weights and a tile of values, beside `sums`."""
+        lines = self.tile.keys * LINE_BYTES
+        right = hopper.descriptor(hopper.plus(self.base, self._tile_at(1, stage)), lines)
+        depth = self.kind.step
+        for step in range(self.tile.keys // depth):
+            values = hopper.further(right, step * depth * LINE_BYTES)
+            own = weights[4 * step : 4 * step + 4]
+            sums = hopper.multiply_into(sums, own, values, self.columns, self.kind, True)
+        return sums
+
+    # Weights
+
+    def _weigh(
+        self, number: Index, raw: list[ir.Value], tops: list[ir.Value], totals: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value], list[ir.Value]]:
+        """For each of a thread's two rows the new maximum, the new sum of its weights, and what its
+        outputs so far change by; the weights of tile `number`, in the order of its products."""
+        nest = self.nest
+        new_tops, new_totals, changes, rows = [], [], [], []
+        for high in range(2):
+            scores = self._scores(number, high, raw)
+            new = _reduced(maximum, scores)
+            for offset in (1, 2):
+                new = maximum(new, nest.shuffle_xor(new, offset))
+            new = maximum(tops[high], new)
+            shift = nest.scaled(shift_of(nest, new), -LOG2_E)
+            change = self._power(tops[high], shift)
+            weights = [self._power(score, shift) for score in scores]
+            total = nest.fma(totals[high], change, _reduced(_add, weights))
+            new_tops.append(new)
+            new_totals.append(total)
+            changes.append(change)
+            rows.append(weights)
+        pairs = range(0, self.tile.keys // 4, 2)
+        weights = [n for at in pairs for row in rows for n in row[at : at + 2]]
+        return new_tops, new_totals, changes, weights
+
+    def _packed(self, weights: list[ir.Value]) -> list[ir.Value]:
+        """Weights as registers of a left operand."""
+        return [hopper.packed(weights[i : i + 2], self.kind) for i in range(0, len(weights), 2)]
+
+    def _power(self, score: ir.Value, shift: ir.Value) -> ir.Value:
+        """exp(score - m) of scalars, where `shift` is -m log2 e. Its rounding is the same in all of
+        a row's weights, and leaves their ratios as they are."""
+        factor = self.nest.splat_like(score, LOG2_E)
+        return power_of_two(self.nest.fma(score, factor, shift))
+
+    def _scores(self, number: Index, high: int, raw: list[ir.Value]) -> list[ir.Value]:
+        """The thread's scores of a tile in one of its rows: two keys of every 8."""
+        found: list[ir.Value] = []
+        row = self.row + high * COLUMNS
+        for at in range(self.tile.keys // COLUMNS):
+            first = 4 * at + 2 * high
+            start = number * self.tile.keys + at * COLUMNS + self.pair * 2
+            pair = raw[first : first + 2]
+            if self.lanes.count == 2:
+                two = vector.FromElementsOp(ir.VectorType.get([2], ir.F32Type.get()), pair).result
+                score = self.score.at(self.walk.which, row, start, two, self.lanes)
+                found += [vector.ExtractOp(score, [], [i]).result for i in range(2)]
+                continue
+            found += [
+                self.score.at(self.walk.which, row, start + i, value, self.lanes)
+                for i, value in enumerate(pair)
+            ]
+        return found
+
+    def _finish(self, totals: list[ir.Value], sums: list[ir.Value]) -> None:
+        """Write the outputs of the thread's two rows."""
+        nest = self.nest
+        dims = self.second.batch_dims(self.walk.which)
+        for high, total in enumerate(totals):
+            for offset in (1, 2):
+                total = _add(total, nest.shuffle_xor(total, offset))
+            own = [n for i in range(2 * high, len(sums), 4) for n in sums[i : i + 2]]
+            own = normalized(nest, own, total, guarded=self.parts.softmax.guarded)
+            pairs = list(zip(own[::2], own[1::2], strict=True))
+            row = self.row + high * COLUMNS
+            write_row(self.second, dims, row, constant(0), self.lane, pairs)
+
+
+def _reduced(combine: Callable[[ir.Value, ir.Value], ir.Value], values: list[ir.Value]) -> ir.Value:
+    """All of `values` combined, in chains side by side."""
+    chains = [functools.reduce(combine, values[i::_CHAINS]) for i in range(_CHAINS)]
+    return functools.reduce(combine, chains)
+
+
+def _add(a: ir.Value, b: ir.Value) -> ir.Value:
+    return arith.AddFOp(a, b).result
