@@ -198,13 +198,15 @@ def _torch_calls(case: Case) -> dict[str, Callable[[], Tensor]]:
         return {"eager": lambda: module(x), "torch.compile": lambda: compiled(x)}
     attend = functional.scaled_dot_product_attention
     calls: dict[str, Callable[[], Tensor]] = {
-        "gemm": lambda: torch._int_mm(x, rest[0].T) if dtype is torch.int8 else x @ rest[0],
+        "gemm": lambda: x @ rest[0],
         "attention": lambda: attend(x, rest[0], rest[1]),
         "causal": lambda: attend(x, rest[0], rest[1], is_causal=True),
         "decode": lambda: attend(x, rest[0], rest[1], enable_gqa=True),
         "softmax": lambda: functional.softmax(x, -1),
         "layer-norm": lambda: functional.layer_norm(x, x.shape[-1:]),
     }
+    if dtype is torch.int8:
+        return {"torch": lambda: torch.ops.aten._int_mm(x, rest[0].T)}
     return {"torch": calls[case.family]}
 
 
