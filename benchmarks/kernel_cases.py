@@ -12,6 +12,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 _LARGE_WINDOWS = [(28, 240, 5), (56, 96, 7)]
+_GROUPED = [(56, 128, 32), (14, 512, 32), (28, 128, 4)]
 _SEED = 7
 _OPSET = 20
 
@@ -95,6 +96,7 @@ def convolution(
     kind = "depthwise" if groups == channels else "conv"
     steps = f" s{stride}" if stride > 1 else ""
     steps += f" d{dilation}" if dilation > 1 else ""
+    steps += f" g{groups}" if 1 < groups < channels else ""
     name = f"{kind} {kernel}x{kernel}{steps} {size}x{size}x{channels}"
     name += f"->{out}" if out != channels else ""
     pixels = result * result
@@ -150,6 +152,38 @@ def elementwise(
     )
 
 
+def group_norm(size: int, channels: int, groups: int) -> Case:
+    """As PyTorch exports it: groups merged, normalised, and scaled a channel."""
+    image = _random(1, size, size, channels)
+    nchw = np.ascontiguousarray(image.transpose(0, 3, 1, 2))
+    scale, shift = _random(channels), _random(channels)
+    constants = {
+        "merged": np.array([0, groups, -1]), "whole": np.array(nchw.shape),
+        "ones": np.ones(groups, np.float32), "zeros": np.zeros(groups, np.float32),
+        "scale": scale.reshape(-1, 1, 1), "shift": shift.reshape(-1, 1, 1),
+    }  # fmt: skip
+
+    def nodes(x: str, y: str) -> list[onnx.NodeProto]:
+        return [
+            helper.make_node("Reshape", [x, "merged"], ["m"]),
+            helper.make_node("InstanceNormalization", ["m", "ones", "zeros"], ["n"]),
+            helper.make_node("Reshape", ["n", "whole"], ["r"]),
+            helper.make_node("Mul", ["r", "scale"], ["s"]),
+            helper.make_node("Add", ["s", "shift"], [y]),
+        ]
+
+    into = helper.make_node("Transpose", ["x"], ["image"], perm=[0, 3, 1, 2])
+    back = helper.make_node("Transpose", ["result"], ["y"], perm=[0, 2, 3, 1])
+    own = _model([into, *nodes("image", "result"), back], image.shape, image.shape, constants)
+    theirs = _model(nodes("x", "y"), nchw.shape, nchw.shape, constants)
+    source, weight, bias = map(torch.from_numpy, (nchw, scale, shift))
+    return Case(
+        f"groupnorm {size}x{size}x{channels}",
+        0, _bytes(image, image.size), own, image, theirs, nchw,
+        lambda: torch.nn.functional.group_norm(source, groups, weight, bias),
+    )  # fmt: skip
+
+
 def attention(heads: int, queries: int, keys: int, width: int) -> Case:
     """softmax(q k / sqrt(width)) v with constant keys and values; torch has its fused kernel."""
     q = _random(heads, queries, width)
@@ -183,6 +217,7 @@ def makers() -> list[Callable[[], Case]]:
         lambda: transposed_product(512, 1024, 512),
         lambda: convolution(32, 256, 256, 3, dilation=2),
         lambda: convolution(33, 512, 256, 3, dilation=12),
+        *(lambda s=s, c=c, g=g: convolution(s, c, c, 3, groups=g) for s, c, g in _GROUPED),
         lambda: volume(8, 28, 128),
         lambda: convolution(224, 3, 64, 7, stride=2),
         *(lambda s=s, c=c: convolution(s, c, c, 3, groups=c) for s, c in ((14, 576), (56, 144))),
@@ -191,6 +226,7 @@ def makers() -> list[Callable[[], Case]]:
         _softmax,
         _layer_norm,
         _gelu,
+        lambda: group_norm(32, 320, 32),
         lambda: _transpose((512, 1024), (1, 0)),
         lambda: _transpose((128, 12, 64), (1, 0, 2)),
         lambda: _transpose((56, 56, 64), (2, 0, 1)),

@@ -1,4 +1,4 @@
-"""split-long-reductions: reductions to few results are cut in parts, so that they fill a GPU.
+"""split-long-reductions: reductions are cut in parts that fill a GPU, or that vectors can walk.
 
     %z = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
        : (tensor<1048576xf32>, tensor<f32>) -> tensor<f32>
@@ -9,10 +9,11 @@ becomes
     %1 = stablehlo.reduce(%0 init: 0) applies stablehlo.add across dimensions = [1]
     %z = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [0]
 
-A row is reduced by one block, and a block reduces 32 columns: where there are few of them and they
-are long, most of the GPU would wait. A reduction over dimensions on both sides of one that stays
-(the statistics of images whose channels come first) is made of one over the last dimensions and one
-over the others.
+On a GPU a row is reduced by one block, and a block reduces 32 columns: where there are few of them
+and they are long, most of the GPU would wait. On all machines a reduction over dimensions on both
+sides of one that stays (the statistics of images whose channels come first, or of groups of
+channels that come last) is made of one over the last dimensions and one over the others. CPUs take
+the others first where the last are short: then the columns of vectors are added, not parts of rows.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ SHORTEST_COLUMN = 64
 BLOCK_COLUMNS = 32
 """How many columns a block reduces."""
 
+SHORTEST_ROW_OF_CPUS = 64
+"""Elements of a row that is reduced by itself before others."""
+
 BLOCKS = 2
 """How many a multiprocessor should have."""
 
@@ -51,20 +55,20 @@ _ELEMENTS = r"f64|f32|f16|bf16|i1|u?i(8|16|32|64)"
 
 @dataclass(frozen=True)
 class SplitLongReductions(Pass):
-    """Look at every reduction of one operand; nothing on CPUs."""
+    """Look at every reduction of one operand."""
 
     name: ClassVar[str] = "split-long-reductions"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        if not isinstance(state.target, NvidiaTarget):
-            return
+        target = state.target
+        blocks = BLOCKS * target.multiprocessors if isinstance(target, NvidiaTarget) else None
         found = [inner for inner in nested_operations(op) if inner.name == "stablehlo.reduce"]
         for reduction in found:
             combiner = _combiner(reduction)
             if combiner is None:
                 continue
             with ir.InsertionPoint(reduction), reduction.location:
-                made = _Reduction(reduction, combiner, BLOCKS * state.target.multiprocessors).cut()
+                made = _Reduction(reduction, combiner, blocks).cut()
             if made is not None:
                 reduction.results[0].replace_all_uses_with(made)
                 reduction.erase()
@@ -84,7 +88,9 @@ def _combiner(op: ir.Operation) -> str | None:
 
 
 class _Reduction:
-    def __init__(self, op: ir.Operation, combiner: str, blocks: int) -> None:
+    """A reduction for so many `blocks` of a GPU; on a CPU for None."""
+
+    def __init__(self, op: ir.Operation, combiner: str, blocks: int | None) -> None:
         self.x, self.init = op.operands
         self.combiner = combiner
         self.blocks = blocks
@@ -101,31 +107,35 @@ class _Reduction:
         last = reduced[-1:]
         while len(last) < len(reduced) and reduced[-len(last) - 1] + 1 == last[0]:
             last.insert(0, reduced[-len(last) - 1])
-        if behind and last != reduced:
-            return self._in_turn(last)
-        if len(last) != len(reduced):
-            return None
         length = math.prod(self.shape[d] for d in last)
+        if behind and last != reduced:
+            if self.blocks is None and length < SHORTEST_ROW_OF_CPUS:
+                return self._in_turn([d for d in self.dimensions if d not in last])
+            return self._in_turn(last)
+        if len(last) != len(reduced) or self.blocks is None:
+            return None
         count = math.prod(self.shape) // length
-        parts = self._row_parts(length, count) if behind else self._column_parts(length, count)
+        choose = self._row_parts if behind else self._column_parts
+        parts = choose(self.blocks, length, count)
         return None if parts is None else self._in_parts(last, length, parts)
 
-    def _row_parts(self, length: int, rows: int) -> int | None:
-        if length < LONG_ROW or rows * BLOCKS > self.blocks:
+    def _row_parts(self, blocks: int, length: int, rows: int) -> int | None:
+        if length < LONG_ROW or rows * BLOCKS > blocks:
             return None
-        return _divisor(length, self.blocks // rows, length // SHORTEST_ROW)
+        return _divisor(length, blocks // rows, length // SHORTEST_ROW)
 
-    def _column_parts(self, length: int, columns: int) -> int | None:
-        wanted = self.blocks * BLOCK_COLUMNS // columns
+    def _column_parts(self, blocks: int, length: int, columns: int) -> int | None:
+        wanted = blocks * BLOCK_COLUMNS // columns
         if length < LONG_COLUMN or length * columns < MANY or wanted < BLOCKS:
             return None
         return _divisor(length, wanted, length // SHORTEST_COLUMN)
 
-    def _in_turn(self, last: Sequence[int]) -> ir.Value:
-        """First the reduction over the `last` dimensions."""
-        first = hlo.reduce(self.x, self._identity(), list(last), self.combiner)
-        others = [d for d in self.dimensions if d not in last]
-        return hlo.reduce(first, self.init, others, self.combiner)
+    def _in_turn(self, begin: Sequence[int]) -> ir.Value:
+        """First the reduction over the dimensions `begin`."""
+        first = hlo.reduce(self.x, self._identity(), list(begin), self.combiner)
+        left = [d for d in range(len(self.shape)) if d not in begin]
+        rest = [left.index(d) for d in self.dimensions if d not in begin]
+        return hlo.reduce(first, self.init, rest, self.combiner)
 
     def _in_parts(self, merged: Sequence[int], length: int, parts: int) -> ir.Value:
         """`merged` dimensions that follow each other as `parts` pieces."""

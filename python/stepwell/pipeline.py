@@ -93,7 +93,7 @@ STEPS = (
     Step("split-long-sums", "stablehlo", ("split-long-sums",), 1, "gpu"),
     Step("choose-layout", "stablehlo", ("choose-layout", "propagate-transposes"), 1),
     Step("simplify", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
-    Step("split-long-reductions", "stablehlo", ("split-long-reductions",), 1, "gpu"),
+    Step("split-long-reductions", "stablehlo", ("split-long-reductions",), 1),
     Step("block-batches", "linalg", ("block-batches",), 2, "cpu"),
     Step(
         "legalize-control-flow",

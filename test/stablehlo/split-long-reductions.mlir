@@ -1,4 +1,5 @@
 // RUN: stepwell-opt %s --target=cuda:sm_90a --pass-pipeline='split-long-reductions' | filecheck %s
+// RUN: stepwell-opt %s --target=x86_64-v3 --pass-pipeline='split-long-reductions' | filecheck %s --check-prefix=CPU
 
 // CHECK-LABEL: func.func @row
 // CHECK: stablehlo.reshape %arg0 : (tensor<1048576xf32>) -> tensor<256x4096xf32>
@@ -25,13 +26,29 @@ func.func @columns(%x: tensor<8x1000x768xf32>, %start: tensor<f32>) -> tensor<76
 // CHECK-LABEL: func.func @images
 // CHECK: stablehlo.reduce(%arg0 {{.*}} across dimensions = [2, 3]
 // CHECK: across dimensions = [0]
+// CPU-LABEL: func.func @images
+// CPU: %[[F:.*]] = stablehlo.reduce(%arg0 {{.*}} across dimensions = [0] {{.*}} -> tensor<8x5x5xf32>
+// CPU: stablehlo.reduce(%[[F]] init: %arg1) {{.*}} across dimensions = [1, 2]
 func.func @images(%x: tensor<4x8x5x5xf32>, %start: tensor<f32>) -> tensor<8xf32> {
   %r = stablehlo.reduce(%x init: %start) applies stablehlo.add across dimensions = [0, 2, 3]
       : (tensor<4x8x5x5xf32>, tensor<f32>) -> tensor<8xf32>
   return %r : tensor<8xf32>
 }
 
-// Rows enough for all blocks, a short one, and one whose length is prime.
+// CPU-LABEL: func.func @long_rows
+// CPU: %[[F:.*]] = stablehlo.reduce(%arg0 {{.*}} across dimensions = [2]
+// CPU: stablehlo.reduce(%[[F]] init: %arg1) {{.*}} across dimensions = [0]
+func.func @long_rows(%x: tensor<4x8x256xf32>, %start: tensor<f32>) -> tensor<8xf32> {
+  %r = stablehlo.reduce(%x init: %start) applies stablehlo.add across dimensions = [0, 2]
+      : (tensor<4x8x256xf32>, tensor<f32>) -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}
+
+// Rows enough for all blocks, a short one, and one whose length is prime; none of them on a CPU.
+// CPU-LABEL: func.func @rejected
+// CPU-NOT: stablehlo.reshape
+// CPU-COUNT-3: stablehlo.reduce
+// CPU-NOT: stablehlo.reduce
 // CHECK-LABEL: func.func @rejected
 // CHECK-NOT: stablehlo.reshape
 // CHECK: return
