@@ -99,9 +99,11 @@ def answer(verdict: Callable[[str], str]) -> None:
 
 
 def use_one_core() -> None:
-    """Keep this process on one core: its kernels are then compiled in it, with no fork."""
+    """Keep this process on one core: its kernels are then compiled in it, with no fork. Each of
+    pytest's workers has another core."""
     cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
 
 
 def compile_in_process() -> None:
