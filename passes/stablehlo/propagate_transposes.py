@@ -78,9 +78,10 @@ def _transposed(value: ir.Value) -> tuple[ir.Value, list[int]] | None:
 
 
 def _is_for_windows(value: ir.Value) -> bool:
-    """Whether a convolution or a pooling reads `value`."""
-    users = {use.owner.operation.name for use in value.uses}
-    return not users.isdisjoint(("stablehlo.convolution", "stablehlo.reduce_window"))
+    """Whether a convolution or a pooling reads `value`, or a padding, into which a transpose is
+    written."""
+    users = {use.owner.operation.name.removeprefix("stablehlo.") for use in value.uses}
+    return not users.isdisjoint(("convolution", "reduce_window", "pad"))
 
 
 def _is_free(value: ir.Value) -> bool:
@@ -319,8 +320,8 @@ def _sums_of_rows(op: ir.Operation) -> ir.Value | None:
         if prod(hlo.shape(vector)) != vector_size:
             continue
         if rows is None:
-            source = None if leading or _is_weight(matrix) else producer(matrix, "transpose")
-            if source is None:
+            source = producer(matrix, "transpose")
+            if source is None or len(sizes) != 2 or _is_weight(matrix):
                 continue
             return _product_with_rows(op, matrix, source.operands[0])
         if matrix == rhs and _is_weight(rhs):
