@@ -202,7 +202,7 @@ def attention(heads: int, queries: int, keys: int, width: int) -> Case:
     return Case(
         f"attention {heads}x{queries}x{keys}x{width}",
         flops, _bytes(q, k, v, q.size), model, q, model, q,
-        lambda: torch.nn.functional.scaled_dot_product_attention(query, key, value),
+        lambda: torch.nn.functional.scaled_dot_product_attention(query, key, value)[0],
     )  # fmt: skip
 
 
