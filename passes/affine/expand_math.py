@@ -56,9 +56,12 @@ _DOUBLE: dict[str, Callable[..., ir.Value]] = {
 """Expansions in f64; f32 takes them too where it has none of its own."""
 
 
-def _expansion(name: str, element: str, avx512: bool) -> Callable[..., ir.Value] | None:
+def _expansion(call: ir.Operation, element: str, avx512: bool) -> Callable[..., ir.Value] | None:
+    name = call.name
     if element == "f64":
         return _DOUBLE.get(name)
+    if name == "math.exp" and vector_math.NONPOSITIVE in call.attributes:
+        return vector_math.exp_of_nonpositive
     if name == "math.exp":
         return functools.partial(vector_math.exp, avx512=avx512)
     return _SINGLE.get(name) or vector_math_double.through_double(_DOUBLE[name])
@@ -110,7 +113,7 @@ class ExpandMath(Pass):
             call = call.operation
             kind = call.results[0].type
             element = kind.element_type if isinstance(kind, ir.VectorType) else kind
-            expansion = _expansion(call.name, str(element), avx512)
+            expansion = _expansion(call, str(element), avx512)
             if expansion is None:
                 continue
             with ir.InsertionPoint(call), call.location:

@@ -22,9 +22,9 @@ import functools
 from collections.abc import Callable, Sequence
 
 from stepwell.attributes import i64
+from stepwell.kernels.expressions import constant_of
 from stepwell.kernels.gpu.attention import PARTS, AttentionParts
 from stepwell.kernels.index import Index, Variable, apply_map, linearize
-from stepwell.kernels.online_softmax import constant_of
 from stepwell.kernels.structured import Structured, defining_op, element_type, shape_of
 from stepwell.mlir import dialect, ir
 from stepwell.passes.linalg._fusion_graph import FusionGraph, Group, Role

@@ -114,7 +114,7 @@ STEPS = (
     Step("mark-parameters", "linalg", ("mark-parameters",), 2, "cpu"),
     Step("choose-convolution", "linalg", ("mark-halos", "choose-convolution"), 2, "cpu"),
     Step("transpose-weights", "linalg", ("transpose-weights",), 1, "gpu"),
-    Step("form-fusion-groups", "linalg", ("form-fusion-groups",)),
+    Step("form-fusion-groups", "linalg", ("mark-exponents", "form-fusion-groups")),
     Step("pack-operands", "linalg", ("pack-operands",), machine="cpu"),
     Step("mark-open-extents", "linalg", ("mark-open-extents",), machine="cpu"),
     Step("lower-groups-to-affine", "affine", ("lower-groups-to-affine",)),

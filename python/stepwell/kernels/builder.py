@@ -32,6 +32,9 @@ REWRITTEN = "kernel.rewritten"
 CONTRACT = "#arith.fastmath<contract>"
 """Cloned float arithmetic may fuse a multiply into an add; nothing else is relaxed."""
 
+NO_SIGNED_ZEROS = "#arith.fastmath<nsz>"
+"""Of two zeros either may be the largest: telling them apart would double the work."""
+
 EXACT = "#arith.fastmath<none>"
 """Every operation is rounded by itself."""
 

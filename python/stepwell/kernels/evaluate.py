@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from stepwell.errors import LoweringError
-from stepwell.kernels.builder import CONTRACT, Lanes, NestBuilder, arith
+from stepwell.kernels.builder import CONTRACT, NO_SIGNED_ZEROS, Lanes, NestBuilder, arith
 from stepwell.kernels.index import Index, Variable, apply_map, linearize, reshaped, same
 from stepwell.kernels.structured import (
     RESHAPES,
@@ -27,6 +27,9 @@ from stepwell.mlir import ir
 
 Computed = ir.Value | Index
 """What a body operand can be: an SSA value, or an index still in symbolic form."""
+
+SKIPS_NAN = "kernel.skips_nan"
+"""On a maximum: nobody asks whether one of its elements is no number."""
 
 ROUNDED = "kernel.rounded"
 """Attribute of an elementwise operation whose result is rounded before another one uses it: a
@@ -268,6 +271,11 @@ class Evaluator:
             if bounded is not None:
                 return bounded
         attributes = {name: op.attributes[name] for name in op.attributes}
+        if op.name in _EXTREMA and _is_combiner(op):
+            if SKIPS_NAN in op.parent.attributes:
+                greater = arith.CmpFOp(_EXTREME_PREDICATES["ogt"], *operands).result
+                return arith.SelectOp(greater, *operands).result
+            attributes["fastmath"] = ir.Attribute.parse(NO_SIGNED_ZEROS)
         if op.name in FUSABLE and not _keeps_rounding(op):
             attributes["fastmath"] = ir.Attribute.parse(CONTRACT)
         return ir.Operation.create(
@@ -300,7 +308,7 @@ class Evaluator:
             return None
         bound, other = operands[number], operands[1 - number]
         predicate = _EXTREMA[op.name]
-        nsz = ir.Attribute.parse("#arith.fastmath<nsz>")
+        nsz = ir.Attribute.parse(NO_SIGNED_ZEROS)
         keep = arith.CmpFOp(_EXTREME_PREDICATES[predicate], bound, other, fastmath=nsz).result
         return ir.Operation.create(
             "arith.select",
@@ -319,6 +327,17 @@ _CARRYING = frozenset(
      "arith.select", "arith.truncf", "tensor.collapse_shape", "tensor.expand_shape",
      "tensor.extract_slice"]
 )  # fmt: skip
+
+
+def _is_combiner(op: ir.Operation) -> bool:
+    """Whether `op` joins an element to the accumulator of a reduction."""
+    parent = op.parent
+    return (
+        parent is not None
+        and parent.name == "linalg.generic"
+        and any("reduction" in str(kind) for kind in parent.attributes["iterator_types"])
+        and all(use.owner.name == "linalg.yield" for use in op.results[0].uses)
+    )
 
 
 def _keeps_rounding(op: ir.Operation) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stepwell.errors import LoweringError
-from stepwell.kernels.builder import CONTRACT, vector
+from stepwell.kernels.builder import CONTRACT, NO_SIGNED_ZEROS, vector
 from stepwell.kernels.structured import Structured, defining_op, source_name
 from stepwell.mlir import ir
 
@@ -27,10 +27,9 @@ _IDENTITIES: dict[str, float | int | str] = {
 
 _FLAGS = {
     "arith.addf": CONTRACT,
-    "arith.maximumf": "#arith.fastmath<nsz>",
-    "arith.minimumf": "#arith.fastmath<nsz>",
+    "arith.maximumf": NO_SIGNED_ZEROS,
+    "arith.minimumf": NO_SIGNED_ZEROS,
 }
-"""Of two zeros either may be the largest: telling them apart would double the work."""
 
 
 @dataclass(frozen=True)

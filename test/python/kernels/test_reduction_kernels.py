@@ -69,11 +69,23 @@ def rms_norm(x, scale):
     return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5) * scale
 
 
+def with_nan() -> np.ndarray:
+    """Rows of which one has a NaN, one an infinity and one only the least infinity."""
+    x = normal(5, 67)
+    x[1, 30], x[2, 66], x[3] = np.nan, np.inf, -np.inf
+    return x
+
+
 X = normal(2, 3, 9, 17)
 FORMS = [
     Case("softmax-first-axis", lambda x: jax.nn.softmax(x, axis=0), (normal(7, 19),)),
     Case("softmax-middle-axis", lambda x: jax.nn.softmax(x, axis=1), (normal(3, 7, 19),)),
     Case("softmax-two-axes", lambda x: jax.nn.softmax(x, axis=(1, 2)), (normal(3, 7, 19),)),
+    Case("softmax-far-apart", jax.nn.softmax, (400 * normal(5, 130),)),
+    Case("softmax-keeps-nan", jax.nn.softmax, (with_nan(),)),
+    Case("log-softmax-keeps-nan", jax.nn.log_softmax, (with_nan(),)),
+    Case("logsumexp-keeps-nan", lambda x: jax.nn.logsumexp(x, axis=-1), (with_nan(),)),
+    Case("exponentials-of-nan", lambda x: jnp.exp(x - x.max(1, keepdims=True)), (with_nan(),)),
     Case("softmax-masked", lambda x, m: jax.nn.softmax(x + m), (X, normal(2, 1, 1, 17))),
     Case("softmax-scaled", lambda x: jax.nn.softmax(x / 8), (X,)),
     Case("softmax-where", lambda x: jax.nn.softmax(jnp.where(causal(9, 17), x, -1e9)), (X,)),

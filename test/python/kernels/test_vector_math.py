@@ -42,10 +42,17 @@ def both_signs(values: np.ndarray) -> np.ndarray:
     return np.concatenate([-values[::-1], values])
 
 
+def exponentials_and_sum(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Those of x less the largest, which are taken by a function of their own."""
+    exponentials = jnp.exp(x - x.max())
+    return exponentials, exponentials.sum()
+
+
 RANGES = [
     Range("exp", jnp.exp, np.exp, linear(-87.3, 88.7), 1.5),
     Range("exp-subnormal", jnp.exp, np.exp, linear(-103.9, -87.3), 1),
     Range("exp-small", jnp.exp, np.exp, both_signs(logarithmic(1e-30, 1)), 1.5),
+    Range("exp-nonpositive", lambda x: exponentials_and_sum(x)[0], np.exp, linear(-87.3, 0), 1.5),
     Range("log", jnp.log, np.log, logarithmic(1.2e-38, 3e38), 1),
     Range("log-near-1", jnp.log, np.log, linear(0.5, 2), 1),
     Range("log-subnormal", jnp.log, np.log, logarithmic(1e-44, 1.1e-38), 1),

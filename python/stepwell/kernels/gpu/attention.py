@@ -23,13 +23,14 @@ from stepwell.errors import LoweringError
 from stepwell.kernels.builder import Lanes, arith
 from stepwell.kernels.cpu.attention import products
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.expressions import constant_of
 from stepwell.kernels.gpu import mma_tile
 from stepwell.kernels.gpu.approximate_math import power_of_two
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, Variable, apply_map, delinearize
-from stepwell.kernels.online_softmax import OnlineSoftmax, constant_of
+from stepwell.kernels.online_softmax import OnlineSoftmax
 from stepwell.kernels.rows import loop_point
 from stepwell.kernels.structured import Structured, element_type, shape_of
 from stepwell.mlir import ir
