@@ -26,15 +26,12 @@ import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.kernels.scatter import ATTRIBUTE, KIND, REPLACE, Scatter
-from stepwell.mlir import dialect, ir
+from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.linalg import _loops as loops
+from stepwell.passes.linalg._kernel_calls import call_kernel
 from stepwell.passes.linalg._mapped import mapped
 from stepwell.passes.stablehlo._values import optional_integers, padding
-
-func = dialect("func")
-
-SYMBOL = "kernel_scatter_"
 
 LOOKED_AT = 64
 """Of so many windows at most, each thread looks at those that follow its own."""
@@ -56,8 +53,8 @@ _OF_FLOATS = ("add", "mul", "max", "min")
 _INDEX = np.int32
 
 
-def scatter_in_parallel(op: ir.Operation, module: ir.Block) -> list[ir.Value] | None:
-    """The result of a scatter by a kernel in `module`; None for several operands, and for bodies
+def scatter_in_parallel(op: ir.Operation) -> list[ir.Value] | None:
+    """The result of a scatter by a kernel of its own; None for several operands, and for bodies
     of more than one operation."""
     if len(op.results) != 1:
         return None
@@ -71,8 +68,8 @@ def scatter_in_parallel(op: ir.Operation, module: ir.Block) -> list[ir.Value] | 
     arguments = [_signed(indices), updates]
     many = scatter.count(hlo.shape(updates)) > LOOKED_AT
     if combiner == REPLACE and many and not scatter.distinct:
-        arguments.append(_owners(scatter, arguments[0], hlo.shape(x), updates, module))
-    return [_call(scatter, [*arguments, x], module)]
+        arguments.append(_owners(scatter, arguments[0], hlo.shape(x), updates))
+    return [_call(scatter, [*arguments, x])]
 
 
 def _combiner(op: ir.Operation, element: ir.Type) -> str | None:
@@ -121,26 +118,9 @@ def _signed(indices: ir.Value) -> ir.Value:
     return indices if kind.width >= 32 else hlo.convert(indices, np.int32)
 
 
-def _call(scatter: Scatter, arguments: Sequence[ir.Value], module: ir.Block) -> ir.Value:
+def _call(scatter: Scatter, arguments: Sequence[ir.Value]) -> ir.Value:
     """A call of the kernel for `scatter`, whose last argument is the destination."""
-    types = [value.type for value in arguments]
-    kind = ir.FunctionType.get(types, types[-1:])
-    description = scatter.to_attribute()
-    symbol, count = None, 0
-    for child in module.operations:
-        known = child.operation
-        if ATTRIBUTE in known.attributes:
-            count += 1
-            same = ir.TypeAttr(known.attributes["function_type"]).value == kind
-            if same and known.attributes[ATTRIBUTE] == description:
-                symbol = ir.StringAttr(known.attributes["sym_name"]).value
-    if symbol is None:
-        symbol = f"{SYMBOL}{count}"
-        with ir.InsertionPoint(module), ir.Location.unknown():
-            kernel = func.FuncOp(symbol, kind, visibility="private").operation
-        kernel.attributes["kernel.kind"] = ir.StringAttr.get(KIND)
-        kernel.attributes[ATTRIBUTE] = description
-    return func.CallOp(types[-1:], ir.FlatSymbolRefAttr.get(symbol), list(arguments)).results[0]
+    return call_kernel(KIND, ATTRIBUTE, scatter.to_attribute(), arguments)
 
 
 def _owners(
@@ -148,7 +128,6 @@ def _owners(
     indices: ir.Value,
     result: Sequence[int],
     updates: ir.Value,
-    module: ir.Block,
 ) -> ir.Value:
     """For each element of the result, without the dimensions that windows have as a whole, the
     number of the last update that goes there; -1 for none."""
@@ -174,7 +153,7 @@ def _owners(
         distinct=False,
     )
     none = hlo.full(-1, [result[d] for d in kept], _INDEX)
-    return _call(by_maximum, [indices, numbers, none], module)
+    return _call(by_maximum, [indices, numbers, none])
 
 
 def select_and_scatter_in_parallel(op: ir.Operation) -> list[ir.Value] | None:
