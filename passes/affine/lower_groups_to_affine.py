@@ -33,7 +33,7 @@ from stepwell.kernels.cpu import (
     winograd,
 )
 from stepwell.kernels.evaluate import storage_type
-from stepwell.kernels.gpu import scatter
+from stepwell.kernels.gpu import scatter, triangular
 from stepwell.kernels.gpu.approximate_math import FAST_MATH
 from stepwell.kernels.gpu.emit import emit_on_grid
 from stepwell.kernels.gpu.grid import CLUSTER, DYNAMIC_SHARED, RESIDENT, TENSOR_MAPS, GridBuilder
@@ -42,6 +42,7 @@ from stepwell.kernels.library_call import KIND as LIBRARY_CALL
 from stepwell.kernels.rows import check as check_rows
 from stepwell.kernels.scatter import KIND as SCATTER
 from stepwell.kernels.structured import Structured, contraction_operands
+from stepwell.kernels.triangular import KIND as TRIANGULAR
 from stepwell.mlir import dialect, ir
 from stepwell.passes.affine._host_buffers import give_host_buffers, memref_type
 from stepwell.passes.affine._scalar_fallback import emit_scalar
@@ -94,6 +95,9 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRef
     if kind == SCATTER:
         assert isinstance(state.target, NvidiaTarget)
         scatter.emit(kernel, body, name + _NEW, state.target)
+        return []
+    if kind == TRIANGULAR:
+        triangular.emit(kernel, body, name + _NEW)
         return []
     try:
         function = _emit(kernel, body, state)

@@ -1,7 +1,8 @@
 """Scatters for machines of many threads.
 
 A scatter whose body is one operation that may be done in any order, or replaces, becomes a kernel
-of its own, which changes its destination in place (`kernels/gpu/scatter.py`):
+of its own, which changes its destination in place (`kernels/gpu/scatter.py`); one of several
+operands a kernel for each:
 
     %r = "stablehlo.scatter"(%x, %i, %u) ({add})
       ->  func.func private @kernel_scatter_0(%i, %u, %x) attributes {kernel.kind = "scatter", ..}
@@ -26,15 +27,12 @@ import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.kernels.scatter import ATTRIBUTE, KIND, REPLACE, Scatter
-from stepwell.mlir import dialect, ir
+from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.linalg import _loops as loops
+from stepwell.passes.linalg._kernel_calls import call_kernel
 from stepwell.passes.linalg._mapped import mapped
 from stepwell.passes.stablehlo._values import optional_integers, padding
-
-func = dialect("func")
-
-SYMBOL = "kernel_scatter_"
 
 LOOKED_AT = 64
 """Of so many windows at most, each thread looks at those that follow its own."""
@@ -56,35 +54,42 @@ _OF_FLOATS = ("add", "mul", "max", "min")
 _INDEX = np.int32
 
 
-def scatter_in_parallel(op: ir.Operation, module: ir.Block) -> list[ir.Value] | None:
-    """The result of a scatter by a kernel in `module`; None for several operands, and for bodies
-    of more than one operation."""
-    if len(op.results) != 1:
+def scatter_in_parallel(op: ir.Operation) -> list[ir.Value] | None:
+    """The results of a scatter, each by a kernel of its own; None for bodies that do more than one
+    operation to an operand, or look at several."""
+    count = len(op.results)
+    operands, indices = list(op.operands)[:count], op.operands[count]
+    updates = list(op.operands)[count + 1 :]
+    known = [_combiner(op, number) for number in range(count)]
+    combiners = [combiner for combiner in known if combiner is not None]
+    if len(combiners) < count:
         return None
-    x, indices, updates = op.operands
-    combiner = _combiner(op, hlo.element_type(x))
-    if combiner is None:
-        return None
-    if 0 in (*hlo.shape(x), *hlo.shape(updates)):
-        return [x]
-    scatter = _description(op, combiner, hlo.shape(updates))
-    arguments = [_signed(indices), updates]
-    many = scatter.count(hlo.shape(updates)) > LOOKED_AT
-    if combiner == REPLACE and many and not scatter.distinct:
-        arguments.append(_owners(scatter, arguments[0], hlo.shape(x), updates, module))
-    return [_call(scatter, [*arguments, x], module)]
+    sizes, shape = hlo.shape(updates[0]), hlo.shape(operands[0])
+    if 0 in (*shape, *sizes):
+        return operands
+    indices, owners, results = _signed(indices), None, []
+    for combiner, x, update in zip(combiners, operands, updates, strict=True):
+        scatter = _description(op, combiner, sizes)
+        arguments = [indices, update]
+        if combiner == REPLACE and scatter.count(sizes) > LOOKED_AT and not scatter.distinct:
+            owners = _owners(scatter, indices, shape, update) if owners is None else owners
+            arguments.append(owners)
+        results.append(_call(scatter, [*arguments, x]))
+    return results
 
 
-def _combiner(op: ir.Operation, element: ir.Type) -> str | None:
-    """What the body of a scatter does, if it is known how."""
-    block = op.regions[0].blocks[0]
-    *operations, end = [child.operation for child in block.operations]
-    if not operations:
-        return REPLACE if end.operands[0] == block.arguments[1] else None
-    made = operations[0]
-    if len(operations) > 1 or made.name not in _COMBINERS or len(made.operands) != 2:
+def _combiner(op: ir.Operation, number: int) -> str | None:
+    """What the body of a scatter does to the operand of a number, if it is known how: something
+    that depends on it and its update alone."""
+    block, element = op.regions[0].blocks[0], hlo.element_type(op.operands[number])
+    old, new = block.arguments[number], block.arguments[len(op.results) + number]
+    value = list(block.operations)[-1].operation.operands[number]
+    if value == new:
+        return REPLACE
+    made = value.owner
+    if isinstance(made, ir.Block) or made.name not in _COMBINERS or len(made.operands) != 2:
         return None
-    if {*made.operands} != {*block.arguments} or end.operands[0] != made.results[0]:
+    if {*made.operands} != {old, new}:
         return None
     combiner = _COMBINERS[made.name]
     if not isinstance(element, ir.IntegerType):
@@ -121,26 +126,9 @@ def _signed(indices: ir.Value) -> ir.Value:
     return indices if kind.width >= 32 else hlo.convert(indices, np.int32)
 
 
-def _call(scatter: Scatter, arguments: Sequence[ir.Value], module: ir.Block) -> ir.Value:
+def _call(scatter: Scatter, arguments: Sequence[ir.Value]) -> ir.Value:
     """A call of the kernel for `scatter`, whose last argument is the destination."""
-    types = [value.type for value in arguments]
-    kind = ir.FunctionType.get(types, types[-1:])
-    description = scatter.to_attribute()
-    symbol, count = None, 0
-    for child in module.operations:
-        known = child.operation
-        if ATTRIBUTE in known.attributes:
-            count += 1
-            same = ir.TypeAttr(known.attributes["function_type"]).value == kind
-            if same and known.attributes[ATTRIBUTE] == description:
-                symbol = ir.StringAttr(known.attributes["sym_name"]).value
-    if symbol is None:
-        symbol = f"{SYMBOL}{count}"
-        with ir.InsertionPoint(module), ir.Location.unknown():
-            kernel = func.FuncOp(symbol, kind, visibility="private").operation
-        kernel.attributes["kernel.kind"] = ir.StringAttr.get(KIND)
-        kernel.attributes[ATTRIBUTE] = description
-    return func.CallOp(types[-1:], ir.FlatSymbolRefAttr.get(symbol), list(arguments)).results[0]
+    return call_kernel(KIND, ATTRIBUTE, scatter.to_attribute(), arguments)
 
 
 def _owners(
@@ -148,7 +136,6 @@ def _owners(
     indices: ir.Value,
     result: Sequence[int],
     updates: ir.Value,
-    module: ir.Block,
 ) -> ir.Value:
     """For each element of the result, without the dimensions that windows have as a whole, the
     number of the last update that goes there; -1 for none."""
@@ -174,7 +161,7 @@ def _owners(
         distinct=False,
     )
     none = hlo.full(-1, [result[d] for d in kept], _INDEX)
-    return _call(by_maximum, [indices, numbers, none], module)
+    return _call(by_maximum, [indices, numbers, none])
 
 
 def select_and_scatter_in_parallel(op: ir.Operation) -> list[ir.Value] | None:

@@ -11,7 +11,9 @@ factor L, of L L' = A, is computed by the same substitution: above its diagonal 
 columns of L' solves a system with the rows of L that are known. The block is factored row by row,
 and the strip becomes rows of L. Other forms are made these by transposing operands and results.
 Only the named triangle is read; the other one of a Cholesky factor is zero. 16-bit floats are
-computed in f32.
+computed in f32. For GPUs, matrices of up to 32 rows in the host program become calls of kernels
+(`kernels/gpu/triangular.py`), many matrices and right-hand sides in parallel; larger ones have been
+cut in blocks of so many rows before (`block-linear-algebra`).
 
 Algorithms: Golub and Van Loan, Matrix Computations, 3.1 and 4.2.
 """
@@ -20,16 +22,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
+from stepwell.kernels.triangular import ATTRIBUTE, BLOCK, KIND, Triangular
 from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg import _loops as loops
 from stepwell.passes.linalg import _vectors as vectors
+from stepwell.passes.linalg._fusion_graph import is_host_block
+from stepwell.passes.linalg._kernel_calls import call_kernel
 from stepwell.passes.linalg._loops import Values
+from stepwell.targets.nvidia import NvidiaTarget
 
 arith = dialect("arith")
 math = dialect("math")
@@ -53,9 +60,12 @@ class LegalizeLinearAlgebra(Pass):
             for child in nested_operations(op)
             if child.name in _OPS and _is_real(child.operands[0])
         ]
+        on_gpu = isinstance(state.target, NvidiaTarget)
         for child in found:
             with ir.InsertionPoint(child), child.location:
-                form = _cholesky_form if child.name == _OPS[0] else _solve_form
+                form = _cholesky_form if child.name == _OPS[0] else solve_form
+                if on_gpu and _is_small(child):
+                    form = _small_cholesky if child.name == _OPS[0] else _small_solve
                 child.results[0].replace_all_uses_with(form(child))
             child.erase()
         lanes = 2 * state.target.vector_lanes
@@ -68,7 +78,8 @@ class LegalizeLinearAlgebra(Pass):
         )
 
 
-def _flag(op: ir.Operation, name: str) -> bool:
+def flag(op: ir.Operation, name: str) -> bool:
+    """Whether an operation has an attribute that says yes."""
     return name in op.attributes and ir.BoolAttr(op.attributes[name]).value
 
 
@@ -79,42 +90,91 @@ def _is_real(value: ir.Value) -> bool:
 # --- Forms ----------------------------------------------------------------------------------------
 
 
-def _turned(matrix: ir.Value) -> ir.Value:
+def turned(matrix: ir.Value) -> ir.Value:
+    """The transpose of each matrix."""
     rank = len(hlo.shape(matrix))
     return hlo.transpose(matrix, [*range(rank - 2), rank - 1, rank - 2])
 
 
-def _wide(value: ir.Value) -> ir.Value:
+def wide(value: ir.Value) -> ir.Value:
+    """Numbers of 32 bits at least."""
     return hlo.convert(value, np.float32) if hlo.dtype(value).itemsize < 4 else value
 
 
 def _cholesky_form(op: ir.Operation) -> ir.Value:
     """The factor of `op` from the lower one of the matrix in the upper triangle: what `_cholesky`
     takes and makes."""
-    lower, kind = _flag(op, "lower"), hlo.dtype(op.operands[0])
-    matrix = _wide(op.operands[0])
-    matrix = _turned(matrix) if lower else matrix
+    lower, kind = flag(op, "lower"), hlo.dtype(op.operands[0])
+    matrix = wide(op.operands[0])
+    matrix = turned(matrix) if lower else matrix
     attributes = {"lower": ir.BoolAttr.get(True)}
     factor = ir.Operation.create(op.name, [matrix.type], [matrix], attributes).results[0]
-    return hlo.convert(factor if lower else _turned(factor), kind)
+    return hlo.convert(factor if lower else turned(factor), kind)
 
 
-def _solve_form(op: ir.Operation) -> ir.Value:
-    """The solution of `op` from a system a x = b; x a = b is the transpose of a' x' = b'."""
-    matrix, target = map(_wide, op.operands)
-    transposed = "NO_TRANSPOSE" not in str(op.attributes["transpose_a"])
-    left = _flag(op, "left_side")
-    turned = transposed == left
-    matrix = _turned(matrix) if turned else matrix
-    target = target if left else _turned(target)
+@dataclass(frozen=True)
+class System:
+    """The system a x = b of `operands` a and b, where a is `lower` or upper triangular, with ones
+    on its diagonal for `unit`."""
+
+    operands: tuple[ir.Value, ir.Value]
+    lower: bool
+    unit: bool
+
+
+def solve_operation(system: System) -> ir.Value:
+    """The solution of a system, by a triangular_solve."""
     attributes = {
         "left_side": ir.BoolAttr.get(True),
-        "lower": ir.BoolAttr.get(_flag(op, "lower") != turned),
-        "unit_diagonal": ir.BoolAttr.get(_flag(op, "unit_diagonal")),
+        "lower": ir.BoolAttr.get(system.lower),
+        "unit_diagonal": ir.BoolAttr.get(system.unit),
         "transpose_a": ir.Attribute.parse("#stablehlo<transpose NO_TRANSPOSE>"),
     }
-    solved = ir.Operation.create(op.name, [target.type], [matrix, target], attributes).results[0]
-    return hlo.convert(solved if left else _turned(solved), hlo.dtype(op.operands[1]))
+    kind = system.operands[1].type
+    name = _OPS[1]
+    return ir.Operation.create(name, [kind], list(system.operands), attributes).results[0]
+
+
+def solve_form(op: ir.Operation, solve: Callable[[System], ir.Value] = solve_operation) -> ir.Value:
+    """The solution of `op` from a system a x = b, solved by `solve`; x a = b is the transpose of
+    a' x' = b'."""
+    matrix, target = map(wide, op.operands)
+    transposed = "NO_TRANSPOSE" not in str(op.attributes["transpose_a"])
+    left = flag(op, "left_side")
+    flipped = transposed == left
+    matrix = turned(matrix) if flipped else matrix
+    target = target if left else turned(target)
+    lower = flag(op, "lower") != flipped
+    solved = solve(System((matrix, target), lower, flag(op, "unit_diagonal")))
+    return hlo.convert(solved if left else turned(solved), hlo.dtype(op.operands[1]))
+
+
+# --- Kernels of GPUs ------------------------------------------------------------------------------
+
+
+def _is_small(op: ir.Operation) -> bool:
+    size = hlo.shape(op.operands[0])[-1]
+    return is_host_block(op.block) and size <= BLOCK and 0 not in hlo.shape(op.results[0])
+
+
+def _in_kernel(described: Triangular, *values: ir.Value) -> ir.Value:
+    """What a kernel makes of the last of `values`; all are matrices, of the same batch."""
+    shape = hlo.shape(values[-1])
+    flat = [hlo.reshape(v, [prod(shape[:-2]), *hlo.shape(v)[-2:]]) for v in values]
+    return hlo.reshape(call_kernel(KIND, ATTRIBUTE, described.to_attribute(), flat), shape)
+
+
+def _small_cholesky(op: ir.Operation) -> ir.Value:
+    matrix = wide(op.operands[0])
+    lower = flag(op, "lower")
+    factor = _in_kernel(Triangular(solves=False), matrix if lower else turned(matrix))
+    return hlo.convert(factor if lower else turned(factor), hlo.dtype(op.operands[0]))
+
+
+def _small_solve(op: ir.Operation) -> ir.Value:
+    return solve_form(
+        op, lambda made: _in_kernel(Triangular(True, made.lower, made.unit), *made.operands)
+    )
 
 
 # --- Substitution ---------------------------------------------------------------------------------
@@ -183,7 +243,7 @@ def _triangular_solve(op: ir.Operation, most: int) -> Values | None:
     matrix, target = op.operands
     if not _is_real(matrix):
         return None
-    forward, unit = _flag(op, "lower"), _flag(op, "unit_diagonal")
+    forward, unit = flag(op, "lower"), flag(op, "unit_diagonal")
     shape, kind = loops.shape_of(target), loops.element_of(target)
     size, columns = shape[-2:]
     lanes, last = _lanes(columns, kind, most), loops.index(size - 1)

@@ -10,7 +10,8 @@ more. Instead of n^2 combinations there are n:
 with one accumulator for each element of the dimensions behind, which LLVM vectorises. Sums of f32
 are accumulated in f64 and those of f16 and bf16 in f32, since rounding errors grow with the length.
 Windows of up to 32 elements stay: they are combined from left to right in either direction.
-For GPUs, the longer ones are made of such windows (`_parallel_scan.py`).
+The order of operands is that of elements, whatever the direction, since bodies need not commute.
+For GPUs, the longer ones are made of short ones (`_parallel_scan.py`).
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def _scan(op: ir.Operation) -> Values | None:
 
     def combined(totals: Values, elements: Values) -> Values:
         if wide is None:
-            return loops.inline_scalars(body, [*totals, *elements])
+            ordered = [*elements, *totals] if backward else [*totals, *elements]
+            return loops.inline_scalars(body, ordered)
         return [arith.AddFOp(totals[0], arith.ExtFOp(wide, elements[0]).result).result]
 
     def row(before: Values, results: Values) -> Sequence[ir.Value]:

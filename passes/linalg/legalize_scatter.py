@@ -50,21 +50,11 @@ class LegalizeScatter(Pass):
 
 
 def _scatter_in_parallel(op: ir.Operation) -> Values | None:
-    if not is_host_block(op.block):
-        return None
-    return scatter_in_parallel(op, _module(op))
+    return scatter_in_parallel(op) if is_host_block(op.block) else None
 
 
 def _select_and_scatter_in_parallel(op: ir.Operation) -> Values | None:
     return select_and_scatter_in_parallel(op) if is_host_block(op.block) else None
-
-
-def _module(op: ir.Operation) -> ir.Block:
-    """The body of the module that `op` is in."""
-    function = op
-    while function.name != "func.func":
-        function = function.parent.operation
-    return function.parent.operation.regions[0].blocks[0]
 
 
 def _scatter(op: ir.Operation) -> Values:

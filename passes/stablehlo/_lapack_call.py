@@ -186,6 +186,13 @@ class LapackCall:
 
     # Layouts
 
+    def is_by_columns(self) -> bool:
+        """Whether all operands lie as LAPACK wants them, so that it sees what the program does."""
+        orders = [self._order("operand", number) for number in range(len(self.op.operands))]
+        return all(
+            order == [*range(len(order) - 2), len(order) - 1, len(order) - 2] for order in orders
+        )
+
     def _order(self, kind: str, number: int) -> list[int]:
         """The dimensions of an operand or result from the slowest to the fastest in memory."""
         values = self.op.operands if kind == "operand" else self.op.results

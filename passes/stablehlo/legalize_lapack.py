@@ -12,7 +12,8 @@ becomes a call with all that the function takes, on matrices that lie in memory 
     %2 = stablehlo.transpose %1#0, dims = [1, 0]
 
 Complex matrices are passed as their parts side by side. Where the layouts are not given, memory is
-row-major, as for any custom call.
+row-major, as for any custom call. For GPUs, Cholesky factors and triangular systems of real
+matrices become operations of StableHLO (`_lapack_on_gpus.py`); other functions are refused.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._lapack_call import LapackCall
+from stepwell.passes.stablehlo._lapack_on_gpus import on_gpu
 from stepwell.passes.stablehlo._lapack_routines import ROUTINES
 from stepwell.passes.stablehlo._lapack_signatures import TARGET, UNTYPED, checked_batch
+from stepwell.targets.nvidia import NvidiaTarget
 
 _PREFIXES = {"f32": "s", "f64": "d", "complex<f32>": "c", "complex<f64>": "z"}
 
@@ -48,16 +51,26 @@ class LegalizeLapack(Pass):
             match = TARGET.fullmatch(target)
             if target not in UNTYPED and match is None:
                 continue
-            if state.target.triple.startswith("nvptx"):
+            with ir.InsertionPoint(inner), inner.location:
+                if isinstance(state.target, NvidiaTarget):
+                    values = _on_gpu(inner, match)
+                else:
+                    values = _untyped(inner, target) if match is None else _lapack(inner, match)
+            if values is None:
                 raise LoweringError(
                     f"{source_name(inner)}: stablehlo.custom_call @{target} is LAPACK's, which "
                     f"runs on CPUs; {state.target.name} cannot call it"
                 )
-            with ir.InsertionPoint(inner), inner.location:
-                values = _untyped(inner, target) if match is None else _lapack(inner, match)
             for result, value in zip(inner.results, values, strict=True):
                 result.replace_all_uses_with(value)
             inner.erase()
+
+
+def _on_gpu(op: ir.Operation, match: re.Match[str] | None) -> list[ir.Value] | None:
+    if match is None or match[2] not in ROUTINES or match[3] is None:
+        return None
+    prefix, name, _ = match.groups()
+    return on_gpu(name, LapackCall(op, prefix, checked_batch(op, name, prefix), False))
 
 
 def _untyped(op: ir.Operation, target: str) -> list[ir.Value]:

@@ -84,6 +84,7 @@ STEPS = (
             "group-ragged-products",
         ),
     ),
+    Step("block-linear-algebra", "stablehlo", ("block-linear-algebra",), machine="gpu"),
     Step("narrow-products", "stablehlo", ("narrow-products",), 1, "gpu"),
     Step("fold-constants", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
     Step("hoist-products", "stablehlo", ("hoist-products",), 1),

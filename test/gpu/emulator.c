@@ -50,22 +50,25 @@ static int failure;
 static long launches, copies, graph_launches;
 static int capability[2] = {9, 0}, driver_version = 13000, device_count = 1, broken_launches;
 int emulator_backwards;
-static int no_graphs;
+static int no_graphs, no_pinned;
+static long pinned_blocks, pinned_copies;
 
 void emulator_reset(void) {
   kernel_count = 0;
-  launches = copies = graph_launches = 0;
+  launches = copies = graph_launches = pinned_copies = 0;
   message[0] = 0;
 }
 void emulator_configure(int major, int minor, int version, int devices, int failing, int backwards,
-                        int graphs) {
-  capability[0] = major, capability[1] = minor, no_graphs = !graphs;
+                        int graphs, int pinned) {
+  capability[0] = major, capability[1] = minor, no_graphs = !graphs, no_pinned = !pinned;
   driver_version = version, device_count = devices, broken_launches = failing, emulator_backwards = backwards;
 }
 const char *emulator_message(void) { return message; }
 long emulator_launches(void) { return launches; }
 long emulator_copies(void) { return copies; }
 long emulator_graph_launches(void) { return graph_launches; }
+long emulator_pinned_blocks(void) { return pinned_blocks; }
+long emulator_pinned_copies(void) { return pinned_copies; }
 
 int emulator_register(const char *name, kernel_function function, int fibers, int count, int maps,
                       int cluster) {
@@ -396,14 +399,42 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
   return 0;
 }
 int cuMemFree_v2(uint64_t address) { return free((void *)(uintptr_t)address), 0; }
+
+// Page-locked memory of the host, with a header in front.
+typedef struct pinned {
+  struct pinned *next;
+  size_t bytes;
+  unsigned char memory[];
+} pinned;
+static pinned *all_pinned;
+
 int cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
   (void)flags;
-  return (*address = malloc(bytes)) ? 0 : OUT_OF_MEMORY;
+  if (no_pinned) return OUT_OF_MEMORY;
+  pinned *made = malloc(sizeof *made + bytes);
+  *made = (pinned){.next = all_pinned, .bytes = bytes};
+  all_pinned = made, pinned_blocks++;
+  return *address = memset(made->memory, 0xff, bytes), 0;
 }
-int cuMemFreeHost(void *address) { return free(address), 0; }
+int cuMemFreeHost(void *address) {
+  for (pinned **place = &all_pinned; *place; place = &(*place)->next)
+    if ((*place)->memory == address) {
+      pinned *freed = *place;
+      *place = freed->next, pinned_blocks--;
+      return free(freed), 0;
+    }
+  return 1;
+}
+static int is_pinned(const void *address, size_t bytes) {
+  const unsigned char *begin = address;
+  for (const pinned *p = all_pinned; p; p = p->next)
+    if (begin >= p->memory && begin + bytes <= p->memory + p->bytes) return 1;
+  return 0;
+}
 
 // What a stream is asked to do is done at once, but copies to the host arrive when somebody waits for
-// them. While a stream is captured, it is noted down instead.
+// them, and page-locked memory is read when the stream has something else to do or somebody waits.
+// While a stream is captured, it is noted down instead.
 typedef struct step {
   struct step *next;
   kernel *launched;
@@ -416,7 +447,7 @@ typedef struct step {
 typedef struct {
   step *first, **last;
 } work;
-static work capturing, arriving;
+static work capturing, arriving, leaving;
 static int captured;
 
 static step *add_step(work *list, size_t extra) {
@@ -435,22 +466,39 @@ static void forget(work *list) {
   }
 }
 static void *at(uint64_t address) { return (void *)(uintptr_t)address; }
+static void read_pinned(void) {
+  for (step *copy = leaving.first; copy; copy = copy->next)
+    memcpy(at(copy->target), at(copy->source), copy->bytes);
+  forget(&leaving);
+}
 
 int cuMemcpyHtoDAsync_v2(uint64_t target, const void *source, size_t bytes, void *stream) {
   (void)stream, copies++;
   if (captured) return CAPTURE_UNSUPPORTED;
-  return memcpy(at(target), source, bytes), 0;
+  if (!is_pinned(source, bytes)) {
+    read_pinned();
+    return memcpy(at(target), source, bytes), 0;
+  }
+  pinned_copies++;
+  step *copy = add_step(&leaving, 0);
+  copy->target = target, copy->source = (uint64_t)(uintptr_t)source, copy->bytes = bytes;
+  return 0;
 }
 int cuMemcpyDtoHAsync_v2(void *target, uint64_t source, size_t bytes, void *stream) {
   (void)stream, copies++;
   if (captured) return CAPTURE_UNSUPPORTED;
+  read_pinned();
+  pinned_copies += is_pinned(target, bytes);
   step *copy = add_step(&arriving, bytes);
   copy->target = (uint64_t)(uintptr_t)target, copy->bytes = bytes;
   return memcpy(copy->values, at(source), bytes), 0;
 }
 int cuMemcpyDtoDAsync_v2(uint64_t target, uint64_t source, size_t bytes, void *stream) {
   (void)stream;
-  if (!captured) return memmove(at(target), at(source), bytes), 0;
+  if (!captured) {
+    read_pinned();
+    return memmove(at(target), at(source), bytes), 0;
+  }
   step *copy = add_step(&capturing, 0);
   copy->target = target, copy->source = source, copy->bytes = bytes;
   return 0;
@@ -459,6 +507,7 @@ int cuStreamCreate(void **stream, unsigned flags) { return (void)flags, *stream 
 int cuStreamSynchronize(void *stream) {
   (void)stream;
   if (captured) return CAPTURE_UNSUPPORTED;
+  read_pinned();
   for (step *copy = arriving.first; copy; copy = copy->next)
     memcpy(at(copy->target), copy->values, copy->bytes);
   return forget(&arriving), 0;
@@ -495,6 +544,7 @@ int cuEventDestroy_v2(double *event) { return free(event), 0; }
 static int run_grid(kernel *launched, unsigned blocks, unsigned threads, unsigned shared,
                     void **arguments) {
   launches++;
+  read_pinned();
   dynamic_bytes = shared;
   current = launched;
   parameters = arguments;
@@ -586,6 +636,7 @@ int cuGraphLaunch(work *graph, void *stream) {
   (void)stream;
   graph_launches++;
   if (broken_launches) return LAUNCH_FAILED;
+  read_pinned();
   for (step *next = graph->first; next; next = next->next) {
     if (next->event)
       *next->event = now();

@@ -172,10 +172,14 @@ class Emulator:
         broken: bool = False,
         backwards: bool = False,
         graphs: bool = True,
+        pinned: bool = True,
     ) -> None:
         """Say what GPU there is; `broken` launches fail, `backwards` runs the last thread first,
-        and without `graphs` the driver records none."""
-        self.library.emulator_configure(*capability, driver, devices, broken, backwards, graphs)
+        without `graphs` the driver records none, and without `pinned` no memory of the host is
+        page-locked."""
+        self.library.emulator_configure(
+            *capability, driver, devices, broken, backwards, graphs, pinned
+        )
 
     def reset(self) -> None:
         """Forget all kernels."""

@@ -140,6 +140,48 @@ def test_sums_of_architectures(target: str, dtype: type, emulator: Emulator) -> 
     np.testing.assert_array_equal(got, np.asarray(jax.jit(rows("add"))(*arrays)))
 
 
+def two_operands(body: str) -> str:
+    """A scatter of 90 updates of two operands, to 8 places."""
+    return f"""func.func @main(%x: tensor<8xf32>, %y: tensor<8xi32>, %i: tensor<90x1xi32>,
+        %u: tensor<90xf32>, %v: tensor<90xi32>) -> (tensor<8xf32>, tensor<8xi32>) {{
+      %r:2 = "stablehlo.scatter"(%x, %y, %i, %u, %v) <{{
+          scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0],
+          scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}> ({{
+      ^bb0(%a: tensor<f32>, %b: tensor<i32>, %c: tensor<f32>, %d: tensor<i32>):
+        {body}
+      }}) : (tensor<8xf32>, tensor<8xi32>, tensor<90x1xi32>, tensor<90xf32>, tensor<90xi32>)
+          -> (tensor<8xf32>, tensor<8xi32>)
+      return %r#0, %r#1 : tensor<8xf32>, tensor<8xi32> }}"""
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_several_operands(joint: bool, emulator: Emulator) -> None:
+    """Sums of one and the last of another, a kernel for each; what looks at both at once stays on
+    one block."""
+    x, y = integers(8), integers(8, dtype=np.int32)
+    where = indices(90, 10).reshape(90, 1)
+    u, v = integers(90), np.arange(90, dtype=np.int32)
+    body = """%s = stablehlo.add %c, %a : tensor<f32>
+        stablehlo.return %s, %d : tensor<f32>, tensor<i32>"""
+    if joint:
+        body = """%t = stablehlo.compare GT, %b, %d : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        %s = stablehlo.select %t, %a, %c : tensor<i1>, tensor<f32>
+        stablehlo.return %s, %d : tensor<f32>, tensor<i32>"""
+    want = x.copy(), y.copy()
+    for place, new, other in zip(where[:, 0], u, v, strict=True):
+        if 0 <= place < 8:
+            kept = want[0][place] if want[1][place] > other else new
+            want[0][place] = kept if joint else want[0][place] + new
+            want[1][place] = other
+    compiled = compile_for_gpu(two_operands(body))
+    assert [bool(compiled.remarks)] == [joint]
+    executable = load_on_emulator(compiled, emulator)
+    for backwards in (False, True):
+        emulator.configure(backwards=backwards)
+        for got, expected in zip(executable(x, y, where, u, v), want, strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
 def pooled(window: tuple[int, ...], strides: tuple[int, ...], padding: object) -> Callable:
     def gradient(x: jax.Array, g: jax.Array) -> jax.Array:
         def pool(x: jax.Array) -> jax.Array:

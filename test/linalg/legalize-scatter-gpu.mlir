@@ -65,6 +65,26 @@ func.func @pool(%x: tensor<8xf32>, %g: tensor<4xf32>, %zero: tensor<f32>) -> ten
 
 // -----
 
+// A kernel for each of two operands that are updated at the same places.
+// CHECK-LABEL: func.func @two
+// CHECK: call @kernel_scatter_0(%arg2, %arg3, %arg0)
+// CHECK: call @kernel_scatter_1(%arg2, %arg4, %arg1)
+// CHECK-NOT: scf.for
+func.func @two(%x: tensor<8xf32>, %y: tensor<8xi32>, %i: tensor<3x1xi32>, %u: tensor<3xf32>,
+    %v: tensor<3xi32>) -> (tensor<8xf32>, tensor<8xi32>) {
+  %r:2 = "stablehlo.scatter"(%x, %y, %i, %u, %v) <{scatter_dimension_numbers = #stablehlo.scatter<
+      inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<i32>, %c: tensor<f32>, %d: tensor<i32>):
+    %s = stablehlo.add %a, %c : tensor<f32>
+    %t = stablehlo.maximum %b, %d : tensor<i32>
+    stablehlo.return %s, %t : tensor<f32>, tensor<i32>
+  }) : (tensor<8xf32>, tensor<8xi32>, tensor<3x1xi32>, tensor<3xf32>, tensor<3xi32>)
+      -> (tensor<8xf32>, tensor<8xi32>)
+  return %r#0, %r#1 : tensor<8xf32>, tensor<8xi32>
+}
+
+// -----
+
 // A body that is not one known operation remains a loop.
 // CHECK-LABEL: func.func @rejected
 // CHECK: scf.for
