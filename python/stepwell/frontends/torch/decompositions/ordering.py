@@ -3,6 +3,8 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from stepwell.frontends.torch.decompositions.registry import mend
@@ -99,3 +101,14 @@ def _nanmedian(x: torch.Tensor) -> torch.Tensor:
 def _of_number(x: torch.Tensor, dim: int, keepdim: bool = False) -> object:
     """The importer counts on a dimension."""
     return (x.clone(), torch.zeros((), dtype=torch.int64)) if x.dim() == 0 else NotImplemented
+
+
+def _of_bytes(overload: torch._ops.OpOverload, x: torch.Tensor, *how: object) -> object:
+    """The importer starts from the extremes of signed numbers."""
+    if x.dtype is not torch.uint8:
+        return NotImplemented
+    return overload(x.to(torch.int32), *how).to(torch.uint8)
+
+
+for _overload in (aten.max.default, aten.min.default, aten.amax.default, aten.amin.default):
+    mend(_overload)(functools.partial(_of_bytes, _overload))
