@@ -351,6 +351,8 @@ def _of_bytes(low, high):
     return (
         *(value for x in (low, high) for value in (x.max(), x.min(), x.amax(0), x.amin(0, True))),
         *(value for x in (low, high) for value in (x >> 1, x >> counts, x << counts)),
+        *(value for x in (low, high) for value in (*x.max(0), *x.min(0, True), x.argmax())),
+        *(value for x in (low > 7, low > 79) for value in (x.amax(0), *x.min(0), x.max())),
         low.long() << torch.tensor([3, 4, 5]),
         -low.long() >> high.long() % 4,
     )

@@ -103,12 +103,32 @@ def _of_number(x: torch.Tensor, dim: int, keepdim: bool = False) -> object:
     return (x.clone(), torch.zeros((), dtype=torch.int64)) if x.dim() == 0 else NotImplemented
 
 
-def _of_bytes(overload: torch._ops.OpOverload, x: torch.Tensor, *how: object) -> object:
+_NO_SIGN = (torch.uint8, torch.bool)
+
+
+def _without_sign(overload: torch._ops.OpOverload, x: torch.Tensor, *how: object) -> object:
     """The importer starts from the extremes of signed numbers."""
-    if x.dtype is not torch.uint8:
+    if x.dtype not in _NO_SIGN:
         return NotImplemented
-    return overload(x.to(torch.int32), *how).to(torch.uint8)
+    return overload(x.to(torch.int32), *how).to(x.dtype)
+
+
+def _without_sign_along(overload: torch._ops.OpOverload, x: torch.Tensor, *how: object) -> object:
+    if x.dtype not in _NO_SIGN:
+        return NotImplemented
+    values, indices = overload(x.to(torch.int32), *how)
+    return values.to(x.dtype), indices
 
 
 for _overload in (aten.max.default, aten.min.default, aten.amax.default, aten.amin.default):
-    mend(_overload)(functools.partial(_of_bytes, _overload))
+    mend(_overload)(functools.partial(_without_sign, _overload))
+for _overload in (aten.max.dim, aten.min.dim):
+    mend(_overload)(functools.partial(_without_sign_along, _overload))
+
+
+def _place_without_sign(overload: torch._ops.OpOverload, x: torch.Tensor, *how: object) -> object:
+    return overload(x.to(torch.int32), *how) if x.dtype in _NO_SIGN else NotImplemented
+
+
+for _overload in (aten.argmax.default, aten.argmin.default):
+    mend(_overload)(functools.partial(_place_without_sign, _overload))
