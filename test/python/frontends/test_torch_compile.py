@@ -178,6 +178,62 @@ def test_gradients_of_layers(name):
     assert [report.compiled for report in backend.reports] == [True, True]
 
 
+def test_gradients_of_weight_norms_and_bags():
+    weight_norm = nn.utils.parametrizations.weight_norm
+    words, ends = torch.randint(0, 9, (7,)), torch.tensor([0, 3, 3])
+    cases = [
+        (nn.Sequential(weight_norm(nn.Linear(5, 3))), (torch.randn(2, 5),)),
+        (weight_norm(nn.Conv1d(3, 4, 3), dim=1), (torch.randn(2, 3, 6),)),
+        (nn.EmbeddingBag(9, 4, mode="sum", padding_idx=2), (words, ends)),
+        (nn.EmbeddingBag(9, 4, mode="mean"), (words, ends)),
+        (nn.EmbeddingBag(9, 4, mode="sum"), (words, ends, torch.randn(7))),
+    ]
+    for module, inputs in cases:
+        results = []
+        for run in (_compiled(module), module):
+            module.zero_grad()
+            out = run(*inputs)
+            out.square().sum().backward()
+            results.append([out, *(parameter.grad for parameter in module.parameters())])
+        torch.testing.assert_close(*results, atol=1e-4, rtol=1e-4)
+    assert len(backend.reports) == 2 * len(cases)
+    assert all(report.compiled for report in backend.reports)
+
+
+def test_steps_of_optimizers():
+    """Their moments are multiplied and added in one operator of PyTorch's own compiler."""
+    for kind in (torch.optim.AdamW, torch.optim.RMSprop):
+        results = []
+        for compiled in (False, True):
+            parameters = [nn.Parameter(torch.arange(6.0).sin()), nn.Parameter(torch.ones(2, 3))]
+            optimizer = kind(parameters, lr=1e-2)
+            step = _compiled(lambda run=optimizer: run.step()) if compiled else optimizer.step
+            for number in range(3):
+                for parameter in parameters:
+                    parameter.grad = (parameter.detach() + number).cos()
+                step()
+            results.append([parameter.detach() for parameter in parameters])
+        torch.testing.assert_close(*results, atol=1e-5, rtol=1e-5)
+    assert backend.reports
+    assert all(report.compiled for report in backend.reports)
+
+
+def test_forward_mode_and_functions_over_batches():
+    matrix, x = torch.randn(4, 5), torch.randn(3, 5)
+
+    def function(matrix, x):
+        def of_one(a):
+            return torch.tanh(matrix @ a)
+
+        forward = torch.func.jacfwd(of_one)(x[0])
+        twice = torch.func.hessian(lambda a: of_one(a).sum())(x[1])
+        return forward, twice, torch.func.vmap(torch.func.jacrev(of_one))(x)
+
+    found = _compiled(function)(matrix, x)
+    torch.testing.assert_close(found, function(matrix, x), atol=1e-4, rtol=1e-4)
+    assert all(report.compiled for report in backend.reports)
+
+
 def test_gradients_of_distances_and_of_complex_numbers():
     def function(x, y):
         apart = sum(torch.cdist(x, y, p).sin().sum() for p in (1.0, 2.0, 3.0, torch.inf))

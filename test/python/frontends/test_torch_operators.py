@@ -346,6 +346,18 @@ def _scatters(x, y):
     )
 
 
+def _of_bytes(low, high):
+    counts = torch.tensor([0, 1, 7], dtype=torch.uint8)
+    return (
+        *(value for x in (low, high) for value in (x.max(), x.min(), x.amax(0), x.amin(0, True))),
+        *(value for x in (low, high) for value in (x >> 1, x >> counts, x << counts)),
+        *(value for x in (low, high) for value in (*x.max(0), *x.min(0, True), x.argmax())),
+        *(value for x in (low > 7, low > 79) for value in (x.amax(0), *x.min(0), x.max())),
+        low.long() << torch.tensor([3, 4, 5]),
+        -low.long() >> high.long() % 4,
+    )
+
+
 def _remainders(x):
     real = x.float()
     return (
@@ -574,6 +586,11 @@ CASES = {
     "antialias-corners": lambda: (
         _antialiased("bilinear", size=(1, 9), align_corners=True),
         R(2, 3, 13, 17),
+    ),
+    "extremes-and-shifts-of-bytes": lambda: (
+        _of_bytes,
+        torch.tensor([3, 7, 79], dtype=torch.uint8),
+        torch.tensor([200, 255, 129], dtype=torch.uint8),
     ),
     "remainders": lambda: (_remainders, torch.arange(-9, 10)),
     "views": lambda: (_each_way, R(3, 4)),

@@ -302,15 +302,19 @@ def _block(
         panels=width,
         ask_results=strategy.merge_rows and writes > half and shape.k in ASKING_EXTENTS,
         ask_panels=streams and taken > 1,
-        chains=_chains(strategy, shape, target) if streams and row_tiles == 1 else 1,
+        chains=_chains(strategy, shape, target, streams) if row_tiles == 1 else 1,
     )
 
 
-def _chains(strategy: ContractionStrategy, shape: ContractionShape, target: Target) -> int:
-    """How many chains of a sum to take side by side where a panel is read from memory and used
-    once: a core has more from memory when it reads in two places at a time than in one."""
+def _chains(
+    strategy: ContractionStrategy, shape: ContractionShape, target: Target, streams: bool
+) -> int:
+    """How many chains of a sum to take side by side where a panel is used once: more than one where
+    it is read from memory (a core has more from there when it reads in two places at a time), or
+    where the sums of a tile are too few to hide the latency of one another's multiply-adds."""
     rows = strategy.box[0] * strategy.box[1]
-    if not fits_registers(2 * rows, strategy.vectors, target):
+    few = 2 * rows * strategy.vectors <= target.in_flight
+    if not (streams or few) or not fits_registers(2 * rows, strategy.vectors, target):
         return 1
     levels = summation_levels([shape.sizes[d] for d in shape.reduced], 2)
     apart = [size for _, size, _, restart in levels if restart]
@@ -371,10 +375,11 @@ def summation_levels(extents: list[int], chains: int = 1) -> list[tuple[int, int
     for axis, size in enumerate(extents):
         inner = math.prod(extents[axis + 1 :])
         apart = SHORTEST_PARTIAL <= inner <= PARTIAL_SUM and inner * size > 2 * SHORTEST_PARTIAL
-        chunks = [c for c in range(PARTIAL_SUM, PARTIAL_SUM // 4, -1) if size % c == 0]
+        shortest = PARTIAL_SUM // 4 if size > PARTIAL_SUM else SHORTEST_PARTIAL - 1
+        chunks = [c for c in range(PARTIAL_SUM, shortest, -1) if size % c == 0]
         several = [c for c in chunks if size // c % chains == 0]
         chunk = next(iter([*several, *chunks]), size)
-        if inner == 1 and size > PARTIAL_SUM and chunk < size:
+        if inner == 1 and chunk < size:
             levels += [(axis, size // chunk, chunk, True), (axis, chunk, 1, False)]
         else:
             levels.append((axis, size, 1, apart))

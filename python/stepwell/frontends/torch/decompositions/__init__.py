@@ -27,6 +27,7 @@ from stepwell.frontends.torch.decompositions import (
     grouping,
     indexing,
     linear_algebra,
+    normalizing,
     ordering,
     padding,
     pooling,
@@ -59,7 +60,7 @@ _FURTHER = (
 
 def decompositions() -> dict[torch._ops.OperatorBase, Decomposition]:
     """The table; what imported libraries have added to PyTorch is in it."""
-    return {**_of_torch(), **grouping.of_transformers()}
+    return {**_of_torch(), **grouping.of_transformers(), **arithmetic.of_inductor()}
 
 
 @functools.cache
@@ -86,6 +87,7 @@ __all__ = [
     "grouping",
     "indexing",
     "linear_algebra",
+    "normalizing",
     "ordering",
     "padding",
     "pooling",

@@ -53,13 +53,31 @@ def _remainder(x: torch.Tensor, divisor: torch.Tensor) -> torch.Tensor:
     return torch.where(other_sign, rest + divisor, rest)
 
 
+@mend(aten.__lshift__.Tensor)
+def _left_shift(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    return torch.bitwise_left_shift(x, count)
+
+
+@mend(aten.__rshift__.Tensor)
+def _right_shift(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    return torch.bitwise_right_shift(x, count)
+
+
+@mend(aten.bitwise_right_shift.Tensor)
+def _right_shift_of_bytes(x: torch.Tensor, count: torch.Tensor) -> object:
+    """The importer shifts the sign in, which unsigned numbers have not."""
+    if torch.result_type(x, count) is not torch.uint8:
+        return NotImplemented
+    return torch.bitwise_right_shift(x.to(torch.int32), count.to(torch.int32)).to(torch.uint8)
+
+
 @mend(aten.__lshift__.Scalar, aten.bitwise_left_shift.Tensor_Scalar)
-def _left_shift(x: torch.Tensor, count: Number) -> torch.Tensor:
+def _left_shift_by_number(x: torch.Tensor, count: Number) -> torch.Tensor:
     return torch.bitwise_left_shift(x, torch.full_like(x, int(count)))
 
 
 @mend(aten.__rshift__.Scalar, aten.bitwise_right_shift.Tensor_Scalar)
-def _right_shift(x: torch.Tensor, count: Number) -> torch.Tensor:
+def _right_shift_by_number(x: torch.Tensor, count: Number) -> torch.Tensor:
     return torch.bitwise_right_shift(x, torch.full_like(x, int(count)))
 
 
@@ -158,3 +176,13 @@ def _addmv(
         return NotImplemented
     product = torch.mv(matrix, vector) * alpha
     return product if beta == 0 else product + x * beta
+
+
+def of_inductor() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
+    """What steps of optimizers are traced to once PyTorch has loaded its own compiler."""
+    fused = getattr(torch.ops.prims, "fma", None)
+    return {} if fused is None else {fused.default: _multiply_add}
+
+
+def _multiply_add(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    return x * y + z

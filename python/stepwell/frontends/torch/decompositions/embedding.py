@@ -43,3 +43,32 @@ def _embedding_bag(
         if mode == _MEAN:
             result = result / sizes.clamp(min=1).unsqueeze(1).to(rows.dtype)
     return result, bag, sizes, sizes
+
+
+@mend(aten._embedding_bag_backward.default)
+def _embedding_bag_backward(
+    gradient: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    bag: torch.Tensor,
+    sizes: torch.Tensor,
+    largest: torch.Tensor,
+    rows: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: torch.Tensor | None,
+    padding_idx: int = -1,
+) -> object:
+    """Of sums and means: the gradient of a bag is added to each row that it has taken."""
+    if mode == _MAX or scale_grad_by_freq or sparse:
+        return NotImplemented
+    bag = (torch.arange(indices.shape[0]).unsqueeze(1) >= offsets).sum(1) - 1
+    if mode == _MEAN:
+        gradient = gradient / sizes.clamp(min=1).unsqueeze(1).to(gradient.dtype)
+    taken = gradient.index_select(0, bag)
+    if per_sample_weights is not None:
+        taken = taken * per_sample_weights.unsqueeze(1)
+    taken = torch.where((indices != padding_idx).unsqueeze(1), taken, 0.0)
+    zeros = torch.zeros([rows, gradient.shape[1]], dtype=gradient.dtype)
+    return zeros.index_add(0, indices, taken)

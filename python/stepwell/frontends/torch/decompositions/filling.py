@@ -37,3 +37,11 @@ def _empty_strided(
     empty = itself(aten.empty_strided.default, placed, steps, dtype=dtype)
     zeros = torch.full_like(empty, 0)  # pyright: ignore[reportArgumentType]
     return zeros.permute([order.index(d) for d in range(len(size))])
+
+
+@mend(aten._new_zeros_with_same_feature_meta.default)
+def _new_zeros(
+    x: torch.Tensor, like: torch.Tensor, *, self_num_batch_dims: int = 0
+) -> torch.Tensor:
+    """The tangents that forward mode begins with: batch dimensions of `x`, features of `like`."""
+    return torch.zeros([*x.shape[:self_num_batch_dims], *like.shape], dtype=like.dtype)

@@ -3,6 +3,8 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from stepwell.frontends.torch.decompositions.registry import mend
@@ -99,3 +101,34 @@ def _nanmedian(x: torch.Tensor) -> torch.Tensor:
 def _of_number(x: torch.Tensor, dim: int, keepdim: bool = False) -> object:
     """The importer counts on a dimension."""
     return (x.clone(), torch.zeros((), dtype=torch.int64)) if x.dim() == 0 else NotImplemented
+
+
+_NO_SIGN = (torch.uint8, torch.bool)
+
+
+def _without_sign(overload: torch._ops.OpOverload, x: torch.Tensor, *how: object) -> object:
+    """The importer starts from the extremes of signed numbers."""
+    if x.dtype not in _NO_SIGN:
+        return NotImplemented
+    return overload(x.to(torch.int32), *how).to(x.dtype)
+
+
+def _without_sign_along(overload: torch._ops.OpOverload, x: torch.Tensor, *how: object) -> object:
+    if x.dtype not in _NO_SIGN:
+        return NotImplemented
+    values, indices = overload(x.to(torch.int32), *how)
+    return values.to(x.dtype), indices
+
+
+for _overload in (aten.max.default, aten.min.default, aten.amax.default, aten.amin.default):
+    mend(_overload)(functools.partial(_without_sign, _overload))
+for _overload in (aten.max.dim, aten.min.dim):
+    mend(_overload)(functools.partial(_without_sign_along, _overload))
+
+
+def _place_without_sign(overload: torch._ops.OpOverload, x: torch.Tensor, *how: object) -> object:
+    return overload(x.to(torch.int32), *how) if x.dtype in _NO_SIGN else NotImplemented
+
+
+for _overload in (aten.argmax.default, aten.argmin.default):
+    mend(_overload)(functools.partial(_place_without_sign, _overload))
