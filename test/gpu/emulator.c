@@ -398,7 +398,11 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
   *address = (uint64_t)(uintptr_t)memory;
   return 0;
 }
-int cuMemFree_v2(uint64_t address) { return free((void *)(uintptr_t)address), 0; }
+static void read_pinned(void);
+int cuMemFree_v2(uint64_t address) {
+  read_pinned();  // drivers wait for the work there is
+  return free((void *)(uintptr_t)address), 0;
+}
 
 // Page-locked memory of the host, with a header in front.
 typedef struct pinned {
@@ -417,6 +421,7 @@ int cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
   return *address = memset(made->memory, 0xff, bytes), 0;
 }
 int cuMemFreeHost(void *address) {
+  read_pinned();
   for (pinned **place = &all_pinned; *place; place = &(*place)->next)
     if ((*place)->memory == address) {
       pinned *freed = *place;
