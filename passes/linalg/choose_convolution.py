@@ -1,8 +1,8 @@
 """`choose-convolution`: mark the convolutions that run by Winograd's algorithm, and pad for it.
 
-A 3x3 convolution of stride 1 whose filters are weights is marked `kernel.winograd = tile` where the
-target's cost model says that it is faster than direct convolution. Its image is padded to whole
-tiles, by widening the padding that is there, so that no tile reads outside.
+A 3x3 convolution of stride 1 or 2 whose filters are weights is marked `kernel.winograd = tile`
+where the target's cost model says that it is faster than direct convolution. Its image is padded to
+whole tiles, by widening the padding that is there, so that no tile reads outside.
 
     %p = tensor.pad %x low[0, 1, 1, 0] high[0, 1, 1, 0]     ->  high[0, 3, 3, 0]
     %0 = linalg.generic (conv 3x3 of 14x14) ins(%p, %w)     ->  {kernel.winograd = 4} ins(%p, %w)
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.attributes import i64
-from stepwell.kernels.cpu import halo, winograd
-from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.cpu import winograd
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape, estimated_time
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
@@ -36,9 +36,6 @@ from stepwell.passes.linalg.hoist_constants import (
 )
 
 arith, tensor = dialect("arith"), dialect("tensor")
-
-_BOX = (1, 6)
-"""Rows of a register tile of direct convolution, about: what it leaves out, all of them do."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,8 @@ class ChooseConvolution(Pass):
             whole = all(shape.sizes[d] % lanes == 0 for d in (shape.inputs, shape.outputs))
             return self.tile if whole else 0
         contraction = ContractionShape.of(convolution, (0, 1))
-        used = halo.used_part(halo.windows(convolution, contraction), contraction, _BOX)
-        strategy = winograd.choose(shape, state.target, state.threads, used)
+        direct = estimated_time(convolution, contraction, state.target)
+        strategy = winograd.choose(shape, state.target, state.threads, direct)
         return strategy.tile if strategy is not None else 0
 
 

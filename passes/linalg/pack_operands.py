@@ -202,7 +202,7 @@ def _pack_winograd(
     *lead, outputs = plain.shape
     if shape.group is not None:
         outputs *= lead.pop()
-    packing = winograd.packing((*lead, outputs), strategy.tile, panel)
+    packing = winograd.packing((*lead, outputs), strategy.tile, panel, shape.stride)
     kind = ir.RankedTensorType.get(packing.shape, plain.element_type)
     _retype_argument(kernel, number, kind)
     with ir.InsertionPoint(anchor.op), anchor.op.location:

@@ -48,19 +48,51 @@ class PanelPacking:
 
 
 @dataclass(frozen=True)
+class WinogradRegion:
+    """Positions of a transformed tile, and the phases [first, first + phases) whose products they
+    sum."""
+
+    positions: tuple[tuple[int, int], ...]
+    first: int
+    phases: int
+
+
+def winograd_phases(stride: int) -> tuple[tuple[int, int], ...]:
+    """Rows and columns of the image by their remainders: each pair is an image of its own."""
+    return ((1, 0), (0, 0), (0, 1), (1, 1)) if stride == 2 else ((0, 0),)
+
+
+def winograd_regions(window: int, stride: int) -> tuple[WinogradRegion, ...]:
+    """All positions of a tile, in the order that they are stored in. With a stride of 2, the odd
+    rows meet filters of one row, which have nothing at infinity, and so the odd columns."""
+    if stride == 1:
+        square = tuple((i, j) for i in range(window) for j in range(window))
+        return (WinogradRegion(square, 0, 1),)
+    last = window - 1
+    finite = range(last)
+    return (
+        WinogradRegion(tuple((i, j) for i in finite for j in finite), 0, 4),
+        WinogradRegion(tuple((i, last) for i in finite), 0, 2),
+        WinogradRegion(tuple((last, j) for j in finite), 1, 2),
+        WinogradRegion(((last, last),), 1, 1),
+    )
+
+
+@dataclass(frozen=True)
 class WinogradPacking:
-    """Transformed filters: float32[tap.., k, k, in, out] to G w G^T as [panels, window^2, tap.. and
-    in, panel], zeros filling the last panel. `matrix` is G, by rows."""
+    """Transformed filters: float32[tap.., k, k, in, out] to G w G^T as [panels, position, phase and
+    tap.. and in, panel], zeros filling the last panel. `matrix` is G, by rows."""
 
     source: tuple[int, ...]
     matrix: tuple[tuple[float, ...], ...]
     panel: int
+    stride: int = 1
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The packed shape."""
         *taps, _, _, inputs, outputs = self.source
-        terms = math.prod(taps) * inputs
+        terms = math.prod(taps) * inputs * len(winograd_phases(self.stride))
         return (-(-outputs // self.panel), len(self.matrix) ** 2, terms, self.panel)
 
     def apply(self, array: np.ndarray) -> np.ndarray:
@@ -69,12 +101,18 @@ class WinogradPacking:
         *taps, k, _, inputs, outputs = self.source
         by_tap = array.reshape(math.prod(taps), k, k, inputs, outputs)
         filters = np.moveaxis(by_tap, 0, 2).reshape(k, k, -1, outputs)
+        count = filters.shape[2]
+        regions = winograd_regions(len(g), self.stride)
+        order = tuple(np.array([at for region in regions for at in region.positions]).T)
         result = np.zeros(self.shape, np.float32)
         for number in range(len(result)):
             part = filters[..., number * self.panel : (number + 1) * self.panel].astype(np.float64)
-            transformed = np.tensordot(g, np.tensordot(g, part, (1, 0)), (1, 1))  # [j, i, in, out]
-            positions = transformed.swapaxes(0, 1).reshape(-1, *part.shape[2:])
-            result[number, ..., : part.shape[-1]] = positions
+            for phase, (down, across) in enumerate(winograd_phases(self.stride)):
+                taken = part[down :: self.stride, across :: self.stride]
+                rows, columns = g[:, : taken.shape[0]], g[:, : taken.shape[1]]
+                transformed = np.tensordot(rows, np.tensordot(columns, taken, (1, 1)), (1, 1))
+                here = slice(phase * count, (phase + 1) * count)
+                result[number, :, here, : part.shape[-1]] = transformed[order]
         return result
 
 

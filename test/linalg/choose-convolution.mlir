@@ -56,12 +56,24 @@ func.func @groups(%x: tensor<1x14x14x256xf32>, %w: tensor<3x3x128x256xf32> {step
   return %0 : tensor<1x14x14x256xf32>
 }
 
-// Rejected: a stride of two.
+// Even and odd rows are images of their own: tiles cover 26 rows with 28, which read 57.
 // CHECK-LABEL: func.func @strided
+// CHECK: tensor.pad %arg0 low[0, 1, 1, 0] high[0, 4, 4, 0]
+// CHECK: linalg.generic
+// CHECK-SAME: tensor<1x57x57x128xf32>
+// CHECK-SAME: kernel.winograd = 4
+func.func @strided(%x: tensor<1x52x52x128xf32>, %w: tensor<3x3x128x128xf32> {stepwell.weight = "w"}) -> tensor<1x26x26x128xf32> {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [2, 2], pad = [[1, 0], [1, 0]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x52x52x128xf32>, tensor<3x3x128x128xf32>) -> tensor<1x26x26x128xf32>
+  return %0 : tensor<1x26x26x128xf32>
+}
+
+// Rejected: a stride of three, and one of two between dilated terms.
+// CHECK-LABEL: func.func @far_apart
 // CHECK-NOT: kernel.winograd
-func.func @strided(%x: tensor<1x15x15x256xf32>, %w: tensor<3x3x256x256xf32> {stepwell.weight = "w"}) -> tensor<1x7x7x256xf32> {
-  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x15x15x256xf32>, tensor<3x3x256x256xf32>) -> tensor<1x7x7x256xf32>
-  return %0 : tensor<1x7x7x256xf32>
+func.func @far_apart(%x: tensor<1x45x45x128xf32>, %w: tensor<3x3x128x128xf32> {stepwell.weight = "w"}) -> (tensor<1x15x15x128xf32>, tensor<1x21x21x128xf32>) {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [3, 3]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x45x45x128xf32>, tensor<3x3x128x128xf32>) -> tensor<1x15x15x128xf32>
+  %1 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [2, 2], rhs_dilate = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x45x45x128xf32>, tensor<3x3x128x128xf32>) -> tensor<1x21x21x128xf32>
+  return %0, %1 : tensor<1x15x15x128xf32>, tensor<1x21x21x128xf32>
 }
 
 // Rejected: the filter is an argument of the model, and not known to be the same at every call.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx
 import onnx.helper
@@ -19,7 +21,8 @@ TOLERANCE = 1e-5
 
 def _strategy(batch: int, size: int, channels: int, target: str, threads: int) -> WinogradStrategy:
     sizes = (batch, size, size, channels, 3, 3, channels)
-    strategy = choose(ConvolutionShape((0,), 1, 2, 3, (), 4, 5, 6, sizes), get(target), threads)
+    shape = ConvolutionShape((0,), 1, 2, 3, (), 4, 5, 6, sizes)
+    strategy = choose(shape, get(target), threads, math.inf)
     assert strategy is not None
     return strategy
 
@@ -47,7 +50,7 @@ def test_scratch_fits_a_stack(tile: int, batch: int, size: int, channels: int) -
     sizes = (batch, size, size, channels, 3, 3, channels)
     shape = ConvolutionShape((0,), 1, 2, 3, (), 4, 5, 6, sizes)
     strategy = blocking(tile, shape, get("x86_64-v3"), 2)
-    assert strategy.window**2 * strategy.block * channels * 4 <= 3 << 20
+    assert shape.window(tile) ** 2 * strategy.block * channels * 4 <= 3 << 20
 
 
 def test_uneven_groups_match() -> None:
@@ -76,6 +79,9 @@ def test_uneven_groups_match() -> None:
         ((4, 9, 17), (2, 3, 3), (1, 1, 1), 2, 1),
         ((13, 18), (3, 3), (1, 1), 1, 3),
         ((13, 18), (3, 3), (1, 1), 2, 2),
+        ((13, 18), (3, 3), (2, 2), 1, 1),
+        ((14, 9), (3, 3), (2, 2), 1, 2),
+        ((5, 14, 9), (3, 3, 3), (1, 2, 2), 1, 1),
     ],
 )
 @pytest.mark.parametrize("tile", [2, 4])

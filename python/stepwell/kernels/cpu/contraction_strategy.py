@@ -43,6 +43,9 @@ ASKING_EXTENTS = range(ASKING_STEPS, 257)
 come too late, with more than the range holds they are a small part of the tile's time."""
 
 
+_WAITING = 0.3
+"""The part of the shorter of products and weights' reading that the longer does not hide."""
+
 _GAIN, _LEAST_TASKS = 2, 16
 """All panels at once have to save so many times what they cost, and leave so many tasks."""
 
@@ -183,6 +186,24 @@ def choose(
     op: Structured, shape: ContractionShape, target: Target, packed: bool
 ) -> ContractionStrategy:
     """The strategy with the least estimated time on `target` (deterministic)."""
+    flat, box, vectors, _ = _best_tile(op, shape, target)
+    strategy = ContractionStrategy(box, vectors, 1, 1, flat)
+    lhs_bytes = 4 * min(elements(op.inputs[shape.lhs]), shape.m * shape.k)
+    return _block(strategy, shape, target, packed, lhs_bytes)
+
+
+def estimated_time(op: Structured, shape: ContractionShape, target: Target) -> float:
+    """Of the best strategy on one core, in vector multiply-adds; the rhs comes from memory."""
+    *_, cost = _best_tile(op, shape, target)
+    products = shape.extent(shape.batch) * shape.m * shape.n * shape.k * cost
+    weights = 4 * shape.extent(shape.batch) * shape.n * shape.k / target.memory_rate
+    return max(products, weights) + _WAITING * min(products, weights)
+
+
+def _best_tile(
+    op: Structured, shape: ContractionShape, target: Target
+) -> tuple[bool, tuple[int, int], int, float]:
+    """(whether the rows are walked as one, box, vectors, cost) of the cheapest register tile."""
     merge, windows = rows_merge(op, shape), halo.windows(op, shape)
     best, best_cost = (True, 1, 1, 1), math.inf
     for flat in (True,) if merge else (False, True):
@@ -210,9 +231,7 @@ def choose(
                     if cost < best_cost - 1e-9:
                         best, best_cost = (flat, *box, vectors), cost
     flat, height, width, vectors = best
-    strategy = ContractionStrategy((height, width), vectors, 1, 1, flat)
-    lhs_bytes = 4 * min(elements(op.inputs[shape.lhs]), shape.m * shape.k)
-    return _block(strategy, shape, target, packed, lhs_bytes)
+    return flat, (height, width), vectors, best_cost
 
 
 def fits_registers(rows: int, vectors: int, target: Target) -> bool:

@@ -1,21 +1,23 @@
-"""Winograd convolution: 3x3 filters of stride 1 by F(2x2, 3x3) and F(4x4, 3x3).
+"""Winograd convolution: 3x3 filters by F(2x2) and F(4x4).
 
 Filters may be dilated, in groups, and have further dimensions in front (3-D convolutions): every
 d-th row and column are an image of their own, and the products sum over those dimensions as over
-the channels.
+the channels. With a stride of 2, even and odd rows and columns are four images with filters of 2x2,
+2x1, 1x2 and 1x1, whose products are summed before they are transformed back.
 
     output tile = A^T [ (G w G^T) * (B^T d B) ] A        (S. Winograd, 1980; A. Lavin, S. Gray,
     2016)
 
 m x m outputs take (m + 2)^2 multiplications an input and output channel, instead of 9 m^2: 2.25 and
-4 times fewer. The weights G w G^T are made at compile time in float64. A task transforms a block of
-input tiles into scratch that stays in L2, then, a panel of output channels at a time, multiplies
-each of the (m + 2)^2 positions as a small matrix product and transforms back, with the epilogue on
-the results.
+4 times fewer; with a stride of 2 (2 m + 1)^2, 1.44 and 1.78 times fewer. The weights G w G^T are
+made at compile time in float64. A task transforms a block of input tiles into scratch that stays in
+L2, then, a panel of output channels at a time, multiplies each position as a small matrix product
+and transforms back, with the epilogue on the results.
 
 F(4x4) uses the points 0, +-11/16, +-3/2 and infinity: over three random layers (128 channels,
 positive inputs) its relative L2 error is 8.2e-7 to 9.3e-7, where direct summation in one chain
-gives 4.3e-7, the points 0, +-1, +-2 about 2.0e-6, and F(2x2) 3.1e-7.
+gives 4.3e-7, the points 0, +-1, +-2 about 2.0e-6, and F(2x2) 3.1e-7. With a stride of 2 it uses
++-7/16, +-11/8 and infinity: 9.6e-7, and F(2x2) 4.8e-7.
 """
 
 from __future__ import annotations
@@ -25,8 +27,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from stepwell.kernels.builder import Lanes
 from stepwell.kernels.cpu.contraction_strategy import (
     fits_registers,
@@ -34,20 +34,34 @@ from stepwell.kernels.cpu.contraction_strategy import (
     summation_levels,
 )
 from stepwell.kernels.cpu.prefetch import lines_ahead
+from stepwell.kernels.cpu.winograd_transform import (
+    FILTER,
+    TILES,
+    Transform,
+    transform_matrices,
+    window_of,
+)
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.strategy import IntegerStrategy
 from stepwell.kernels.structured import Structured, element_type
 from stepwell.mlir import ir
-from stepwell.packing import WinogradPacking
+from stepwell.packing import (
+    WinogradPacking,
+    WinogradRegion,
+    winograd_phases,
+    winograd_regions,
+)
 from stepwell.targets import Target
 
-FILTER = 3
 _SCRATCH_BYTES = 3 << 20
 """The largest scratch of a task: a thread's stack has 8 MiB, or what its creator gave it."""
 
 _MOST_ROWS = 14
 """Tiles of a register tile at most: more have no registers on any target for two vectors."""
+
+_LARGE_BLOCKS = 8
+"""Up to so many blocks may be larger than L2, of the same size each."""
 
 _LINE = 16
 """Numbers that keep the positions of a tile apart: without them, they would lie a power of two
@@ -55,9 +69,6 @@ apart, in few sets of the cache."""
 
 ATTRIBUTE = "kernel.winograd"
 """Marks a convolution whose input is padded to whole tiles: its value is the tile."""
-
-POINTS: dict[int, tuple[float, ...]] = {2: (1.0,), 4: (0.6875, 1.5)}
-"""By output tile: the positive ones of the symmetric interpolation points."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +82,14 @@ class WinogradStrategy(IntegerStrategy):
     vectors: int
     panels: int
 
-    @property
-    def window(self) -> int:
-        """Inputs a side of a tile."""
-        return self.tile + FILTER - 1
-
 
 @dataclass(frozen=True)
 class ConvolutionShape:
-    """A 3x3 convolution of stride 1 on images with channels last: the positions of its loops, their
-    sizes, and the dilations of height and width. There may be further dimensions in front: those of
-    the result are `images`, those that are summed over beside the channels (the depth of a 3-D
-    filter) `taps`. The channels may be in groups: `inputs` and `outputs` are those of one."""
+    """A 3x3 convolution on images with channels last: the positions of its loops, their sizes, the
+    dilations of height and width, and the stride of both, 2 only without dilation. There may be
+    further dimensions in front: those of the result are `images`, those that are summed over beside
+    the channels (the depth of a 3-D filter) `taps`. The channels may be in groups: `inputs` and
+    `outputs` are those of one."""
 
     images: tuple[int, ...]
     height: int
@@ -95,6 +102,7 @@ class ConvolutionShape:
     sizes: tuple[int, ...]
     dilations: tuple[int, int] = (1, 1)
     group: int | None = None
+    stride: int = 1
 
     @staticmethod
     def of(op: Structured) -> ConvolutionShape | None:
@@ -124,11 +132,15 @@ class ConvolutionShape:
             return None
         if len(reads) != len(output) or last != outputs or reads[-1] != {inputs: 1}:
             return None
-        down = _dilation(reads[-3], height, filter_height)
-        across = _dilation(reads[-2], width, filter_width)
+        down, dilation_down = reads[-3].get(height, 0), reads[-3].get(filter_height, 0)
+        across, dilation_across = reads[-2].get(width, 0), reads[-2].get(filter_width, 0)
+        dilations = (dilation_down, dilation_across)
         outer = {d for read in reads[:-3] for d in read}
         if (
-            not (down and across)
+            reads[-3].keys() != {height, filter_height}
+            or reads[-2].keys() != {width, filter_width}
+            or down != across
+            or not (down == 1 or (down == 2 and dilations == (1, 1)))
             or not outer <= {*images, *taps}
             or (sizes[filter_height], sizes[filter_width]) != (FILTER, FILTER)
         ):
@@ -143,8 +155,9 @@ class ConvolutionShape:
             filter_width,
             inputs,
             sizes,
-            (down, across),
+            dilations,
             group,
+            down,
         )
 
     def extents(self) -> tuple[int, int, int, int, int]:
@@ -165,6 +178,23 @@ class ConvolutionShape:
         """Terms of a sum beside those of the 3x3 filter."""
         return self.of_all((*self.taps, self.inputs))
 
+    @property
+    def summed(self) -> int:
+        """Terms of a position's sum, where all phases of the image are in it."""
+        return self.terms * len(winograd_phases(self.stride))
+
+    def window(self, tile: int) -> int:
+        """Positions a side of a tile."""
+        return window_of(tile, self.stride)
+
+    def regions(self, tile: int) -> tuple[WinogradRegion, ...]:
+        """The positions of a tile."""
+        return winograd_regions(self.window(tile), self.stride)
+
+    def sums(self, tile: int) -> int:
+        """Positions of a tile, each as often as phases meet there."""
+        return sum(len(region.positions) * region.phases for region in self.regions(tile))
+
     def grid(self, tile: int) -> list[int]:
         """How many tiles there are: of images, of phases of dilated rows and columns, which are
         images of their own, of rows and of columns."""
@@ -176,13 +206,8 @@ class ConvolutionShape:
         """Input rows and columns that whole tiles read."""
         down, across = self.grid(tile)[-2:]
         rows, columns = self.dilations
-        margin = FILTER - 1
-        return (down * tile + margin) * rows, (across * tile + margin) * columns
-
-
-def _dilation(factors: dict[int, int], row: int, term: int) -> int:
-    """d of an index `row + d * term`; 0 if it is none."""
-    return factors.get(term, 0) if factors.keys() == {row, term} and factors[row] == 1 else 0
+        by, margin = tile * self.stride, FILTER - self.stride
+        return (down * by + margin) * rows, (across * by + margin) * columns
 
 
 def _positions(affine_map: ir.AffineMap) -> list[int]:
@@ -192,52 +217,29 @@ def _positions(affine_map: ir.AffineMap) -> list[int]:
     return plain if len(plain) == len(results) else []
 
 
-def transform_matrices(tile: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(A^T, G, B^T) in float64, by Toom-Cook interpolation at `POINTS[tile]`."""
-    pairs = POINTS[tile]
-    points = [0.0, *(s * p for p in pairs for s in (1, -1))]
-    size = tile + FILTER - 1
-    scale = [math.prod(a - b for j, b in enumerate(points) if j != i) for i, a in enumerate(points)]
-    output = np.array(
-        [[p**i for p in points] + [float(i == tile - 1)] for i in range(tile)], np.float64
-    )
-    weights = np.array(
-        [[p**j / f for j in range(FILTER)] for p, f in zip(points, scale, strict=True)]
-        + [[0.0] * (FILTER - 1) + [1.0]]
-    )
-    rows = []
-    for i in range(size - 1):
-        others = [p for j, p in enumerate(points) if j != i]
-        rows.append([*np.poly(others)[::-1], 0.0])
-    rows.append(list(np.poly(points)[::-1]))
-    return output, weights, np.array(rows)
-
-
-def packing(filters: tuple[int, ...], tile: int, panel: int) -> WinogradPacking:
+def packing(filters: tuple[int, ...], tile: int, panel: int, stride: int = 1) -> WinogradPacking:
     """How filters of shape [tap.., 3, 3, in, out] are transformed and packed for F(tile x tile);
     the outputs of all groups are columns."""
-    _, g, _ = transform_matrices(tile)
-    return WinogradPacking(filters, tuple(map(tuple, g.tolist())), panel)
+    _, g, _ = transform_matrices(tile, stride)
+    return WinogradPacking(filters, tuple(map(tuple, g.tolist())), panel, stride)
 
 
 def choose(
-    shape: ConvolutionShape, target: Target, threads: int, used: float = 1
+    shape: ConvolutionShape, target: Target, threads: int, direct: float
 ) -> WinogradStrategy | None:
-    """The strategy with the least estimated time on `threads` cores of `target`, None when direct
-    convolution is faster, which computes the part `used` of its terms."""
+    """The strategy with the least estimated time on `threads` cores of `target`, None where direct
+    convolution is faster, which takes as long as `direct` vector multiply-adds of one core."""
     lanes = target.vector_lanes
     channels = shape.sizes[shape.inputs]
-    images, height, width, inputs, outputs = shape.extents()
+    *_, outputs = shape.extents()
     if channels % lanes or outputs % lanes or channels < 2 * lanes:
         return None
-    multiplied = used * images * height * width * FILTER * FILTER * inputs * outputs * shape.groups
-    direct = multiplied / lanes / 0.95 / threads
-    strategies = [blocking(tile, shape, target, threads) for tile in POINTS]
+    strategies = [blocking(tile, shape, target, threads) for tile in TILES]
     strategies = [s for s in strategies if _scratch_bytes(s, shape, target) <= _SCRATCH_BYTES]
     if not strategies:
         return None
     best = min(strategies, key=lambda strategy: _time(strategy, shape, target, threads))
-    return best if _time(best, shape, target, threads) < direct else None
+    return best if _time(best, shape, target, threads) < direct / threads else None
 
 
 @functools.lru_cache(256)
@@ -246,9 +248,9 @@ def blocking(tile: int, shape: ConvolutionShape, target: Target, threads: int) -
     keep their transforms in L2 (or more, where weights come from memory), and panels in as few
     groups as keep the threads busy, since each group transforms its input tiles itself."""
     lanes = target.vector_lanes
-    *_, inputs, outputs = shape.extents()
+    *_, outputs = shape.extents()
     tiles = _tiles(tile, shape)
-    tile_bytes = (tile + FILTER - 1) ** 2 * inputs * 4
+    tile_bytes = shape.window(tile) ** 2 * shape.summed * 4
     most = max(4, target.l2_bytes * 6 // 10 // tile_bytes)
     strategies = []
     for vectors in (v for v in (4, 3, 2, 1) if (outputs // lanes) % v == 0):
@@ -258,8 +260,8 @@ def blocking(tile: int, shape: ConvolutionShape, target: Target, threads: int) -
             if not fits_registers(rows, vectors, target):
                 break
             last = math.ceil(tiles / rows)
-            larger = {last, min(last, _SCRATCH_BYTES * 3 // 4 // tile_bytes // rows)} - {0}
-            counts = {*range(1, min(max(1, most // rows), last) + 1), *larger}
+            even = {math.ceil(last / blocks) for blocks in range(1, _LARGE_BLOCKS + 1)}
+            counts = {*range(1, min(max(1, most // rows), last) + 1), *even}
             strategies += [
                 WinogradStrategy(tile, rows * count, rows, vectors, math.ceil(panels / group))
                 for count in sorted(counts)
@@ -271,9 +273,9 @@ def blocking(tile: int, shape: ConvolutionShape, target: Target, threads: int) -
 
 def _scratch_bytes(strategy: WinogradStrategy, shape: ConvolutionShape, target: Target) -> int:
     """What a task has on its stack: transformed tiles, and products of a panel."""
-    *_, inputs, _ = shape.extents()
     panel = strategy.vectors * target.vector_lanes
-    return strategy.window**2 * (strategy.block * (inputs + panel) + 2 * _LINE) * 4
+    positions = shape.window(strategy.tile) ** 2
+    return positions * (strategy.block * (shape.summed + panel) + 2 * _LINE) * 4
 
 
 def _tiles(tile: int, shape: ConvolutionShape) -> int:
@@ -292,8 +294,11 @@ _STEP, _STEP_ROW = 0.4, 0.03
 _IN_FLIGHT = 0.8
 """The part of `in_flight` that register tiles need here, whose sums are short."""
 
-_ASKED = 1.15
+_ASKED = 1.5
 """How much faster weights come from memory that are asked for a position ahead."""
+
+_IN_ORDER = 1.6
+"""How much faster L3 gives transformed tiles, which are read in order, than it gives others."""
 
 _WAITING = 0.3
 """The part of the shorter of products and weights' reading that the longer does not hide."""
@@ -306,21 +311,24 @@ def _time(
     transforms, and the transformed tiles that each panel reads, half a vector at a time from L2;
     all by the thread that has most.
 
-    The constants were fitted to 190 strategies of 14 shapes, timed with AVX2."""
+    The constants were fitted to 190 strategies of 14 shapes, timed with AVX2, and to those that
+    they choose for 15 layers of stride 1 and 2 whose weights come from memory."""
     lanes = target.vector_lanes
-    *_, inputs, outputs = shape.extents()
+    *_, outputs = shape.extents()
     tiles = _tiles(strategy.tile, shape)
     blocks = math.ceil(tiles / strategy.block)
     panels = math.ceil(outputs / (strategy.vectors * lanes))
     groups = math.ceil(panels / strategy.panels)
-    positions = strategy.window**2
-    register_tiles = blocks * strategy.block // strategy.rows * positions * panels
-    products = register_tiles * (inputs * _step(strategy, inputs, target) + _TILE)
+    positions, sums = shape.window(strategy.tile) ** 2, shape.sums(strategy.tile) * shape.terms
+    register_tiles = blocks * strategy.block // strategy.rows * panels
+    steps = sums * _step(strategy, shape.summed, target)
+    products = register_tiles * (steps + positions * _TILE)
     weights = _streaming(strategy, shape, target)
-    there = groups * tiles * (inputs / lanes) * positions * _THERE
+    there = groups * tiles * (sums / lanes) * _THERE
     back = tiles * (outputs / lanes) * positions * _BACK
-    moved = positions * strategy.block * inputs * 4
-    rate = target.vector_bits / 16 if moved <= target.l2_bytes * 3 // 4 else target.l3_rate
+    moved = strategy.block * sums * 4
+    in_l2 = moved <= target.l2_bytes * 3 // 4
+    rate = target.vector_bits / 16 if in_l2 else _IN_ORDER * target.l3_rate
     read = blocks * panels * moved / rate
     time = max(products, weights) + _WAITING * min(products, weights) + there + back + read
     tasks = shape.groups * blocks * groups
@@ -340,9 +348,9 @@ def _step(strategy: WinogradStrategy, inputs: int, target: Target) -> float:
 def _streaming(strategy: WinogradStrategy, shape: ConvolutionShape, target: Target) -> float:
     """Vector multiply-adds that take as long as the weights of each block: from memory first, then
     from where they stay."""
-    *_, inputs, outputs = shape.extents()
+    *_, outputs = shape.extents()
     blocks = math.ceil(_tiles(strategy.tile, shape) / strategy.block)
-    weights = strategy.window**2 * inputs * outputs * 4
+    weights = shape.sums(strategy.tile) * shape.terms * outputs * 4
     again = (blocks - 1) * weights if weights > target.l2_bytes // 2 else 0
     memory = _ASKED * target.memory_rate
     rate = target.l3_rate if weights < target.l3_bytes * 3 // 4 else memory
@@ -366,7 +374,11 @@ class _Winograd:
         self.strategy = strategy
         self.lanes = lanes
         self.weights = self.evaluator.buffers[self.op.inputs[1].owner.operands[0]]
-        *_, self.inputs, self.outputs = shape.extents()
+        self.outputs = shape.sizes[shape.outputs]
+        self.transform = Transform(group.nest, strategy.tile, shape.stride)
+        regions = shape.regions(strategy.tile)
+        order = [at for region in regions for at in region.positions]
+        self.places = {at: number for number, at in enumerate(order)}
         self.grid = shape.grid(strategy.tile)
         self.tiles = math.prod(self.grid)
         self.panel = strategy.vectors * lanes
@@ -376,8 +388,8 @@ class _Winograd:
     def emit(self) -> None:
         strategy, nest = self.strategy, self.nest
         element = element_type(self.op.op.results[0])
-        positions = strategy.window**2
-        moved = nest.scratch([positions, strategy.block * self.inputs + _LINE], element)
+        positions = len(self.places)
+        moved = nest.scratch([positions, strategy.block * self.shape.summed + _LINE], element)
         products = nest.scratch([positions, strategy.block * self.panel + _LINE], element)
         blocks = -(-self.tiles // strategy.block)
         panels = self.outputs // self.panel
@@ -404,32 +416,54 @@ class _Winograd:
 
     def _transform_input(self, tile: Index, local: Index, moved: ir.Value) -> None:
         """B^T d B of one tile, a vector of channels at a time."""
-        window, shape = self.strategy.window, self.shape
-        vector = Lanes.of(self.lanes)
+        shape = self.shape
         channels = shape.sizes[shape.inputs]
         taps = [shape.sizes[d] for d in shape.taps]
-        with (
-            self.nest.loop("tap", 0, math.prod(taps)) as tap,
-            self.nest.loop("c", 0, channels, self.lanes) as c,
-            self.evaluator.scope(),
-        ):
-            channel = Index.of(c) + vector.index
+        for number, phase in enumerate(winograd_phases(shape.stride)):
+            with (
+                self.nest.loop("tap", 0, math.prod(taps)) as tap,
+                self.nest.loop("c", 0, channels, self.lanes) as c,
+                self.evaluator.scope(),
+            ):
+                vector = Lanes.of(self.lanes)
+                channel = Index.of(c) + vector.index
+                terms = dict(zip(shape.taps, delinearize(Index.of(tap), taps), strict=True))
+                terms[shape.inputs] = channel
+                term = local * shape.summed + number * shape.terms + Index.of(tap) * channels
+                self._transform_phase(tile, phase, terms, term + channel, moved, vector)
 
-            def load(i: int, j: int) -> ir.Value:
-                dims = self._at(tile, i, j)
-                for dim, index in zip(shape.taps, delinearize(Index.of(tap), taps), strict=True):
-                    dims[dim] = index
-                dims[shape.inputs] = channel
-                point = apply_map(self.op.maps[0], dims)
-                return self.evaluator.at(self.op.inputs[0], point, vector)
+    def _transform_phase(
+        self,
+        tile: Index,
+        phase: tuple[int, int],
+        terms: dict[int, Index],
+        place: Index,
+        moved: ir.Value,
+        vector: Lanes,
+    ) -> None:
+        """Of one phase of the image; odd rows and columns have nothing at infinity."""
+        shape = self.shape
+        window = shape.window(self.strategy.tile)
+        down, across = phase
+        rows, columns = window - down, window - across
 
-            term = Index.of(tap) * channels + channel
-            columns = [self._input_side([load(i, j) for i in range(window)]) for j in range(window)]
-            for i in range(window):
-                values = self._input_side([columns[j][i] for j in range(window)])
-                for j, value in enumerate(values):
-                    place = [constant(i * window + j), local * self.inputs + term]
-                    self.nest.store(value, moved, place, vector)
+        def load(i: int, j: int) -> ir.Value:
+            dims = self._at(tile, i, j)
+            for dim, index in terms.items():
+                dims[dim] = index
+            dims[shape.filter_height] = constant(down)
+            dims[shape.filter_width] = constant(across)
+            point = apply_map(self.op.maps[0], dims)
+            return self.evaluator.at(self.op.inputs[0], point, vector)
+
+        moved_columns = [
+            self.transform.of_input([load(i, j) for i in range(rows)], not down)
+            for j in range(columns)
+        ]
+        for i in range(rows):
+            values = self.transform.of_input([column[i] for column in moved_columns], not across)
+            for j, value in enumerate(values):
+                self.nest.store(value, moved, [constant(self.places[i, j]), place], vector)
 
     def _at(self, tile: Index, i: int, j: int) -> list[Index]:
         """The point of the iteration space at row `i` and column `j` of a tile."""
@@ -446,59 +480,70 @@ class _Winograd:
 
     def _multiply(self, panel: Index, moved: ir.Value, products: ir.Value) -> None:
         """For each position, [block, in] times [in, panel]."""
+        panel = self.here * (self.outputs // self.panel) + panel
+        start = 0
+        for region in self.shape.regions(self.strategy.tile):
+            stop = start + len(region.positions)
+            with self.nest.loop("position", start, stop) as position:
+                terms = (region.first * self.shape.terms, region.phases * self.shape.terms)
+                self._multiply_position(panel, Index.of(position), terms, moved, products)
+            start = stop
+
+    def _multiply_position(
+        self,
+        panel: Index,
+        here: Index,
+        terms: tuple[int, int],
+        moved: ir.Value,
+        products: ir.Value,
+    ) -> None:
+        """At one position; `terms` are the first and the number of those of its sum."""
         strategy, nest = self.strategy, self.nest
-        element = moved.type.element_type
-        zero = nest.zero(element, self.lanes)
+        first, count = terms
+        zero = nest.zero(moved.type.element_type, self.lanes)
         vectors = [Lanes.of(self.lanes) for _ in range(strategy.vectors)]
         one = Lanes.of(1)
-        positions = strategy.window**2
         tiles = strategy.block // strategy.rows
         unroll = steps_at_once(strategy.rows * strategy.vectors)
-        panel = self.here * (self.outputs // self.panel) + panel
-        with nest.loop("position", 0, positions) as position:
-            here = Index.of(position)
 
-            def ask(row: Index, k: Index) -> None:
-                """Lines of the weights of the next position."""
-                tile = row.floordiv(strategy.rows)
-                for place in lines_ahead(k, tile, tiles, self.inputs, self.panel, unroll):
-                    nest.prefetch(self.weights, [panel, here + 1, Index(), place])
+        def ask(row: Index, k: Index) -> None:
+            """Lines of the weights of the next position."""
+            tile = row.floordiv(strategy.rows)
+            for place in lines_ahead(k, tile, tiles, count, self.panel, unroll):
+                nest.prefetch(self.weights, [panel, here + 1, constant(first), place])
 
-            with nest.loop("row", 0, strategy.block, strategy.rows) as row:
-                rows = [Index.of(row) + r for r in range(strategy.rows)]
+        with nest.loop("row", 0, strategy.block, strategy.rows) as row:
+            rows = [Index.of(row) + r for r in range(strategy.rows)]
 
-                def step(k: Index, carried: list[ir.Value]) -> list[ir.Value]:
-                    right = [
-                        nest.load(
-                            self.weights,
-                            [panel, here, k, v.index + n * self.lanes],
-                            v,
-                        )
-                        for n, v in enumerate(vectors)
-                    ]
-                    following = list(carried)
-                    for r, index in enumerate(rows):
-                        scalar = nest.load(moved, [here, index * self.inputs + k], one)
-                        left = nest.as_vector(scalar, vectors[0])
-                        for n, value in enumerate(right):
-                            cell = r * len(vectors) + n
-                            following[cell] = nest.fma(left, value, following[cell])
-                    return following
-
-                cells = [zero] * (strategy.rows * strategy.vectors)
-                sums = self._sum(step, cells, functools.partial(ask, Index.of(row)))
+            def step(k: Index, carried: list[ir.Value]) -> list[ir.Value]:
+                right = [
+                    nest.load(self.weights, [panel, here, k + first, v.index + n * self.lanes], v)
+                    for n, v in enumerate(vectors)
+                ]
+                following = list(carried)
                 for r, index in enumerate(rows):
-                    for n, v in enumerate(vectors):
-                        place = [here, index * self.panel + v.index + n * self.lanes]
-                        nest.store(sums[r * len(vectors) + n], products, place, v)
+                    place = [here, index * self.shape.summed + first + k]
+                    left = nest.as_vector(nest.load(moved, place, one), vectors[0])
+                    for n, value in enumerate(right):
+                        cell = r * len(vectors) + n
+                        following[cell] = nest.fma(left, value, following[cell])
+                return following
+
+            cells = [zero] * (strategy.rows * strategy.vectors)
+            sums = self._sum(count, step, cells, functools.partial(ask, Index.of(row)))
+            for r, index in enumerate(rows):
+                for n, v in enumerate(vectors):
+                    place = [here, index * self.panel + v.index + n * self.lanes]
+                    nest.store(sums[r * len(vectors) + n], products, place, v)
 
     def _sum(
         self,
+        terms: int,
         step: Callable[[Index, list[ir.Value]], list[ir.Value]],
         zeros: list[ir.Value],
         ask: Callable[[Index], None],
     ) -> list[ir.Value]:
-        """The sum over input channels, in two levels where it is long; `ask` is called in each
+        """The sum over `terms` steps, in two levels where it is long; `ask` is called in each
         iteration."""
         unroll = steps_at_once(len(zeros))
 
@@ -513,9 +558,9 @@ class _Winograd:
                 lambda k: ask(start + k),
             )
 
-        levels = summation_levels([self.inputs])
+        levels = summation_levels([terms])
         if len(levels) == 1:
-            return chain(Index(), self.inputs, zeros)
+            return chain(Index(), terms, zeros)
         (_, count, chunk, _), _ = levels
 
         def body(block: Variable, carried: list[ir.Value]) -> list[ir.Value]:
@@ -528,16 +573,17 @@ class _Winograd:
         self, tile: Index, local: Index, panel: Index, products: ir.Value
     ) -> None:
         """A^T m A of one tile, the epilogue, and the stores that lie inside the image."""
-        window, side, shape = self.strategy.window, self.strategy.tile, self.shape
+        side, shape = self.strategy.tile, self.shape
+        window = shape.window(side)
         with self.nest.loop("v", 0, self.panel, self.lanes) as v, self.evaluator.scope():
             vector = Lanes.of(self.lanes)
             offset = Index.of(v) + vector.index
             columns = [
-                self._output_side(
+                self.transform.of_output(
                     [
                         self.nest.load(
                             products,
-                            [constant(i * window + j), local * self.panel + offset],
+                            [constant(self.places[i, j]), local * self.panel + offset],
                             vector,
                         )
                         for i in range(window)
@@ -546,7 +592,7 @@ class _Winograd:
                 for j in range(window)
             ]
             for i in range(side):
-                values = self._output_side([columns[j][i] for j in range(window)])
+                values = self.transform.of_output([columns[j][i] for j in range(window)])
                 for j, value in enumerate(values):
                     dims = self._at(tile, i, j)
                     bounds = [(dims[d], shape.sizes[d]) for d in (shape.height, shape.width)]
@@ -573,53 +619,3 @@ class _Winograd:
             self.evaluator.bind(result, point, value)
             for output in self.group.outputs:
                 self.group.write(output, self.group.point_of(output, result, point), vector)
-
-    # One-dimensional transforms: even and odd parts serve both points of a pair
-
-    def _input_side(self, d: list[ir.Value]) -> list[ir.Value]:
-        points = POINTS[self.strategy.tile]
-        rows = [self._combine(_even_polynomial(points), d[0::2])]
-        for number, point in enumerate(points):
-            others = _even_polynomial([p for i, p in enumerate(points) if i != number])
-            even = self._combine(others, d[2::2])
-            odd = self._combine(others, d[1::2])
-            rows.append(self._scaled_sum(odd, point, even))
-            rows.append(self._scaled_sum(odd, -point, even))
-        rows.append(self._combine(_even_polynomial(points), d[1::2]))
-        return rows
-
-    def _output_side(self, m: list[ir.Value]) -> list[ir.Value]:
-        points = POINTS[self.strategy.tile]
-        sums = [self.nest.add(m[1 + 2 * i], m[2 + 2 * i]) for i in range(len(points))]
-        differences = [self.nest.subtract(m[1 + 2 * i], m[2 + 2 * i]) for i in range(len(points))]
-        results = []
-        for power in range(self.strategy.tile):
-            parts = differences if power % 2 else sums
-            total = self._combine([p**power for p in points], parts)
-            if power == 0:
-                total = self.nest.add(total, m[0])
-            if power == self.strategy.tile - 1:
-                total = self.nest.add(total, m[-1])
-            results.append(total)
-        return results
-
-    def _combine(self, factors: Sequence[float], values: Sequence[ir.Value]) -> ir.Value:
-        """Sum of factor * value, a factor of one costing nothing."""
-        order = sorted(zip(factors, values, strict=False), key=lambda pair: pair[0] != 1.0)
-        factor, value = order[0]
-        total = value if factor == 1.0 else self.nest.scaled(value, factor)
-        for factor, value in order[1:]:
-            total = self._scaled_sum(value, factor, total)
-        return total
-
-    def _scaled_sum(self, value: ir.Value, factor: float, addend: ir.Value) -> ir.Value:
-        if factor == 1.0:
-            return self.nest.add(addend, value)
-        if factor == -1.0:
-            return self.nest.subtract(addend, value)
-        return self.nest.fma(value, self.nest.splat_like(value, factor), addend)
-
-
-def _even_polynomial(points: Sequence[float]) -> list[float]:
-    """Coefficients of the product of (y - p^2), lowest power first: a polynomial in y = x^2."""
-    return [float(c) for c in np.atleast_1d(np.poly([p * p for p in points]))[::-1]]
