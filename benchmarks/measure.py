@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -105,27 +105,27 @@ class Worker:
 
 
 def time_contenders(
-    files: ModelFiles,
-    peers: Sequence[str],
+    contenders: Mapping[str, tuple[ModelFiles, str]],
     threads: int,
     cpus: tuple[int, ...],
     folder: Path,
     settings: Settings,
     note: Callable[[str], None],
 ) -> dict[str, Report]:
-    """Start every peer on the model, then run them in turns. Returns a report for each peer."""
+    """Start every contender, a model and a peer, then run them in turns. Returns a report for each
+    by its name."""
     reports: dict[str, Report] = {}
     live: dict[str, Worker] = {}
     try:
-        for peer in peers:
+        for name, (files, peer) in contenders.items():
             report, worker = _start(files, peer, threads, cpus, folder, settings)
-            reports[peer] = report
+            reports[name] = report
             if worker is not None:
-                live[peer] = worker
+                live[name] = worker
             note(_sentence(files.name, peer, threads, report))
         _run_rounds(live, reports, settings)
-        for peer, worker in live.items():
-            reports[peer]["peak_rss_bytes"] = worker.quit().get("peak_rss_bytes")
+        for name, worker in live.items():
+            reports[name]["peak_rss_bytes"] = worker.quit().get("peak_rss_bytes")
     finally:
         for worker in live.values():
             worker.kill()
@@ -180,31 +180,31 @@ def _start(
 
 
 def _run_rounds(live: dict[str, Worker], reports: dict[str, Report], settings: Settings) -> None:
-    wall: dict[str, list[float]] = {peer: [] for peer in live}
-    cpu: dict[str, list[float]] = {peer: [] for peer in live}
+    wall: dict[str, list[float]] = {name: [] for name in live}
+    cpu: dict[str, list[float]] = {name: [] for name in live}
     for number in range(settings.rounds):
-        for peer, worker in list(live.items()):
-            slow = bool(wall[peer]) and statistics.median(wall[peer]) > _SLOW_CALL_S
+        for name, worker in list(live.items()):
+            slow = bool(wall[name]) and statistics.median(wall[name]) > _SLOW_CALL_S
             if slow and number >= _SLOW_ROUNDS:
                 continue
             command = {"do": "run", "seconds": settings.burst_s, "least": 1 if slow else 3}
             answer = worker.ask(command)
             if not answer["ok"]:
-                reports[peer] |= answer
-                live.pop(peer).kill()
+                reports[name] |= answer
+                live.pop(name).kill()
                 continue
-            for times, key in ((wall[peer], "wall"), (cpu[peer], "cpu")):
+            for times, key in ((wall[name], "wall"), (cpu[name], "cpu")):
                 values = answer[key]
                 assert isinstance(values, list)
                 times.extend(values)
             time.sleep(_PAUSE_S)
-    for peer in live:
-        reports[peer] |= {
-            "wall_ms": 1e3 * statistics.median(wall[peer]),
-            "wall_least_ms": 1e3 * min(wall[peer]),
-            "cpu_ms": 1e3 * statistics.median(cpu[peer]),
-            "cpu_least_ms": 1e3 * min(cpu[peer]),
-            "calls": len(wall[peer]),
+    for name in live:
+        reports[name] |= {
+            "wall_ms": 1e3 * statistics.median(wall[name]),
+            "wall_least_ms": 1e3 * min(wall[name]),
+            "cpu_ms": 1e3 * statistics.median(cpu[name]),
+            "cpu_least_ms": 1e3 * min(cpu[name]),
+            "calls": len(wall[name]),
         }
 
 

@@ -19,10 +19,10 @@ import click
 
 from benchmarks import machine
 from benchmarks.folders import RESULTS, bench_folder
-from benchmarks.measure import Settings, time_contenders
+from benchmarks.measure import Report, Settings, time_contenders
 from benchmarks.models import catalog
 from benchmarks.peers.registry import PEERS
-from benchmarks.summary import OWN, Results
+from benchmarks.summary import OWN, SAME_NETWORK, Results
 from benchmarks.tables import all_tables
 
 _DEFAULT_PEERS = ("stepwell", "onnxruntime", "openvino", "eager", "inductor", "xla")
@@ -96,14 +96,24 @@ def run(
         for name in models:
             able = [peer for peer in peers if catalog.family(name) in PEERS[peer].families]
             for count in threads:
+                contenders = {peer: (catalog.files(name), peer) for peer in able}
                 reports = time_contenders(
-                    catalog.files(name), able, count, cpus_for(count), folder, settings, _note
+                    contenders, count, cpus_for(count), folder, settings, _note
                 )
                 results.models.setdefault(name, {})[str(count)] = reports
                 out.write_text(json.dumps(data, indent=1) + "\n")
+        if 1 in threads and set(SAME_NETWORK) <= set(models):
+            data["same_network"] = time_same_network(folder / "same", settings)
+            out.write_text(json.dumps(data, indent=1) + "\n")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return results
+
+
+def time_same_network(folder: Path, settings: Settings) -> dict[str, Report]:
+    """Stepwell's report on each of `SAME_NETWORK`, with one thread, in turns with one another."""
+    contenders = {name: (catalog.files(name), OWN) for name in SAME_NETWORK}
+    return time_contenders(contenders, 1, cpus_for(1), folder, settings, _note)
 
 
 def cpus_for(threads: int) -> tuple[int, ...]:

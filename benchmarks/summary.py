@@ -48,6 +48,9 @@ _RATIOS = {
 }
 """Of single models, with one thread."""
 
+SAME_NETWORK = ("resnet50_b1", "jax_resnet50_nhwc")
+"""One network from ONNX and from JAX, timed in turns."""
+
 _JAX_OVER_ONNX = 1.05
 """How much longer the same network may take that comes from JAX."""
 
@@ -67,6 +70,11 @@ class Results:
     @property
     def models(self) -> dict[str, dict[str, dict[str, Report]]]:
         return cast("dict[str, dict[str, dict[str, Report]]]", self.data["models"])
+
+    @property
+    def same_network(self) -> dict[str, Report]:
+        """Reports on `SAME_NETWORK`; none where it was not measured."""
+        return cast("dict[str, Report]", self.data.get("same_network", {}))
 
     @property
     def facts(self) -> dict[str, dict[str, float]]:
@@ -244,8 +252,8 @@ def _single_speeds(results: Results) -> list[Figure]:
         )
         for model, wanted in _RATIOS.items()
     ]
-    onnx, jax = (results.time_ms(m, 1, OWN) for m in ("resnet50_b1", "jax_resnet50_nhwc"))
-    longer = jax / onnx if jax is not None and onnx is not None else None
+    onnx, jax = (results.same_network.get(m, {}).get("cpu_ms") for m in SAME_NETWORK)
+    longer = jax / onnx if isinstance(jax, float) and isinstance(onnx, float) else None
     return [
         *figures,
         _figure(

@@ -17,7 +17,7 @@ from stepwell import dtypes
 from stepwell.dense import has_buffer, is_complex, read_dense, read_resources
 from stepwell.dialects import chlo
 from stepwell.errors import LoweringError, ModelError, OpenModelError
-from stepwell.frontends import Imported, Shapes, TensorSpec, open_values
+from stepwell.frontends import Imported, Shapes, TensorSpec, dynamic_calls, open_values
 from stepwell.frontends.shardy import erase_shardy, without_shardy, without_shardy_syntax
 from stepwell.frontends.top_k import legalize_top_k
 from stepwell.mlir import deserialize_portable_artifact, ir, new_context, run_upstream
@@ -187,7 +187,7 @@ def _refine(module: ir.Module, main: ir.Operation, shapes: Shapes, values: Value
         run_upstream(module.operation, f"stablehlo-refine-arguments{{types={text}}},{_REFINE}")
     elif values:
         run_upstream(module.operation, _REFINE)
-    if open_values.fix_generators(main):
+    while dynamic_calls.fix_shapes(module, main):
         run_upstream(module.operation, _REFINE)
     missing = tuple(name for name in open_values.needed(main) if name not in values)
     if missing:

@@ -4,7 +4,8 @@
         {called_computations = [@greater], mhlo.backend_config = {reduction_dim = 1, top_k = 3, ..}}
 
 may find them approximately; it becomes a sort of %x and %iota by `@greater`, of which the first
-three are taken. And `@mhlo.topk` of {mhlo.attributes = {k = 3, largest = true}} is `chlo.top_k`.
+three are taken. So does `@stablehlo.dynamic_approx_top_k`, whose last operand is k. And
+`@mhlo.topk` of {mhlo.attributes = {k = 3, largest = true}} is `chlo.top_k`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from __future__ import annotations
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir, nested_operations
 
-_TOLD = {"ApproxTopK": "mhlo.backend_config", "mhlo.topk": "mhlo.attributes"}
+_TOLD = {
+    "ApproxTopK": "mhlo.backend_config",
+    "stablehlo.dynamic_approx_top_k": "mhlo.backend_config",
+    "mhlo.topk": "mhlo.attributes",
+}
 """The attribute that says what is wanted, by the target of the call."""
 
 
@@ -59,14 +64,14 @@ def _sorted(op: ir.Operation, told: ir.DictAttr, symbols: ir.SymbolTable) -> lis
         {"dimension": told["reduction_dim"], "is_stable": ir.BoolAttr.get(True)},
         regions=1,
     )
-    _copy_body(symbols[name].operation.regions[0].blocks[0], order.regions[0])
+    copy_body(symbols[name].operation.regions[0].blocks[0], order.regions[0])
     return [
         hlo.slice(value, [0] * len(hlo.shape(result)), hlo.shape(result))
         for result, value in zip(op.results, order.results, strict=True)
     ]
 
 
-def _copy_body(source: ir.Block, region: ir.Region) -> None:
+def copy_body(source: ir.Block, region: ir.Region) -> None:
     """A function's body as that of an operation."""
     block = region.blocks.append(*[argument.type for argument in source.arguments])
     values = dict(zip(source.arguments, block.arguments, strict=True))

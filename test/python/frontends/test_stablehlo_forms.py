@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -10,6 +13,11 @@ import pytest
 import stepwell
 from stepwell.frontends.shardy import without_shardy
 from stepwell.mlir import deserialize_portable_artifact, new_context
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import jax
 
 X = np.arange(6, dtype=np.int64).reshape(2, 3)
 
@@ -76,6 +84,47 @@ def test_random_bits_of_an_open_shape() -> None:
     x = np.zeros(5, np.float32)
     for got, want in zip(exe(x), jax.jit(bits)(x), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def _windows(jax: ModuleType, x: jax.Array) -> jax.Array:
+    b = x.shape[0]
+    lax = jax.lax
+    return lax.reduce_window(x, -np.inf, lax.max, (b, 2), (1, 1), ((b - 1, 0), (0, 1)))
+
+
+def _mean_and_largest(jax: ModuleType, x: jax.Array) -> list[jax.Array]:
+    """Calls whose shapes come from one another's results."""
+    b, lax = x.shape[0], jax.lax
+    two = lax.reduce_window(
+        (x, x), (0.0, np.inf), lambda a, c: (a[0] + c[0], lax.min(a[1], c[1])), (b, 1), (1, 1),
+        ((0, b), (0, 0)),
+    )  # fmt: skip
+    return [*two, *lax.top_k(two[0].T, two[0].shape[0])]
+
+
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        (lambda jax, x: jax.lax.top_k(x, x.shape[0]), "dynamic_top_k"),
+        (lambda jax, x: jax.lax.approx_max_k(x, x.shape[0]), "dynamic_approx_top_k"),
+        (lambda jax, x: jax.lax.approx_min_k(x, x.shape[0]), "dynamic_approx_top_k"),
+        (_windows, "dynamic_reduce_window"),
+        (_mean_and_largest, "dynamic_reduce_window"),
+    ],
+)
+def test_calls_that_are_told_a_shape(function: Callable, call: str) -> None:
+    jax = pytest.importorskip("jax")
+    (b,) = jax.export.symbolic_shape("b")
+    jitted = jax.jit(functools.partial(function, jax))
+    exported = jax.export.export(jitted, platforms=["cpu"])(
+        jax.ShapeDtypeStruct((b, 2 * b), np.float32)
+    )
+    assert f"stablehlo.{call}" in exported.mlir_module()
+    exe = stepwell.compile(exported)
+    for size in (3, 1, 5):
+        x = np.random.default_rng(size).standard_normal((size, 2 * size), np.float32)
+        for got, want in zip(exe(x), jax.tree.leaves(jitted(x)), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
 def test_lowered_functions_of_jax(tmp_path: Path) -> None:
