@@ -100,8 +100,16 @@ def _size(op: ir.Operation) -> Values:
 
 
 def _custom_call(op: ir.Operation) -> Values:
-    if ir.StringAttr(op.attributes["call_target_name"]).value not in _ANNOTATIONS:
+    """Raises LoweringError where a device has a part of a tensor only."""
+    target = ir.StringAttr(op.attributes["call_target_name"]).value
+    if target not in _ANNOTATIONS:
         return None
+    for operand, result in zip(op.operands, op.results, strict=False):
+        if operand.type != result.type:
+            raise LoweringError(
+                f"{source_name(op)}: {target} makes {result.type} of {operand.type}, a part for "
+                "each of several devices; a model runs on one"
+            )
     return list(op.operands) if len(op.results) else []
 
 

@@ -34,3 +34,11 @@ func.func @several(%x: tensor<4xf32>) -> tensor<8xf32> {
   %0 = "stablehlo.all_gather"(%x) {all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<4xf32>) -> tensor<8xf32>
   return %0 : tensor<8xf32>
 }
+
+// -----
+
+func.func @parts(%x: tensor<2x4xf32>) -> tensor<1x4xf32> {
+  // expected-error @+1 {{SPMDFullToShardShape makes tensor<1x4xf32> of tensor<2x4xf32>}}
+  %0 = stablehlo.custom_call @SPMDFullToShardShape(%x) {mhlo.sharding = "{manual}"} : (tensor<2x4xf32>) -> tensor<1x4xf32>
+  return %0 : tensor<1x4xf32>
+}

@@ -27,6 +27,12 @@ def without_shardy_syntax(text: str) -> str:
     return _CONSTRAINT.sub(r'"sdy.sharding_constraint"(\1) : (\2) -> \2', _MESH.sub("", text))
 
 
+def is_for_several_devices(data: bytes) -> bool:
+    """Whether text or bytecode has a computation that each device does on its own shard."""
+    names = (b"sdy.manual_computation", b"\0manual_computation\0")
+    return _DIALECT in data and any(name in data for name in names)
+
+
 def erase_shardy(module: ir.Module) -> None:
     """Erase meshes, and constraints, which are their operands."""
     found = [

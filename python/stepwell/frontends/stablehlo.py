@@ -18,7 +18,12 @@ from stepwell.dense import has_buffer, is_complex, read_dense, read_resources
 from stepwell.dialects import chlo
 from stepwell.errors import LoweringError, ModelError, OpenModelError
 from stepwell.frontends import Imported, Shapes, TensorSpec, dynamic_calls, open_values
-from stepwell.frontends.shardy import erase_shardy, without_shardy, without_shardy_syntax
+from stepwell.frontends.shardy import (
+    erase_shardy,
+    is_for_several_devices,
+    without_shardy,
+    without_shardy_syntax,
+)
 from stepwell.frontends.top_k import legalize_top_k
 from stepwell.mlir import deserialize_portable_artifact, ir, new_context, run_upstream
 from stepwell.specialization import OpenSpec
@@ -28,6 +33,9 @@ Values = Mapping[str, np.ndarray]
 
 _BYTECODE = b"ML\xefR"
 _PORTABLE = b"StableHLO_v"
+_VERSIONED = b"\0vhlo\0"
+"""The dialect of portable artifacts: those of before version 0.9 do not say that they are some."""
+
 _DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 _KEPT = frozenset(["mhlo.attributes", "mhlo.backend_config"])
@@ -53,6 +61,8 @@ def from_bytes(
     does `values`, the data of inputs that shapes depend on. Raises OpenModelError when such shapes
     or values are missing.
     """
+    if is_for_several_devices(data):
+        raise ModelError(f"{source} has parts for each of several devices (sdy.manual_computation)")
     context = new_context()
     with context:
         try:
@@ -88,7 +98,7 @@ def _parse(data: bytes, context: ir.Context) -> ir.Module:
 
 
 def _parse_known(data: bytes, context: ir.Context) -> ir.Module:
-    if data.startswith(_BYTECODE) and _PORTABLE in data[:64]:
+    if data.startswith(_BYTECODE) and (_PORTABLE in data[:64] or _VERSIONED in data):
         return deserialize_portable_artifact(context, data)
     return ir.Module.parse(data)
 

@@ -50,7 +50,8 @@ def _largest(op: ir.Operation, told: ir.DictAttr) -> list[ir.Value] | None:
 
 
 def _is_static(op: ir.Operation) -> bool:
-    return all(ir.RankedTensorType(v.type).has_static_shape for v in (*op.operands, *op.results))
+    kinds = [value.type for value in (*op.operands, *op.results)]
+    return all(isinstance(kind, ir.RankedTensorType) and kind.has_static_shape for kind in kinds)
 
 
 def _sorted(op: ir.Operation, told: ir.DictAttr, symbols: ir.SymbolTable) -> list[ir.Value]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import stepwell
+from stepwell.errors import LoweringError, ModelError
 from stepwell.frontends.shardy import without_shardy
 from stepwell.mlir import deserialize_portable_artifact, new_context
 
@@ -125,6 +126,48 @@ def test_calls_that_are_told_a_shape(function: Callable, call: str) -> None:
         x = np.random.default_rng(size).standard_normal((size, 2 * size), np.float32)
         for got, want in zip(exe(x), jax.tree.leaves(jitted(x)), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("tpu_ApproxTopK", "data_2023_04_17"),  # from before artifacts said that they are some
+        ("stablehlo_dynamic_approx_top_k", "data_2024_05_30"),
+        ("stablehlo_dynamic_rng_bit_generator", "data_2023_06_17"),
+        ("stablehlo_dynamic_top_k", "data_2023_08_11"),
+        ("tpu_stablehlo_dynamic_reduce_window", "data_unary_2023_06_17"),
+    ],
+)
+def test_programs_that_jax_stored_long_ago(name: str, data: str) -> None:
+    module = pytest.importorskip(f"jax._src.internal_test_util.export_back_compat_test_data.{name}")
+    stored = getattr(module, data)
+    results = stepwell.compile(stored["mlir_module_serialized"])(*stored["inputs"])
+    for got, want in zip(results, stored["expected_outputs"], strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_programs_of_several_devices_are_refused() -> None:
+    folder = "jax._src.internal_test_util.export_back_compat_test_data"
+    stored = pytest.importorskip(f"{folder}.tpu_Sharding").data_2025_06_30
+    with pytest.raises((LoweringError, ModelError), match="several devices"):
+        stepwell.compile(stored["shardy"]["mlir_module_serialized"])
+    with pytest.raises((LoweringError, ModelError), match="several devices"):
+        stepwell.compile(stored["gspmd"]["mlir_module_serialized"])
+    text = stored["shardy"]["mlir_module_text"]
+    with pytest.raises((LoweringError, ModelError), match="several devices"):
+        stepwell.compile(text)
+
+
+def test_custom_calls_with_a_tuple_are_refused() -> None:
+    text = """
+      func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+        %0 = stablehlo.custom_call @Pair(%x) : (tensor<3xf32>) -> tuple<tensor<3xf32>, tensor<i32>>
+        %1 = stablehlo.get_tuple_element %0[0] :
+          (tuple<tensor<3xf32>, tensor<i32>>) -> tensor<3xf32>
+        return %1 : tensor<3xf32>
+      }"""
+    with pytest.raises((LoweringError, ModelError), match="@Pair has no lowering"):
+        stepwell.compile(text)
 
 
 def test_lowered_functions_of_jax(tmp_path: Path) -> None:
