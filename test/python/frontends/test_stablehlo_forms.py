@@ -180,8 +180,9 @@ def test_lowered_functions_of_jax(tmp_path: Path) -> None:
 
     x = {"a": np.random.default_rng(0).standard_normal((3, 4), np.float32), "b": np.float32(2)}
     y = np.arange(3, dtype=np.float32)
-    lowered = jax.jit(function).lower(x, y, y)
-    expected = function(x, y, y)
+    jitted = jax.jit(function)
+    lowered = jitted.lower(x, y, y)
+    expected = jitted(x, y, y)
     stepwell.export(lowered, tmp_path / "function.mlirbc")
     for model in (lowered, tmp_path / "function.mlirbc"):
         for got, want in zip(stepwell.compile(model)(x["a"], x["b"], y), expected, strict=True):
