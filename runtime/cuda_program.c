@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAUNCH, COPY, LOAD, JUMP, JUMP_UNLESS };
+#include "cuda_library_call.h"
+
+enum { LAUNCH, COPY, LOAD, JUMP, JUMP_UNLESS, CALL };
 enum { INPUT, OUTPUT, WEIGHTS, ARENA };
-enum { PLACE = 3, LAUNCH_HEADER = 9, MAP_HEADER = 6, MAP_RANKS = 5 };
+enum { PLACE = 3, LAUNCH_HEADER = 9, MAP_HEADER = 6, MAP_RANKS = 5, HOST_ALIGNMENT = 64 };
 enum { TILED, IM2COL };             // kinds of maps
 enum { DYNAMIC_SHARED_BYTES = 8 };  // a kernel's attribute
 enum { NO_INTERLEAVING, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
@@ -124,6 +126,32 @@ static const char *prepare_launch(cuda_program *program, int64_t at, int64_t *ne
   return NULL;
 }
 
+// Check the call at `at` and look at its places.
+static const char *prepare_call(cuda_program *program, int64_t at, int64_t *next) {
+  const int64_t *code = program->code + at;
+  const int64_t length = cuda_library_call_length(code, program->length - at);
+  if (!length || code[1] < 0 || code[1] >= program->library_function_count) return damaged(at);
+  const int64_t bytes = cuda_library_call_bytes(code);
+  if (bytes < 0) return damaged(at);
+  if (bytes > program->host_bytes) program->host_bytes = bytes;
+  program->has_graphs = false;
+  program->numbers[at] = program->launch_count++;
+  *next = at + length;
+  const char *problem = NULL;
+  for (int64_t i = 0; i < code[3] && !problem; i++)
+    problem = resolve(program, at + cuda_library_call_place(i));
+  return problem;
+}
+
+// Memory that library functions work in, of the kind that the GPU copies by itself where there is some.
+static const char *allocate_host(cuda_program *program) {
+  if (!program->host_bytes) return NULL;
+  const size_t bytes = (size_t)(program->host_bytes + HOST_ALIGNMENT - 1) / HOST_ALIGNMENT * HOST_ALIGNMENT;
+  program->host_is_locked = !cuda.cuMemHostAlloc((void **)&program->host, bytes, 0);
+  if (!program->host_is_locked) program->host = aligned_alloc(HOST_ALIGNMENT, bytes);
+  return program->host ? NULL : "there is not enough memory for the model";
+}
+
 // Check the instruction at `at` and look at its places; `next` is where the one after it stands.
 static const char *prepare_instruction(cuda_program *program, int64_t at, int64_t slots,
                                        int64_t *next) {
@@ -153,6 +181,8 @@ static const char *prepare_instruction(cuda_program *program, int64_t at, int64_
       program->has_graphs = false;
       *next = at + 3;
       return NULL;
+    case CALL:
+      return prepare_call(program, at, next);
     default:
       return damaged(at);
   }
@@ -192,7 +222,7 @@ const char *cuda_program_prepare(cuda_program *program, const int64_t *code, int
   const char *problem = NULL;
   for (int64_t at = 0; at < length && !problem;)
     problem = prepare_instruction(program, at, slots, &at);
-  return problem;
+  return problem ? problem : allocate_host(program);
 }
 
 static size_t starts_bytes(const cuda_program *program) {
@@ -265,6 +295,18 @@ static const char *launch(cuda_program *program, int64_t at, void *stream, timin
   return mark(times, 2 * number + 1, stream);
 }
 
+static const char *call_library(cuda_program *program, int64_t at, void *stream, timing *times) {
+  const int64_t number = program->numbers[at];
+  const char *problem = times ? read_time(times, number) : NULL;
+  if (!problem) problem = mark(times, 2 * number, stream);
+  if (!problem)
+    problem = cuda_library_call_run(program->code + at, program->library_functions,
+                                    program->addresses + at, program->host, stream);
+  if (problem) return problem;
+  if (times) times->pending[number] = true;
+  return mark(times, 2 * number + 1, stream);
+}
+
 static const char *follow(cuda_program *program, void *stream, timing *times) {
   for (int64_t at = 0; at < program->length;) {
     const int64_t *code = program->code + at;
@@ -292,6 +334,12 @@ static const char *follow(cuda_program *program, void *stream, timing *times) {
       case JUMP:
         at = code[1];
         break;
+      case CALL: {
+        const char *problem = call_library(program, at, stream, times);
+        if (problem) return problem;
+        at += cuda_library_call_length(code, program->length - at);
+        break;
+      }
       default:
         at = program->conditions[code[1]] ? at + 3 : code[2];
     }
@@ -389,6 +437,10 @@ void cuda_program_destroy(cuda_program *program) {
     if (program->recordings[i].graph) cuda.cuGraphExecDestroy(program->recordings[i].graph);
     free(program->recordings[i].starts);
   }
+  if (program->host_is_locked)
+    cuda.cuMemFreeHost(program->host);
+  else
+    free(program->host);
   void *owned[] = {program->code,      program->addresses,  program->numbers, program->moving,
                    program->arguments, program->conditions, program->starts,
                    program->maps,      program->map_starts};

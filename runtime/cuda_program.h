@@ -24,6 +24,11 @@ typedef struct {
 
 typedef struct {
   void *const *functions;  // kernels by number
+  void *const *library_functions;
+  int64_t library_function_count;
+  unsigned char *host;  // memory for the operands and results of library functions
+  int64_t host_bytes;
+  bool host_is_locked;
   int64_t kernel_count, launch_count;
   int64_t *code;
   int64_t length;

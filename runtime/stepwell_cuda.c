@@ -14,7 +14,7 @@
 enum { ALIGNMENT = 256, OPERAND_ALIGNMENT = 16, CHUNK = 1 << 20, STREAM_OF_ITS_OWN = 1 };
 
 struct stepwell_cuda_model {
-  void **modules, **functions;
+  void **modules, **functions, **library_functions;
   cuda_program program;
   int64_t count;  // of inputs and outputs together: inputs first in all arrays
   int64_t *bytes;
@@ -70,10 +70,13 @@ static const char *fill(stepwell_cuda_model *model, const stepwell_cuda_spec *sp
   model->program.kernel_count = spec->kernel_count;
   model->modules = calloc(kernels, sizeof *model->modules);
   model->functions = calloc(kernels, sizeof *model->functions);
+  model->library_functions =
+      calloc((size_t)spec->library_function_count + 1, sizeof *model->library_functions);
   model->bytes = calloc((size_t)model->count + 1, sizeof *model->bytes);
   model->own = calloc((size_t)model->count + 1, sizeof *model->own);
   model->starts = calloc((size_t)model->count + 1, sizeof *model->starts);
-  if (!model->modules || !model->functions || !model->bytes || !model->own || !model->starts)
+  if (!model->modules || !model->functions || !model->library_functions || !model->bytes ||
+      !model->own || !model->starts)
     return "there is not enough memory for the model";
   for (int64_t i = 0; i < spec->input_count; i++) model->bytes[i] = spec->input_bytes[i];
   for (int64_t i = 0; i < spec->output_count; i++)
@@ -85,6 +88,10 @@ static const char *fill(stepwell_cuda_model *model, const stepwell_cuda_spec *sp
     if ((problem = load(model, spec, i))) return problem;
   if ((problem = allocate(model, spec))) return problem;
   model->program.functions = model->functions;
+  for (int64_t i = 0; i < spec->library_function_count; i++)
+    model->library_functions[i] = spec->library_functions[i];
+  model->program.library_functions = model->library_functions;
+  model->program.library_function_count = spec->library_function_count;
   model->program.input_count = spec->input_count;
   model->program.output_count = spec->output_count;
   return cuda_program_prepare(&model->program, spec->program, spec->program_length, spec->slots);
@@ -205,7 +212,8 @@ EXPORT void stepwell_cuda_destroy(stepwell_cuda_model *model) {
   if (model->staging) cuda.cuMemFreeHost(model->staging);
   if (model->stream) cuda.cuStreamDestroy_v2(model->stream);
   cuda_free_unused();
-  void *owned[] = {model->modules, model->functions, model->bytes, model->own, model->starts};
+  void *owned[] = {model->modules, model->functions, model->library_functions,
+                   model->bytes,   model->own,       model->starts};
   for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
   free(model);
 }

@@ -30,6 +30,8 @@ typedef struct {
   const int64_t *program;
   int64_t program_length;
   int64_t slots;
+  void *const *library_functions;  // by number, as the program calls them
+  int64_t library_function_count;
   const int64_t *input_bytes;
   int64_t input_count;
   const int64_t *output_bytes;

@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell import host_calls
 from stepwell.attributes import i64
 from stepwell.errors import LoweringError
 from stepwell.kernels.builder import NestBuilder
@@ -91,7 +92,11 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRef
     name = kernel.attributes["sym_name"].value
     kind = ir.StringAttr(kernel.attributes["kernel.kind"]).value
     if kind == LIBRARY_CALL:
-        return library_call.emit(kernel, body, name + _NEW)
+        if not isinstance(state.target, NvidiaTarget):
+            return library_call.emit(kernel, body, name + _NEW)
+        called = host_calls.declare(kernel, body, name + _NEW)
+        state.remarks.append(f"{name}: {called.call.function} is called on the host")
+        return []
     if kind == SCATTER:
         assert isinstance(state.target, NvidiaTarget)
         scatter.emit(kernel, body, name + _NEW, state.target)

@@ -11,6 +11,7 @@ becomes, with the address of the function as an argument of the host,
       %lu, %pivots, %info = call @library_call_0(%f, %a, %empty, %empty)
 
 What a function updates is the destination of its result. Calls whose results nothing reads go.
+For a GPU, the host's runtime looks the function up: it is no argument.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg.hoist_constants import add_argument, marked_arguments
+from stepwell.targets.nvidia import NvidiaTarget
 
 func = dialect("func")
 tensor = dialect("tensor")
@@ -44,10 +46,12 @@ class LegalizeLibraryCalls(Pass):
             host = child.operation
             if host.name == "func.func" and len(host.regions[0].blocks):
                 for call in [inner for inner in nested_operations(host) if is_library_call(inner)]:
-                    _rewrite(call, host, body, known)
+                    _rewrite(call, host, body, known, isinstance(state.target, NvidiaTarget))
 
 
-def _rewrite(op: ir.Operation, host: ir.Operation, body: ir.Block, known: dict[str, str]) -> None:
+def _rewrite(
+    op: ir.Operation, host: ir.Operation, body: ir.Block, known: dict[str, str], on_gpu: bool
+) -> None:
     if not any(True for result in op.results for _ in result.uses):
         op.erase()
         return
@@ -66,7 +70,8 @@ def _rewrite(op: ir.Operation, host: ir.Operation, body: ir.Block, known: dict[s
             else tensor.EmptyOp(list(result.type.shape), result.type.element_type).result
             for number, result in enumerate(op.results)
         ]
-        arguments = [*list(op.operands)[:inputs], _address(host, call.function), *destinations]
+        function = [] if on_gpu else [_address(host, call.function)]
+        arguments = [*list(op.operands)[:inputs], *function, *destinations]
         types = [result.type for result in op.results]
         kind = ir.FunctionType.get([value.type for value in arguments], types)
         symbol = _kernel(body, kind, op.attributes[ATTRIBUTE], known)

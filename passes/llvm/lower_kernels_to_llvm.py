@@ -6,6 +6,7 @@ nothing else, so that loads may move out of loops.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -101,12 +102,13 @@ def _is_used(value: ir.Value) -> bool:
     return any(True for _ in value.uses)
 
 
-def mark_arguments(kernel: ir.Operation) -> None:
-    """Say that each buffer of a kernel overlaps no other."""
+def mark_arguments(kernel: ir.Operation, shared: Collection[int] = ()) -> None:
+    """Say that each buffer of a kernel overlaps no other, and that nobody else changes it while the
+    kernel runs, but for the arguments of the numbers `shared`."""
     attributes = []
-    for argument in kernel.regions[0].blocks[0].arguments:
+    for number, argument in enumerate(kernel.regions[0].blocks[0].arguments):
         entries: dict[str, ir.Attribute] = {}
-        if isinstance(argument.type, ir.MemRefType):
+        if isinstance(argument.type, ir.MemRefType) and number not in shared:
             entries = {"llvm.noalias": ir.UnitAttr.get()}
         attributes.append(ir.DictAttr.get(entries))
     kernel.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)

@@ -25,6 +25,7 @@ from stepwell.kernels.gpu.grid import (
 )
 from stepwell.mlir import dialect, ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
+from stepwell.passes.buffers.plan_arena import VIEWS
 from stepwell.passes.llvm.lower_kernels_to_llvm import (
     PIPELINE,
     check_lowered,
@@ -42,6 +43,10 @@ _MAP_BYTES, _MAP_ALIGNMENT = 128, 128
 """Of a tensor map."""
 
 _PIPELINE = f"convert-nvgpu-to-nvvm,{PIPELINE}"
+
+_VIEWS = (*VIEWS, "memref.subview", "memref.view")
+_LOADS = ("memref.load", "affine.load", "affine.vector_load", "vector.load", "vector.maskedload")
+_CHANGES = ("memref.atomic_rmw", "memref.generic_atomic_rmw", "memref.copy")
 
 _KEPT = (
     "kernel.kind",
@@ -109,7 +114,7 @@ def _lower(kernel: ir.Operation, shared: list[ir.Operation], body: ir.Block) -> 
     kept = {key: kernel.attributes[key] for key in _KEPT if key in kernel.attributes}
     apart = ir.Module.create()
     flatten_empty(kernel)
-    mark_arguments(kernel)
+    mark_arguments(kernel, _exchanged(kernel))
     for op in [*shared, kernel]:
         op.detach_from_parent()
         apart.body.append(op)
@@ -142,6 +147,36 @@ def _lower(kernel: ir.Operation, shared: list[ir.Operation], body: ir.Block) -> 
     (ir.InsertionPoint(body) if first is None else ir.InsertionPoint(first)).insert(module)
 
 
+def _exchanged(kernel: ir.Operation) -> set[int]:
+    """The numbers of the buffers by which threads give each other values: those that a kernel with
+    barriers reads and writes. LLVM takes a barrier to change no memory that only an argument's
+    `noalias` pointer leads to."""
+    found = list(nested_operations(kernel))
+    if not any(op.name == "nvvm.barrier" for op in found):
+        return set()
+    arguments = list(kernel.regions[0].blocks[0].arguments)
+    return {
+        number
+        for number, argument in enumerate(arguments)
+        if isinstance(argument.type, ir.MemRefType) and _uses(argument) >= {"read", "written"}
+    }
+
+
+def _uses(buffer: ir.Value) -> set[str]:
+    """Whether `buffer` is "read" and "written", also by way of its views. What is no load counts as
+    written."""
+    found: set[str] = set()
+    for use in buffer.uses:
+        op = use.owner.operation
+        if op.name in _VIEWS:
+            found |= _uses(op.results[0])
+        elif op.name in _CHANGES:
+            found |= {"read", "written"}
+        else:
+            found.add("read" if op.name in _LOADS else "written")
+    return found
+
+
 def _align_arguments(function: ir.Operation) -> None:
     """Tell LLVM how buffers are aligned: it makes vector accesses of it. What follows them are
     tensor maps, by value."""
@@ -166,10 +201,12 @@ def _align_arguments(function: ir.Operation) -> None:
 def _launch(
     host: ir.Operation, geometry: dict[str, tuple[int, int]], dynamic: dict[str, int]
 ) -> bool:
-    """Replace the calls of kernels in `host` by launches; returns whether there are any."""
+    """Replace the calls of kernels in `host` by launches; returns whether there are any. Calls of
+    library functions stay."""
     calls = [op for op in nested_operations(host) if op.name == "func.call"]
-    for call in calls:
-        name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+    named = [(op, ir.FlatSymbolRefAttr(op.attributes["callee"]).value) for op in calls]
+    launches = [(op, name) for op, name in named if name in geometry]
+    for call, name in launches:
         with ir.InsertionPoint(call), call.location:
             index = ir.IndexType.get()
             one, blocks, threads = (arith.ConstantOp(index, n).result for n in (1, *geometry[name]))
@@ -188,4 +225,4 @@ def _launch(
                 },
             )
         call.erase()
-    return bool(calls)
+    return bool(launches)

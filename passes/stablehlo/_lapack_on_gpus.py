@@ -55,7 +55,7 @@ _ROUTINES: dict[str, Callable[[LapackCall], list[ir.Value]]] = {"potrf": _potrf,
 
 
 def on_gpu(function: str, call: LapackCall) -> list[ir.Value] | None:
-    """The results of a call of `function`, without LAPACK; None where there is no other way, for
+    """The results of a call of `function`, without LAPACK; None where the host has to call it, for
     complex matrices, and for those that do not lie column by column."""
     if function not in _ROUTINES or call.is_complex or not call.is_by_columns():
         return None

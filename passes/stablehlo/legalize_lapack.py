@@ -13,7 +13,7 @@ becomes a call with all that the function takes, on matrices that lie in memory 
 
 Complex matrices are passed as their parts side by side. Where the layouts are not given, memory is
 row-major, as for any custom call. For GPUs, Cholesky factors and triangular systems of real
-matrices become operations of StableHLO (`_lapack_on_gpus.py`); other functions are refused.
+matrices become operations of StableHLO (`_lapack_on_gpus.py`); the host calls other functions.
 """
 
 from __future__ import annotations
@@ -52,15 +52,9 @@ class LegalizeLapack(Pass):
             if target not in UNTYPED and match is None:
                 continue
             with ir.InsertionPoint(inner), inner.location:
-                if isinstance(state.target, NvidiaTarget):
-                    values = _on_gpu(inner, match)
-                else:
+                values = _on_gpu(inner, match) if isinstance(state.target, NvidiaTarget) else None
+                if values is None:
                     values = _untyped(inner, target) if match is None else _lapack(inner, match)
-            if values is None:
-                raise LoweringError(
-                    f"{source_name(inner)}: stablehlo.custom_call @{target} is LAPACK's, which "
-                    f"runs on CPUs; {state.target.name} cannot call it"
-                )
             for result, value in zip(inner.results, values, strict=True):
                 result.replace_all_uses_with(value)
             inner.erase()

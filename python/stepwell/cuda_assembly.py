@@ -14,8 +14,10 @@ from pathlib import Path
 
 from stepwell import artifact, assembly, cache, ptx, ptxas
 from stepwell.errors import Error, LoweringError
+from stepwell.host_calls import HostCall, host_calls
 from stepwell.inspection.gpu_lint import Kernel, lint
 from stepwell.kernels.gpu.grid import CLUSTER, DYNAMIC_SHARED, RESIDENT, TENSOR_MAPS
+from stepwell.kernels.library_call import KIND as LIBRARY_CALL
 from stepwell.launch import (
     ARENA,
     COPY,
@@ -83,14 +85,13 @@ def write_artifact(
             f"{walk.level}"
         )
     units = assembly.kernel_units(walk, options)
+    called = host_calls(walk.module)
     with walk.imported.context, ir.Location.unknown():
         program = read_host(main_function(walk.module), {}, walk.state)
-    if program.functions:
-        raise LoweringError(
-            f"{program.functions[0]} is a function of the CPU: models that need it cannot be "
-            f"compiled for {target.name}"
-        )
-    program.rename_kernels({name: unit.symbol for name, unit in units.items()})
+    program.rename_kernels(
+        {name: units[name].symbol if name in units else name for name in (*units, *called)}
+    )
+    program.functions = list(dict.fromkeys(host.call.function for host in called.values()))
     begin = assembly.begin_step(progress, "compile-kernels")
     used = {call.kernel for call in program.calls}
     wanted = {u.symbol: u for u in units.values() if u.symbol in used}
@@ -112,9 +113,17 @@ def write_artifact(
             target,
         )
     )
-    launched = launch_program(program, launches, images, target, findings)
-    manifest = assembly.manifest_of(walk, program, wanted, "cuda", options, launched)
+    launched = launch_program(program, launches, called, images, target, findings)
+    described = wanted | {name: _described(name, host) for name, host in called.items()}
+    manifest = assembly.manifest_of(walk, program, described, "cuda", options, launched)
     artifact.write(path, manifest, parts, assembly.weights_of(program, walk.state))
+
+
+def _described(name: str, host: HostCall) -> assembly.KernelUnit:
+    """What tables of kernels say of a function that the host calls."""
+    return assembly.KernelUnit(
+        name, name, "", len(host.buffers), host.call.batch, LIBRARY_CALL, 0, host.bytes
+    )
 
 
 def nvidia_target(walk: Walk) -> NvidiaTarget:
@@ -243,11 +252,13 @@ def emit(module: ir.Module, target: NvidiaTarget, kind: str, opt_level: int) -> 
 def launch_program(
     program: HostProgram,
     launches: dict[str, Launch],
+    called: dict[str, HostCall],
     images: tuple[Image, ...],
     target: NvidiaTarget,
     findings: tuple[str, ...] = (),
 ) -> LaunchProgram:
-    """The host program as instructions; `launches` has what each kernel's launches say."""
+    """The host program as instructions; `launches` has what each kernel's launches say, `called`
+    the functions of `program` that the host calls."""
     numbers = {image.kernel: number for number, image in enumerate(images)}
     code: list[int] = []
     slots = 0
@@ -258,7 +269,11 @@ def launch_program(
     def write(statements: Sequence[Statement]) -> None:
         nonlocal slots
         for statement in statements:
-            if isinstance(statement, KernelCall):
+            if isinstance(statement, KernelCall) and statement.kernel in called:
+                host = called[statement.kernel]
+                function = program.functions.index(host.call.function)
+                code.extend(host.instruction(function, list(map(place, statement.operands))))
+            elif isinstance(statement, KernelCall):
                 operands = [place(where) for where in statement.operands]
                 launch = launches[statement.kernel]
                 kernel, counts = numbers[statement.kernel], [len(operands), len(launch.maps)]

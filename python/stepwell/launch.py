@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-LAUNCH, COPY, LOAD, JUMP, JUMP_UNLESS = range(5)
+LAUNCH, COPY, LOAD, JUMP, JUMP_UNLESS, CALL = range(6)
 """Instructions, each a run of integers:
 
     LAUNCH kernel blocks threads shared resident cluster count maps place*count map*maps
     COPY source target bytes                           LOAD slot place
     JUMP position                                      JUMP_UNLESS slot position
+    CALL function batch buffers works arguments buffer*buffers work*works argument*arguments
 
 A place is three integers: a base, the number of an input or output, and an offset in bytes. LOAD
 reads a byte of device memory into one of the program's slots; positions count integers. A launch
@@ -25,12 +26,27 @@ windows in all dimensions between the first and last):
 
     place type rank TILED  size*rank stride*(rank-1) box*rank
     place type rank IM2COL size*rank stride*(rank-1) lower*(rank-2) upper*(rank-2) step*(rank-2)
-                           channels pixels"""
+                           channels pixels
+
+CALL lets the host call a library function (by its number among those of the artifact) on each
+matrix of a batch. A buffer is a place, its bytes, and COPIED_IN, COPIED_OUT or both; `work` is the
+bytes of working memory, for all matrices the same. An argument of the function is four integers:
+
+    NO_ADDRESS 0 0 0                         LITERAL and two integers whose 16 bytes it points to, 0
+    BUFFER_PLACE buffer offset stride        WORK_PLACE work offset 0
+
+with offset and stride, from one matrix to the next, in bytes."""
 
 TILED, IM2COL = range(2)
 """Kinds of maps."""
 
-LAUNCH_HEADER, _MAP_HEADER = 9, 6
+LAUNCH_HEADER, CALL_HEADER, _MAP_HEADER = 9, 6, 6
+
+NO_ADDRESS, LITERAL, BUFFER_PLACE, WORK_PLACE = range(4)
+"""Kinds of arguments of library functions."""
+
+COPIED_IN, COPIED_OUT = 1, 2
+"""What happens to a buffer before and after the call."""
 
 INPUT, OUTPUT, WEIGHTS, ARENA = range(4)
 """Bases of places."""
@@ -43,7 +59,8 @@ def instructions(code: tuple[int, ...]) -> Iterator[tuple[int, int]]:
     at = 0
     while at < len(code):
         yield code[at], at
-        at += _launch_length(code, at) if code[at] == LAUNCH else _LENGTHS[code[at]]
+        length = _VARIABLE_LENGTHS.get(code[at])
+        at += _LENGTHS[code[at]] if length is None else length(code, at)
 
 
 def _launch_length(code: tuple[int, ...], at: int) -> int:
@@ -54,9 +71,22 @@ def _launch_length(code: tuple[int, ...], at: int) -> int:
     return end - at
 
 
-def launched_kernels(code: tuple[int, ...]) -> list[int]:
-    """The number of the kernel of each launch, in the order of the program's text."""
-    return [code[at + 1] for operation, at in instructions(code) if operation == LAUNCH]
+def _call_length(code: tuple[int, ...], at: int) -> int:
+    buffers, works, arguments = code[at + 3 : at + CALL_HEADER]
+    return CALL_HEADER + 5 * buffers + works + 4 * arguments
+
+
+_VARIABLE_LENGTHS = {LAUNCH: _launch_length, CALL: _call_length}
+
+
+def timed_kernels(code: tuple[int, ...]) -> list[int | None]:
+    """What is timed, in the order of the program's text: the number of the kernel of a launch; None
+    for the call of a library function."""
+    return [
+        code[at + 1] if operation == LAUNCH else None
+        for operation, at in instructions(code)
+        if operation in _VARIABLE_LENGTHS
+    ]
 
 
 @dataclass(frozen=True)

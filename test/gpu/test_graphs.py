@@ -11,7 +11,7 @@ from jax import numpy as jnp
 from models import Compiled, compile_for_gpu, load_on_emulator
 from test_models import exported, normal
 
-from stepwell.launch import launched_kernels
+from stepwell.launch import timed_kernels
 from stepwell.runtime.cuda_executable import CudaExecutable
 
 WEIGHT = normal(24, 24, seed=9) / 5
@@ -38,7 +38,7 @@ def test_the_second_call_records_a_graph(compiled: Compiled, emulator: Emulator)
     executable = load_on_emulator(compiled, emulator)
     program = compiled.artifact.manifest.cuda
     assert program is not None
-    launches = len(launched_kernels(program.code))
+    launches = len(timed_kernels(program.code))
     for call in range(4):
         x = normal(5, 24, seed=call)
         # Sums of 24 and a softmax: some units in the last place.

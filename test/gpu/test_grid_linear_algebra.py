@@ -12,7 +12,6 @@ from models import compile_for_gpu, load_on_emulator
 from test_lint import assembled, needs_ptxas
 
 import stepwell
-from stepwell.errors import LoweringError
 from stepwell.inspection.gpu_lint import lint
 from stepwell.targets.nvidia import TARGETS, NvidiaTarget
 
@@ -121,16 +120,6 @@ def test_functions_of_jax(emulator: Emulator) -> None:
     got, want = executable(a, b)[0], np.asarray(jnp.linalg.cholesky(a))
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
     np.testing.assert_array_equal(got[0], factor[0])
-
-
-def test_other_functions_of_lapack_are_refused() -> None:
-    a = positive(4, 4)
-    for function, name in ((jnp.linalg.eigvalsh, "ssyevd"), (jnp.linalg.qr, "sgeqrf")):
-        with pytest.raises(LoweringError, match=f"@lapack_{name}_ffi is LAPACK's, which runs on"):
-            stepwell.lower(exported(function, a), target="cuda:sm_90a").step("linalg")
-    complex_factor = exported(jnp.linalg.cholesky, a.astype(np.complex64))
-    with pytest.raises(LoweringError, match="@lapack_cpotrf_ffi is LAPACK's, which runs on"):
-        stepwell.lower(complex_factor, target="cuda:sm_90a").step("linalg")
 
 
 @needs_ptxas

@@ -1,4 +1,5 @@
 // RUN: stepwell-opt %s --split-input-file --verify-diagnostics --pass-pipeline='place-control-flow,legalize-library-calls' | filecheck %s
+// RUN: stepwell-opt %s --target=cuda:sm_90a --split-input-file --verify-diagnostics --pass-pipeline='place-control-flow,legalize-library-calls' | filecheck %s --check-prefix=GPU
 
 // The address is an argument of the host, the updated operand the destination; equal calls share a
 // kernel, and a call that nothing reads goes.
@@ -12,6 +13,10 @@
 // CHECK: return
 // CHECK: func.func private @library_call_0(tensor<1xi8>, tensor<4x4xf32>, tensor<4xi32>, tensor<i32>)
 // CHECK-SAME: kernel.kind = "library-call"
+
+// For a GPU, the host's runtime knows the address.
+// GPU: func.func @main(%[[A:.*]]: tensor<4x4xf32>)
+// GPU: call @library_call_0(%[[A]], %{{.*}}, %{{.*}}) : (tensor<4x4xf32>, tensor<4xi32>, tensor<i32>)
 #lu = {function = "lapack.sgetrf", batch = 1 : i64, work = [], updated = array<i64: 0>, arguments = ["i32 4", "i32 4", "result 0", "i32 4", "result 1", "result 2"]}
 func.func @main(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
   %0:3 = stablehlo.custom_call @stepwell.library_call(%a) {kernel.library_call = #lu} : (tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<4xi32>, tensor<i32>)

@@ -1,5 +1,5 @@
-// RUN: stepwell-opt %s --pass-pipeline='builtin.module(map-to-blocks-and-threads,lower-kernels-to-nvvm)' | filecheck %s
-// RUN: not stepwell-opt %s --pass-pipeline='builtin.module(lower-kernels-to-nvvm)' 2>&1 | filecheck %s --check-prefix=UNMAPPED
+// RUN: stepwell-opt %s --split-input-file --pass-pipeline='builtin.module(map-to-blocks-and-threads,lower-kernels-to-nvvm)' | filecheck %s
+// RUN: not stepwell-opt %s --split-input-file --pass-pipeline='builtin.module(lower-kernels-to-nvvm)' 2>&1 | filecheck %s --check-prefix=UNMAPPED
 
 // UNMAPPED: error: kernel_0: a kernel that is not mapped to blocks and threads
 
@@ -23,6 +23,35 @@ module {
   }
   func.func @main(%x: memref<2048xf32>, %out: memref<2048xf32>) {
     call @kernel_0(%x, %out) {kernel.names = ["copy"]} : (memref<2048xf32>, memref<2048xf32>) -> ()
+    return
+  }
+}
+
+// -----
+
+// What threads read after a barrier others have written: the buffer is not `noalias`, for which LLVM
+// would keep what the thread itself wrote. Calls of library functions stay calls.
+// CHECK: llvm.func @kernel_0(%{{.*}}: !llvm.ptr {llvm.align = 16 : i64}, %{{.*}}: !llvm.ptr {llvm.align = 16 : i64, llvm.noalias})
+// CHECK: nvvm.barrier
+// CHECK: func.func private @library_call_0(memref<64xf32>)
+// CHECK: func.func @main
+// CHECK: gpu.launch_func @kernel_0::@kernel_0
+// CHECK: call @library_call_0(%arg0)
+module {
+  func.func private @kernel_0(%given: memref<64xf32>, %out: memref<64xf32>) attributes {kernel.kind = "other"} {
+    affine.parallel (%block, %thread) = (0, 0) to (1, 64) {
+      %zero = arith.constant 0.0 : f32
+      affine.store %zero, %given[%thread] : memref<64xf32>
+      gpu.barrier
+      %0 = affine.load %given[63 - %thread] : memref<64xf32>
+      affine.store %0, %out[%thread] : memref<64xf32>
+    }
+    return
+  }
+  func.func private @library_call_0(memref<64xf32>) attributes {kernel.library_call = {}, kernel.results = 1 : i64}
+  func.func @main(%given: memref<64xf32>, %out: memref<64xf32>) {
+    call @kernel_0(%given, %out) : (memref<64xf32>, memref<64xf32>) -> ()
+    call @library_call_0(%given) : (memref<64xf32>) -> ()
     return
   }
 }

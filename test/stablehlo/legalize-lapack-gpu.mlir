@@ -24,9 +24,19 @@ func.func @solve(%a: tensor<4x4xf64>, %b: tensor<4x2xf64>) -> tensor<4x2xf64> {
 
 // -----
 
-// Without layouts, matrices lie row by row: LAPACK would see others than the program.
-func.func @rejected(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
-  // expected-error @+1 {{@lapack_spotrf_ffi is LAPACK's, which runs on CPUs; cuda:sm_90a cannot call it}}
+// Without layouts, matrices lie row by row: LAPACK sees others than the program, and the host calls it.
+// CHECK-LABEL: func.func @by_rows
+// CHECK: stablehlo.custom_call @stepwell.library_call(%arg0)
+// CHECK-SAME: function = "lapack.spotrf"
+func.func @by_rows(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
   %0:2 = stablehlo.custom_call @lapack_spotrf_ffi(%a) {mhlo.backend_config = {uplo = 76 : ui8}} : (tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<i32>)
   return %0#0 : tensor<4x4xf32>
+}
+
+// -----
+
+func.func @rejected(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  // expected-error @+1 {{stablehlo.custom_call @lapack_sgebal_ffi is not supported; of LAPACK there are}}
+  %0 = stablehlo.custom_call @lapack_sgebal_ffi(%a) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %0 : tensor<4x4xf32>
 }

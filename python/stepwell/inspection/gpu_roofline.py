@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from stepwell.inspection.roofline import Roofline
-from stepwell.launch import launched_kernels
+from stepwell.launch import timed_kernels
 from stepwell.runtime.cuda import Device, copy_bandwidth
 from stepwell.runtime.cuda_executable import CudaExecutable
 
@@ -29,7 +29,8 @@ _INSTRUCTION = re.compile(r"\b(?:mma\.sync|wgmma\.mma_async|tcgen05\.mma)[\w.:]*
 
 
 def rooflines(executable: CudaExecutable) -> Sequence[Roofline]:
-    """The roofline of each kernel of `executable`, by the instructions in its PTX."""
+    """The roofline of each kernel of `executable`, by the instructions in its PTX; for functions
+    that the host calls, that of a kernel without matrix instructions."""
     bandwidth = copy_bandwidth()
     program = executable.artifact.manifest.cuda
     assert program is not None
@@ -38,7 +39,8 @@ def rooflines(executable: CudaExecutable) -> Sequence[Roofline]:
         Roofline(peak_flops(executable.device, parts[image.ptx].decode()), bandwidth)
         for image in program.images
     ]
-    return [peaks[number] for number in launched_kernels(program.code)]
+    others = Roofline(peak_flops(executable.device, ""), bandwidth)
+    return [others if n is None else peaks[n] for n in timed_kernels(program.code)]
 
 
 def peak_flops(device: Device, ptx: str) -> float:

@@ -40,6 +40,8 @@ class Spec(ctypes.Structure):
         ("program", _NUMBERS),
         ("program_length", ctypes.c_int64),
         ("slots", ctypes.c_int64),
+        ("library_functions", ctypes.POINTER(_POINTER)),
+        ("library_function_count", ctypes.c_int64),
         ("input_bytes", _NUMBERS),
         ("input_count", ctypes.c_int64),
         ("output_bytes", _NUMBERS),

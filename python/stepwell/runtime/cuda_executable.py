@@ -11,7 +11,8 @@ import numpy as np
 
 from stepwell.artifact import Artifact, KernelInfo
 from stepwell.errors import ArtifactError, Error, UsageError
-from stepwell.launch import launched_kernels
+from stepwell.launch import timed_kernels
+from stepwell.runtime import library_functions
 from stepwell.runtime.buffers import address
 from stepwell.runtime.cuda import Buffer, Device, Spec, check, device, functions
 from stepwell.runtime.device_arrays import DeviceArray, DeviceTensor, device_tensor
@@ -85,6 +86,7 @@ class CudaExecutable(LoadedModel):
             parts[image.ptx] if takes_ptx and not from_ptx else None for image in program.images
         ]
         weights = self.artifact.weights
+        called = [library_functions.address(n, self.artifact.path) for n in manifest.functions]
         spec = Spec(
             images=(ctypes.c_char_p * max(1, len(images)))(*images),
             others=(ctypes.c_char_p * max(1, len(others)))(*others),
@@ -93,6 +95,8 @@ class CudaExecutable(LoadedModel):
             program=_numbers(program.code),
             program_length=len(program.code),
             slots=program.slots,
+            library_functions=(ctypes.c_void_p * max(1, len(called)))(*called),
+            library_function_count=len(called),
             input_bytes=_numbers(_sizes(self._expected)),
             input_count=len(self._expected),
             output_bytes=_numbers(_sizes(self._results)),
@@ -156,7 +160,7 @@ class CudaExecutable(LoadedModel):
     def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
         """Run once and return the nanoseconds spent in each kernel by the GPU's clock, in the order
         of the program; times and work of a kernel in a loop are added up."""
-        count = len(launched_kernels(self._program.code))
+        count = len(timed_kernels(self._program.code))
         milliseconds = (ctypes.c_float * max(1, count))()
         runs = (ctypes.c_int64 * max(1, count))()
         with self._lock:
