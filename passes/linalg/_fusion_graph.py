@@ -196,9 +196,11 @@ def _reduction_role(structured: Structured, widening: bool) -> Role:
         in_order = [i for i in moving if i in parallel] == [i for i in parallel if sizes[i] > 1]
         return Role.ROW_REDUCTION if in_order else Role.OTHER
     inner_output = next((i for i in reversed(parallel) if sizes[i] > 1), None)
-    if inner_output is not None and flat.coefficient(dims[inner_output]) == 1:
-        return Role.OUTER_REDUCTION
-    return Role.OTHER
+    if inner_output is None:
+        return Role.OTHER
+    in_windows = any(flat.coefficient(dims[i]) == 1 for i in trailing)  # of one channel
+    contiguous = flat.coefficient(dims[inner_output]) == 1
+    return Role.OUTER_REDUCTION if contiguous or in_windows else Role.OTHER
 
 
 def _covers(flat: Index, dims: list[Variable], sizes: list[int], main: ir.Value) -> bool:

@@ -294,6 +294,12 @@ class NestBuilder:
         with self.at_top():
             return memref.CollapseShapeOp(kind, buffer, merged).result
 
+    def expanded(self, buffer: ir.Value, shape: Sequence[int], split: ir.ArrayAttr) -> ir.Value:
+        """The view of a contiguous buffer whose dimensions are split in the groups of `split`."""
+        kind = ir.MemRefType.get(list(shape), buffer.type.element_type)
+        with self.at_top():
+            return memref.ExpandShapeOp(kind, buffer, split, [], list(shape)).result
+
     def load(self, buffer: ir.Value, indices: Sequence[Index], lanes: Lanes) -> ir.Value:
         """The elements at `indices` for all lanes: a vector; a scalar when no index moves with the
         lane. Contiguous lanes become one vector load, others one load a lane."""

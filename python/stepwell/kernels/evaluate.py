@@ -245,7 +245,7 @@ class Evaluator:
         return from_storage(loaded, element_type(source))
 
     def _in_memory(self, value: ir.Value) -> ir.Value | None:
-        """The buffer that holds `value` as it is, or with some dimensions as one."""
+        """The buffer that holds `value` as it is, or by other dimensions."""
         op = defining_op(value)
         if value in self.buffers or op is None:
             return self.buffers.get(value)
@@ -253,6 +253,10 @@ class Evaluator:
             buffer = self._in_memory(op.operands[0])
             merged = ir.ArrayAttr(op.attributes["reassociation"])
             return None if buffer is None else self.nest.collapsed(buffer, shape_of(value), merged)
+        if op.name == "tensor.expand_shape":
+            buffer = self._in_memory(op.operands[0])
+            split = ir.ArrayAttr(op.attributes["reassociation"])
+            return None if buffer is None else self.nest.expanded(buffer, shape_of(value), split)
         return None
 
     def elementwise_op(self, op: ir.Operation, operands: list[ir.Value], lanes: Lanes) -> ir.Value:
