@@ -47,6 +47,7 @@ from stepwell.passes.linalg._host_control import (
     materialize_operands,
     repeat_inline,
 )
+from stepwell.passes.linalg._storage import repeat_between_reductions, store_uneven_broadcasts
 from stepwell.targets.nvidia import NvidiaTarget
 
 func = dialect("func")
@@ -115,6 +116,8 @@ class _Outliner:
         _erase_unused(self.block)
         materialize_operands(self.block)
         _materialize_results(self.block)
+        repeat_between_reductions(self.block)
+        store_uneven_broadcasts(self.block)
         graph = FusionGraph(self.block, widening=isinstance(self.state.target, NvidiaTarget))
         for node in graph.nodes:
             if node.role is not Role.INLINE and node.op.name not in TERMINATORS:

@@ -29,7 +29,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo import _merged_dimensions, simplify_algebra
+from stepwell.passes.stablehlo import _merged_dimensions, _split_dimensions, simplify_algebra
 from stepwell.passes.stablehlo._reshapes import Regrouping, groups_of, regroup
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
@@ -58,6 +58,8 @@ RULES.on("reshape")(simplify_algebra.reshape_chain)
 RULES.on("reshape", "transpose")(simplify_algebra.identity_shape)
 RULES.on(*sorted(ELEMENTWISE))(_merged_dimensions.through_elementwise)
 RULES.on("reduce")(_merged_dimensions.through_reduce)
+RULES.on(*sorted(ELEMENTWISE))(_split_dimensions.through_elementwise)
+RULES.on("reduce")(_split_dimensions.through_reduce)
 
 
 def _transposed(value: ir.Value) -> tuple[ir.Value, list[int]] | None:

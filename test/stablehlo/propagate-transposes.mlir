@@ -111,14 +111,37 @@ func.func @rejected(%x: tensor<1x4x5x3xf32>, %y: tensor<1x3x4x5xf32>) -> tensor<
 // so that the image stays in NHWC.
 // CHECK-LABEL: func.func @groups
 // CHECK-NOT: stablehlo.transpose
-// CHECK: %[[A:.*]] = stablehlo.reshape %arg0 : (tensor<2x4x5x6xf32>) -> tensor<2x4x5x3x2xf32>
+// CHECK: %[[A:.*]] = stablehlo.reshape %arg0 : (tensor<2x4x5x24xf32>) -> tensor<2x4x5x3x8xf32>
 // CHECK: %[[S:.*]] = stablehlo.reduce(%[[A]] {{.*}} across dimensions = [1, 2, 4]
-// CHECK: %[[B:.*]] = stablehlo.broadcast_in_dim %[[S]], dims = [0, 3] : (tensor<2x3xf32>) -> tensor<2x4x5x3x2xf32>
+// CHECK: %[[B:.*]] = stablehlo.broadcast_in_dim %[[S]], dims = [0, 3] : (tensor<2x3xf32>) -> tensor<2x4x5x3x8xf32>
 // CHECK: %[[C:.*]] = stablehlo.subtract %[[A]], %[[B]]
-// CHECK: stablehlo.reshape %[[C]] : (tensor<2x4x5x3x2xf32>) -> tensor<2x4x5x6xf32>
+// CHECK: stablehlo.reshape %[[C]] : (tensor<2x4x5x3x8xf32>) -> tensor<2x4x5x24xf32>
 // CHECK-NOT: stablehlo.transpose
 // CHECK: return
-func.func @groups(%x: tensor<2x4x5x6xf32>) -> tensor<2x4x5x6xf32> {
+func.func @groups(%x: tensor<2x4x5x24xf32>) -> tensor<2x4x5x24xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %t = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<2x4x5x24xf32>) -> tensor<2x24x4x5xf32>
+  %m = stablehlo.reshape %t : (tensor<2x24x4x5xf32>) -> tensor<2x3x160xf32>
+  %s = stablehlo.reduce(%m init: %zero) applies stablehlo.add across dimensions = [2]
+       : (tensor<2x3x160xf32>, tensor<f32>) -> tensor<2x3xf32>
+  %b = stablehlo.broadcast_in_dim %s, dims = [0, 1] : (tensor<2x3xf32>) -> tensor<2x3x160xf32>
+  %c = stablehlo.subtract %m, %b : tensor<2x3x160xf32>
+  %r = stablehlo.reshape %c : (tensor<2x3x160xf32>) -> tensor<2x24x4x5xf32>
+  %u = stablehlo.transpose %r, dims = [0, 2, 3, 1] : (tensor<2x24x4x5xf32>) -> tensor<2x4x5x24xf32>
+  return %u : tensor<2x4x5x24xf32>
+}
+
+// Groups that are no whole vectors: sums of channels first, and the groups' numbers spread over them.
+// CHECK-LABEL: func.func @narrow_groups
+// CHECK: %[[S:.*]] = stablehlo.reduce(%arg0 {{.*}} across dimensions = [1, 2] {{.*}} -> tensor<2x6xf32>
+// CHECK: %[[R:.*]] = stablehlo.reshape %[[S]] : (tensor<2x6xf32>) -> tensor<2x3x2xf32>
+// CHECK: %[[G:.*]] = stablehlo.reduce(%[[R]] {{.*}} across dimensions = [2]
+// CHECK: %[[B:.*]] = stablehlo.broadcast_in_dim %[[G]], dims = [0, 1] : (tensor<2x3xf32>) -> tensor<2x3x2xf32>
+// CHECK: %[[C:.*]] = stablehlo.reshape %[[B]] : (tensor<2x3x2xf32>) -> tensor<2x6xf32>
+// CHECK: %[[W:.*]] = stablehlo.broadcast_in_dim %[[C]], dims = [0, 3]
+// CHECK: %[[D:.*]] = stablehlo.subtract %arg0, %[[W]] : tensor<2x4x5x6xf32>
+// CHECK: return %[[D]]
+func.func @narrow_groups(%x: tensor<2x4x5x6xf32>) -> tensor<2x4x5x6xf32> {
   %zero = stablehlo.constant dense<0.0> : tensor<f32>
   %t = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<2x4x5x6xf32>) -> tensor<2x6x4x5xf32>
   %m = stablehlo.reshape %t : (tensor<2x6x4x5xf32>) -> tensor<2x3x40xf32>
@@ -129,6 +152,17 @@ func.func @groups(%x: tensor<2x4x5x6xf32>) -> tensor<2x4x5x6xf32> {
   %r = stablehlo.reshape %c : (tensor<2x3x40xf32>) -> tensor<2x6x4x5xf32>
   %u = stablehlo.transpose %r, dims = [0, 2, 3, 1] : (tensor<2x6x4x5xf32>) -> tensor<2x4x5x6xf32>
   return %u : tensor<2x4x5x6xf32>
+}
+
+// Left alone: a maximum over parts of what is split, which starts at a number that is not known.
+// CHECK-LABEL: func.func @rejected_groups
+// CHECK: %[[R:.*]] = stablehlo.reshape %arg0
+// CHECK: stablehlo.reduce(%[[R]] {{.*}} stablehlo.maximum across dimensions = [1, 3]
+func.func @rejected_groups(%x: tensor<2x4x6xf32>, %least: tensor<f32>) -> tensor<2x3xf32> {
+  %m = stablehlo.reshape %x : (tensor<2x4x6xf32>) -> tensor<2x4x3x2xf32>
+  %s = stablehlo.reduce(%m init: %least) applies stablehlo.maximum across dimensions = [1, 3]
+       : (tensor<2x4x3x2xf32>, tensor<f32>) -> tensor<2x3xf32>
+  return %s : tensor<2x3xf32>
 }
 
 // Left alone: an operand that is there in the merged order alone.

@@ -1,0 +1,105 @@
+"""What is better computed again than stored, and the other way round, before groups are formed.
+
+Cheap operations between two reductions over outer dimensions are repeated for each reader:
+
+    %m = mean(%x); %d = %x - %m; %v = sum(%d * %d); %y = %d * rsqrt(%v)
+
+No kernel computes both the variance and the result, so that %d would be written once and read
+twice. %x is in memory, since its mean was taken before: each of the two reads that instead.
+
+Numbers of groups of channels are stored for each channel where the channels of a group are no whole
+vectors: 320 numbers once, for all points of an image, instead of lane by lane at each.
+"""
+
+from __future__ import annotations
+
+from stepwell.kernels.rows import is_costly
+from stepwell.kernels.structured import RESHAPES, Structured, elements, map_dims, shape_of
+from stepwell.mlir import ir
+from stepwell.passes.linalg._fusion_graph import RESULT, FusionGraph, Node, Role
+
+_VECTOR = 8
+_TIMES_READ = 16
+"""A stored broadcast is read so often at least."""
+
+
+def store_uneven_broadcasts(block: ir.Block) -> None:
+    """Let broadcasts in `block` whose innermost runs are no whole vectors be kernels' results."""
+    for child in block.operations:
+        op = child.operation
+        structured = Structured.of(op)
+        copied = None if structured is None else structured.copied_input()
+        if structured is None or copied is None or not structured.iterators:
+            continue
+        run = shape_of(op.results[0])[-1]
+        repeated = len(structured.iterators) - 1 not in map_dims(structured.maps[copied])
+        uneven = repeated and run > 1 and run % _VECTOR != 0
+        if uneven and _is_read_often(op.results[0], _TIMES_READ * elements(op.results[0])):
+            op.attributes[RESULT] = ir.UnitAttr.get()
+
+
+def _is_read_often(value: ir.Value, least: int) -> bool:
+    """Whether `value` is broadcast to `least` elements and more."""
+    for use in value.uses:
+        op = use.owner.operation
+        structured = Structured.of(op)
+        if op.name in RESHAPES and _is_read_often(op.results[0], least):
+            return True
+        if structured is not None and structured.copied_input() is not None:
+            return elements(op.results[0]) >= least
+    return False
+
+
+def repeat_between_reductions(block: ir.Block) -> None:
+    """Give each reader of such an operation in `block` one of its own."""
+    graph = FusionGraph(block)
+    for node in graph.nodes:
+        if _is_worth_it(graph, node):
+            for reader in _readers(node.op.results[0])[1:]:
+                with ir.InsertionPoint(reader):
+                    clone = node.op.clone()
+                for number, operand in enumerate(reader.operands):
+                    if operand == node.op.results[0]:
+                        reader.operands[number] = clone.results[0]
+
+
+def _is_worth_it(graph: FusionGraph, node: Node) -> bool:
+    if node.role is not Role.ELEMENTWISE or node.structured is None:
+        return False
+    result = node.op.results[0]
+    read = [base for operand in node.structured.inputs for base in graph.bases(operand)]
+    whole = [base for base in read if elements(base) == elements(result)]
+    if len(whole) != 1 or _is_costly_here(node):
+        return False
+    readers = [graph.by_value.get(op.results[0]) for op in _readers(result) if op.results]
+    if len(readers) < 2 or any(r is None or r.role is not Role.ELEMENTWISE for r in readers):
+        return False
+    stored = any(n is not None and _reduces(n) for n in graph.reading_nodes(whole[0]))
+    return stored and any(_is_reduced(graph, r) for r in readers if r is not None)
+
+
+def _readers(value: ir.Value) -> list[ir.Operation]:
+    return list(dict.fromkeys(use.owner.operation for use in value.uses))
+
+
+def _is_costly_here(node: Node) -> bool:
+    """Whether the operation itself is; what it reads is stored or computed in either case."""
+    assert node.structured is not None
+    return is_costly(node.op.results[0]) or any(
+        child.operation.name == "arith.divf" for child in node.structured.body.operations
+    )
+
+
+def _reduces(node: Node) -> bool:
+    return node.role is Role.OUTER_REDUCTION
+
+
+def _is_reduced(graph: FusionGraph, node: Node) -> bool:
+    """Whether a reduction, and nothing else, reads what becomes of `node` element by element."""
+    while node.role is Role.ELEMENTWISE:
+        readers = graph.reading_nodes(node.op.results[0])
+        (reader, *others) = readers or {None}
+        if reader is None or others:
+            return False
+        node = reader
+    return _reduces(node)
