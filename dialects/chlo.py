@@ -3,12 +3,13 @@
     %0 = stablehlo.composite "chlo.erf" %x {decomposition = @chlo.erf.impl, ..}
 
 is how JAX exports such an operation: where it stays, it is `chlo.erf` again. Products of rows with
-the matrix of their group (`chlo.ragged_dot`) are grouped where it pays (`ragged.py`).
+the matrix of their group (`chlo.ragged_dot`) are grouped where it pays (`ragged.py`), and the
+inverse of the error function in f64 gets a Newton step (`inverse_error.py`).
 """
 
 from __future__ import annotations
 
-from stepwell.dialects import ragged
+from stepwell.dialects import inverse_error, ragged
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir, nested_operations, replace_operation, run_upstream
 
@@ -36,6 +37,10 @@ def stays(name: str, value: ir.Value) -> bool:
     if isinstance(kind, ir.ComplexType):
         return name in HYPERBOLIC
     return name == ERROR_FUNCTION and not isinstance(kind, ir.F64Type)
+
+
+def _is_double(value: ir.Value) -> bool:
+    return isinstance(ir.RankedTensorType(value.type).element_type, ir.F64Type)
 
 
 def restore_composites(module: ir.Operation) -> None:
@@ -80,6 +85,8 @@ def legalize(op: ir.Operation) -> None:
         numbers = "ragged_dot_dimension_numbers"
         if child.name == RAGGED and str(child.attributes[numbers]) == _NUMBERS:
             _group(child)
+        elif child.name == inverse_error.INVERSE_ERROR_FUNCTION and _is_double(child.results[0]):
+            inverse_error.refine(child)
     found = [child for child in nested_operations(op) if child.name.startswith("chlo.")]
     kept = [child for child in found if stays(child.name, child.results[0])]
     if len(kept) == len(found):

@@ -18,6 +18,7 @@ own taps, and the four are concatenated in the place of %p.
   One of unsigned or of complex numbers becomes one convolution a group.
 - A dot_general with several contracting dimensions gets one; its batch dimensions come first.
 - Normal random numbers are made of uniform ones.
+- A power of integers is squared and multiplied for every bit of its exponent (upstream: for six).
 - A sum of booleans is their disjunction, as the specification says (arith.addi would be xor).
 
 Convolutions taken apart are first put into NHWC, as choose-layout does. fold-constants comes next.
@@ -64,6 +65,34 @@ def sum_of_booleans(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     if not isinstance(kind, ir.IntegerType) or kind.width != 1:
         return None
     return hlo.or_(*op.operands)
+
+
+@RULES.on("power")
+def power_of_integers(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """x^y by squaring; of a negative y it is 1 / x^-y, which only 1 and -1 have in integers."""
+    base, exponent = op.operands
+    kind = hlo.element_type(base)
+    if not isinstance(kind, ir.IntegerType) or kind.width < 8:
+        return None
+    if not hlo.tensor_type(base).has_static_shape:
+        return None
+    zero, one = hlo.full_like(base, 0), hlo.full_like(base, 1)
+    result, square, rest = one, base, exponent
+    bits = kind.width if kind.is_unsigned else kind.width - 1
+    for bit in range(bits):
+        odd = hlo.compare(hlo.and_(rest, one), one, "EQ")
+        result = hlo.select(odd, hlo.multiply(result, square), result)
+        if bit + 1 < bits:
+            square = hlo.multiply(square, square)
+            rest = hlo.shift_right_logical(rest, one)
+    if kind.is_unsigned:
+        return result
+    minus_one = hlo.full_like(base, -1)
+    odd = hlo.compare(hlo.and_(exponent, one), one, "EQ")
+    sign = hlo.select(odd, minus_one, one)
+    inverse = hlo.select(hlo.compare(base, minus_one, "EQ"), sign, zero)
+    inverse = hlo.select(hlo.compare(base, one, "EQ"), one, inverse)
+    return hlo.select(hlo.compare(exponent, zero, "LT"), inverse, result)
 
 
 # --- Convolutions --------------------------------------------------------------------------------

@@ -241,6 +241,10 @@ def _cut(value: ir.Value, kind: np.dtype) -> ir.Value:
     """Bytes of any value, those of `kind` with the same low bits."""
     if dtypes.is_unsigned(kind):
         return _low_bits(value, kind)
+    return _sign_extended(value, kind)
+
+
+def _sign_extended(value: ir.Value, kind: np.dtype) -> ir.Value:
     by = hlo.full_like(value, 8 - _width(kind))
     return hlo.shift_right_arithmetic(hlo.shift_left(value, by), by)
 
@@ -264,6 +268,11 @@ def _compute_in_bytes(planned: _Planned) -> None:
             kind = planned.operands[0]
             if kind is not None and _storage(kind) == np.int8:
                 op.operands[0] = _low_bits(op.operands[0], kind)
+    elif name == "shift_right_arithmetic":
+        with ir.InsertionPoint(op), op.location:
+            kind = planned.operands[0]
+            if kind is not None and dtypes.is_unsigned(kind):
+                op.operands[0] = _sign_extended(op.operands[0], kind)
     _retype_results(planned)
     for result, kind in zip(op.results, planned.results, strict=True):
         if kind is None:

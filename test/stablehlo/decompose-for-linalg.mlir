@@ -114,3 +114,23 @@ func.func @normal(%mean: tensor<f32>, %deviation: tensor<f32>) -> tensor<5xf32> 
   %0 = stablehlo.rng %mean, %deviation, %s, distribution = NORMAL : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<5xf32>
   return %0 : tensor<5xf32>
 }
+
+// -----
+
+// Every bit of the exponent counts: upstream's expansion looks at six.
+// CHECK-LABEL: func.func @power_of_bytes
+// CHECK-NOT: stablehlo.power
+// CHECK-COUNT-7: stablehlo.shift_right_logical
+// CHECK-NOT: stablehlo.shift_right_logical
+// CHECK: return
+func.func @power_of_bytes(%x: tensor<4xui8>, %y: tensor<4xui8>) -> tensor<4xui8> {
+  %r = stablehlo.power %x, %y : tensor<4xui8>
+  return %r : tensor<4xui8>
+}
+
+// CHECK-LABEL: func.func @power_of_floats
+// CHECK: stablehlo.power %arg0, %arg1 : tensor<4xf32>
+func.func @power_of_floats(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<4xf32> {
+  %r = stablehlo.power %x, %y : tensor<4xf32>
+  return %r : tensor<4xf32>
+}

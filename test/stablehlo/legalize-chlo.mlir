@@ -40,3 +40,22 @@ func.func @complex(%x: tensor<4xcomplex<f32>>) -> tensor<4xcomplex<f32>> {
   %y = chlo.asin %s : tensor<4xcomplex<f32>> -> tensor<4xcomplex<f32>>
   return %y : tensor<4xcomplex<f32>>
 }
+
+// A Newton step follows the inverse of the error function in f64 alone.
+// CHECK-LABEL: func.func @inverse_of_double
+// CHECK-NOT: chlo.
+// CHECK: stablehlo.exponential
+// CHECK: return
+func.func @inverse_of_double(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %y = chlo.erf_inv %x : tensor<4xf64> -> tensor<4xf64>
+  return %y : tensor<4xf64>
+}
+
+// CHECK-LABEL: func.func @inverse_of_single
+// CHECK-NOT: chlo.
+// CHECK-NOT: stablehlo.exponential
+// CHECK: return
+func.func @inverse_of_single(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %y = chlo.erf_inv %x : tensor<4xf32> -> tensor<4xf32>
+  return %y : tensor<4xf32>
+}
