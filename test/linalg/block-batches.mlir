@@ -1,4 +1,4 @@
-// RUN: stepwell-opt %s --pass-pipeline='block-batches{cache-bytes=1500000}' --split-input-file | filecheck %s
+// RUN: stepwell-opt %s --pass-pipeline='block-batches{cache-bytes=1500000}' --split-input-file --target=x86_64-v3 | filecheck %s
 
 // All of the batch is more than the cache holds, one image is not: image by image. What is the same
 // for every image stays outside of the loop, and the result begins as nothing.

@@ -18,7 +18,7 @@ class Target:
     `vector_registers` their count; cache sizes are bytes per core. Times are in units of one vector
     multiply-add, of which `in_flight` hide the latency of each other: `broadcast_time` is that of
     loading a scalar to all lanes; `l3_rate` and `memory_rate` are the bytes that come from there
-    meanwhile.
+    meanwhile, `asked_rate` those that come from memory where they are asked for long before.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Target:
     broadcast_time: float = 0.5
     l3_rate: float = 16.0
     memory_rate: float = 7.0
+    asked_rate: float = 6.2
 
     @property
     def vector_lanes(self) -> int:

@@ -22,6 +22,7 @@ TARGETS = (
         broadcast_time=1.0,
         l3_rate=5.0,
         memory_rate=2.0,
+        asked_rate=3.0,
     ),
     Target("x86_64-v4", TRIPLE, "x86-64-v4", _V4, vector_bits=512, vector_registers=32),
 )

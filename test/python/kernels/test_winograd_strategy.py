@@ -94,16 +94,17 @@ def test_forms_match(
     dilation: int,
     groups: int,
 ) -> None:
-    """Dilated and grouped filters and filters of three dimensions, a batch of two."""
+    """Dilated and grouped filters and filters of three dimensions, a batch of two; channels are
+    whole vectors of every target."""
     random = np.random.default_rng(0)
     rank = len(size)
-    filters = random.standard_normal((groups * 24, 32, *window)).astype(np.float32)
+    filters = random.standard_normal((groups * 48, 32, *window)).astype(np.float32)
     image = random.standard_normal((2, groups * 32, *size)).astype(np.float32)
     reach = [dilation * (k - 1) for k in window]
     pads = [(r // 2, r - r // 2) for r in reach]
     padded = np.pad(image.astype(np.float64), [(0, 0), (0, 0), *pads])
     counts = [(n - 1) // s + 1 for n, s in zip(size, strides, strict=True)]
-    wanted = np.zeros((2, groups, 24, *counts))
+    wanted = np.zeros((2, groups, 48, *counts))
     for term in np.ndindex(*window):
         part = padded[
             :,
@@ -113,7 +114,7 @@ def test_forms_match(
                 for t, n, s in zip(term, size, strides, strict=True)
             ),
         ]
-        taps = filters[:, :, *term].astype(np.float64).reshape(groups, 24, 32)
+        taps = filters[:, :, *term].astype(np.float64).reshape(groups, 48, 32)
         apart = part.reshape(2, groups, 32, *counts)
         wanted += np.einsum("goi,bgi...->bgo...", taps, apart)
     wanted = wanted.reshape(2, -1, *counts)

@@ -526,11 +526,15 @@ class Contraction:
         return [self.shape.sizes[d] for d in self.shape.reduced]
 
     def _vectors(self, columns: int) -> list[RegisterVector]:
-        """The vectors of a tile of `columns` columns: full ones where the packed rhs has padding to
-        read, else halving ones that end with the columns."""
+        """The vectors of a tile of `columns` columns. Where the packed rhs has padding: full ones,
+        and at the end half a one if that does (cores that split full ones take half the
+        time); else halving ones that end with the columns."""
         if self.packed:
-            starts = range(0, columns, self.lanes)
-            return [RegisterVector(s, self.lanes, min(self.lanes, columns - s)) for s in starts]
+            half, vectors = self.lanes // 2, []
+            for start in range(0, columns, self.lanes):
+                valid = min(self.lanes, columns - start)
+                vectors.append(RegisterVector(start, half if valid <= half else self.lanes, valid))
+            return vectors
         return [RegisterVector(begin, width, width) for begin, width in pieces(columns, self.lanes)]
 
     def _operand(self, number: int, dims: list[Index], lanes: Lanes) -> ir.Value:

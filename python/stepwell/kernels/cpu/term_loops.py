@@ -6,6 +6,7 @@ of each: the rounding error of one long chain grows with its length.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ from stepwell.mlir import ir
 _WRITTEN_OUT = 8
 """Terms of inner loops that are written out at most: the channels of an image, say. With a window's
 columns beside them, LLVM keeps what neighbouring outputs both read, on the stack."""
+
+_SHORT, _MOST_PIECES = 64, 4
+"""Terms that are a chain of their own, and so many pieces of a loop at most."""
 
 Step = Callable[[list[Index], list[ir.Value]], list[ir.Value]]
 """Adds the terms at a point of the reduced space to the sums it is given."""
@@ -79,15 +83,26 @@ class TermLoops:
 
             def body(k: Index, inner: list[ir.Value]) -> list[ir.Value]:
                 if not restart:
-                    return nested(moved(k), level + 1, inner)
+                    return in_one_chain(k, inner)
                 apart = nested(moved(k), level + 1, zeros * side * len(prefixes))
                 parts = _parts(apart, len(zeros))
                 for number in range(side):
                     inner = self._added(inner, [v for part in parts[number::side] for v in part])
                 return inner
 
+            def in_one_chain(k: Index, inner: list[ir.Value]) -> list[ir.Value]:
+                return nested(moved(k), level + 1, inner)
+
             def of_variable(k: Variable, inner: list[ir.Value]) -> list[ir.Value]:
                 return body(Index.of(k), inner)
+
+            pieces = self._pieces(levels, level)
+            if pieces and len(prefixes) == 1:
+                for begin, end in itertools.pairwise(pieces):
+                    into = zeros if level or begin else carried  # nothing is in `carried` at first
+                    part = self.nest.reduce_steps("k", begin, end, into, in_one_chain)
+                    carried = part if into is carried else self._added(carried, part)
+                return carried
 
             if _is_written_out(levels, level):
                 for number in range(size):
@@ -150,6 +165,17 @@ class TermLoops:
         return self.nest.reduce_between(
             "chain", Index(), chains, size // chain, 1, zeros, add_chain
         )
+
+    def _pieces(self, levels: list[tuple[int, int, int, bool]], level: int) -> list[int]:
+        """Where to cut loop `level` into few pieces, one chain each; none where what an iteration
+        sums apart is no short part of that. Sums end seldom then: each time costs as many
+        additions as there are sums, with no registers for both."""
+        axis, size, by, restart = levels[level]
+        inner = math.prod(self.extents[axis + 1 :])
+        count = math.ceil(size * inner / _SHORT)
+        if not restart or by > 1 or inner >= _SHORT or count > _MOST_PIECES or axis in self.bounds:
+            return []
+        return [math.ceil(size * piece / count) for piece in range(count + 1)]
 
     def _added(self, sums: list[ir.Value], others: list[ir.Value]) -> list[ir.Value]:
         return [self.nest.add(a, b) for a, b in zip(sums, others, strict=True)]

@@ -294,9 +294,6 @@ _STEP, _STEP_ROW = 0.4, 0.03
 _IN_FLIGHT = 0.8
 """The part of `in_flight` that register tiles need here, whose sums are short."""
 
-_ASKED = 1.5
-"""How much faster weights come from memory that are asked for a position ahead."""
-
 _IN_ORDER = 1.6
 """How much faster L3 gives transformed tiles, which are read in order, than it gives others."""
 
@@ -346,15 +343,14 @@ def _step(strategy: WinogradStrategy, inputs: int, target: Target) -> float:
 
 
 def _streaming(strategy: WinogradStrategy, shape: ConvolutionShape, target: Target) -> float:
-    """Vector multiply-adds that take as long as the weights of each block: from memory first, then
-    from where they stay."""
+    """Vector multiply-adds that take as long as the weights of each block: from memory first, asked
+    for a position ahead, then from where they stay."""
     *_, outputs = shape.extents()
     blocks = math.ceil(_tiles(strategy.tile, shape) / strategy.block)
     weights = shape.sums(strategy.tile) * shape.terms * outputs * 4
     again = (blocks - 1) * weights if weights > target.l2_bytes // 2 else 0
-    memory = _ASKED * target.memory_rate
-    rate = target.l3_rate if weights < target.l3_bytes * 3 // 4 else memory
-    return weights / memory + again / rate
+    rate = target.l3_rate if weights < target.l3_bytes * 3 // 4 else target.asked_rate
+    return weights / target.asked_rate + again / rate
 
 
 def emit(group: KernelGroup, strategy: WinogradStrategy, lanes: int) -> None:
