@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from stepwell.mlir import ir, nested_operations, rewrite
@@ -14,6 +15,8 @@ Rule = Callable[[ir.Operation, WeightTable], ir.Value | None]
 A rule builds at the current insertion point, just before the op, with the op's location; it builds
 nothing before it has decided. Ops that lose their last use are removed by the driver.
 """
+
+_LOG = logging.getLogger("stepwell")
 
 MAX_ROUNDS = 500
 """Sweeps over the module; new ops are first looked at in the next one."""
@@ -60,6 +63,8 @@ class Rules:
         except RuntimeError as error:
             if "converge" not in str(error):
                 raise
+        if budget[0] <= 0:
+            _LOG.info("rewrite rules undid each other until their budget was used up")
 
 
 def _driver(

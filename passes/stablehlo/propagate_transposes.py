@@ -135,7 +135,8 @@ def _common(op: ir.Operation) -> list[int] | None:
     without = [value for value in values if value not in with_it and not _is_free(value)]
     # A value that is transposed back for another user is there in the other order already.
     costly = [value for value in without if not _is_undone(value, permutation, with_it)]
-    gained = sum(has_one_use(value) for value in with_it) + _is_undone(op.results[0], permutation)
+    gained = sum(has_one_use(value) and not _has_twin(value) for value in with_it)
+    gained += _is_undone(op.results[0], permutation)
     return permutation if not without or gained > len(costly) else None
 
 
@@ -155,6 +156,18 @@ def _is_undone(
         user.name == "stablehlo.transpose"
         and integers(user, "permutation") == back
         and user.results[0] not in beside
+        for user in users
+    )
+
+
+def _has_twin(value: ir.Value) -> bool:
+    """Whether another transpose, which stays, makes the same as the transpose that makes `value`."""
+    op = producer(value, "transpose")
+    assert op is not None
+    order = op.attributes["permutation"]
+    users = (use.owner.operation for use in op.operands[0].uses)
+    return any(
+        user.name == op.name and user.attributes["permutation"] == order and user != op
         for user in users
     )
 

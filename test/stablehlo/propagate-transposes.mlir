@@ -266,3 +266,22 @@ func.func @matrix_times_vector_in_loop(%a: tensor<64x64xf32>, %x: tensor<64xf32>
   }
   return %0#2 : tensor<64xf32>
 }
+
+// A sum that is read in both orders moves once, not to and fro: the transpose of %x is there for the
+// first convolution already, and saves nothing.
+// CHECK-LABEL: func.func @read_in_both_orders
+// CHECK: stablehlo.transpose
+// CHECK-NOT: stablehlo.transpose
+// CHECK: return
+func.func @read_in_both_orders(%x: tensor<1x8x6x6xf32>, %w: tensor<1x1x8x8xf32>, %zero: tensor<f32>) -> tensor<1x8xf32> {
+  %x_nhwc = stablehlo.transpose %x, dims = [0, 2, 3, 1] : (tensor<1x8x6x6xf32>) -> tensor<1x6x6x8xf32>
+  %a = stablehlo.convolution(%x_nhwc, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x6x6x8xf32>, tensor<1x1x8x8xf32>) -> tensor<1x6x6x8xf32>
+  %a_nchw = stablehlo.transpose %a, dims = [0, 3, 1, 2] : (tensor<1x6x6x8xf32>) -> tensor<1x8x6x6xf32>
+  %y = stablehlo.add %a_nchw, %x : tensor<1x8x6x6xf32>
+  %y_nhwc = stablehlo.transpose %y, dims = [0, 2, 3, 1] : (tensor<1x8x6x6xf32>) -> tensor<1x6x6x8xf32>
+  %b = stablehlo.convolution(%y_nhwc, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x6x6x8xf32>, tensor<1x1x8x8xf32>) -> tensor<1x6x6x8xf32>
+  %b_nchw = stablehlo.transpose %b, dims = [0, 3, 1, 2] : (tensor<1x6x6x8xf32>) -> tensor<1x8x6x6xf32>
+  %z = stablehlo.add %b_nchw, %y : tensor<1x8x6x6xf32>
+  %sum = stablehlo.reduce(%z init: %zero) applies stablehlo.add across dimensions = [2, 3] : (tensor<1x8x6x6xf32>, tensor<f32>) -> tensor<1x8xf32>
+  return %sum : tensor<1x8xf32>
+}
