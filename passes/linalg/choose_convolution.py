@@ -77,9 +77,7 @@ class ChooseConvolution(Pass):
 
     def _tile(self, convolution: Structured, shape: winograd.ConvolutionShape, state: State) -> int:
         if self.tile:
-            lanes = state.target.vector_lanes
-            whole = all(shape.sizes[d] % lanes == 0 for d in (shape.inputs, shape.outputs))
-            return self.tile if whole else 0
+            return self.tile if winograd.applies(shape, state.target) else 0
         contraction = ContractionShape.of(convolution, (0, 1))
         direct = estimated_time(convolution, contraction, state.target)
         strategy = winograd.choose(shape, state.target, state.threads, direct)

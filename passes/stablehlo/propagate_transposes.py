@@ -161,7 +161,7 @@ def _is_undone(
 
 
 def _has_twin(value: ir.Value) -> bool:
-    """Whether another transpose, which stays, makes the same as the transpose that makes `value`."""
+    """Whether another transpose, which stays, makes the same as the one that makes `value`."""
     op = producer(value, "transpose")
     assert op is not None
     order = op.attributes["permutation"]

@@ -96,15 +96,43 @@ def test_forms_match(
 ) -> None:
     """Dilated and grouped filters and filters of three dimensions, a batch of two; channels are
     whole vectors of every target."""
+    _check_form(monkeypatch, tile, size, window, strides, dilation, groups, (32, 48))
+
+
+@pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
+@pytest.mark.parametrize("channels", [(17, 16), (26, 26), (40, 104), (52, 67), (24, 31)])
+def test_any_channels_match(
+    monkeypatch: pytest.MonkeyPatch, channels: tuple[int, int], strides: tuple[int, int]
+) -> None:
+    """Channels that are no whole vectors, in one panel and in several."""
+    _check_form(monkeypatch, 4, (13, 18), (3, 3), strides, 1, 1, channels)
+
+
+def test_channels_of_groups_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors of inputs that overlap stay within their group."""
+    _check_form(monkeypatch, 4, (13, 18), (3, 3), (1, 1), 1, 3, (26, 32))
+
+
+def _check_form(
+    monkeypatch: pytest.MonkeyPatch,
+    tile: int,
+    size: tuple[int, ...],
+    window: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilation: int,
+    groups: int,
+    channels: tuple[int, int],
+) -> None:
+    """Compare with a sum in float64; `channels` are those of a group, in and out."""
     random = np.random.default_rng(0)
-    rank = len(size)
-    filters = random.standard_normal((groups * 48, 32, *window)).astype(np.float32)
-    image = random.standard_normal((2, groups * 32, *size)).astype(np.float32)
+    rank, (inputs, outputs) = len(size), channels
+    filters = random.standard_normal((groups * outputs, inputs, *window)).astype(np.float32)
+    image = random.standard_normal((2, groups * inputs, *size)).astype(np.float32)
     reach = [dilation * (k - 1) for k in window]
     pads = [(r // 2, r - r // 2) for r in reach]
     padded = np.pad(image.astype(np.float64), [(0, 0), (0, 0), *pads])
     counts = [(n - 1) // s + 1 for n, s in zip(size, strides, strict=True)]
-    wanted = np.zeros((2, groups, 48, *counts))
+    wanted = np.zeros((2, groups, outputs, *counts))
     for term in np.ndindex(*window):
         part = padded[
             :,
@@ -114,8 +142,8 @@ def test_forms_match(
                 for t, n, s in zip(term, size, strides, strict=True)
             ),
         ]
-        taps = filters[:, :, *term].astype(np.float64).reshape(groups, 48, 32)
-        apart = part.reshape(2, groups, 32, *counts)
+        taps = filters[:, :, *term].astype(np.float64).reshape(groups, outputs, inputs)
+        apart = part.reshape(2, groups, inputs, *counts)
         wanted += np.einsum("goi,bgi...->bgo...", taps, apart)
     wanted = wanted.reshape(2, -1, *counts)
     node = onnx.helper.make_node(

@@ -41,7 +41,7 @@ from stepwell.kernels.cpu.winograd_transform import (
     transform_matrices,
     window_of,
 )
-from stepwell.kernels.group import KernelGroup
+from stepwell.kernels.group import KernelGroup, widths
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.strategy import IntegerStrategy
 from stepwell.kernels.structured import Structured, element_type
@@ -59,6 +59,9 @@ _SCRATCH_BYTES = 3 << 20
 
 _MOST_ROWS = 14
 """Tiles of a register tile at most: more have no registers on any target for two vectors."""
+
+_FEWEST = 16
+"""Channels that the transforms are worth, at least."""
 
 _LARGE_BLOCKS = 8
 """Up to so many blocks may be larger than L2, of the same size each."""
@@ -224,15 +227,20 @@ def packing(filters: tuple[int, ...], tile: int, panel: int, stride: int = 1) ->
     return WinogradPacking(filters, tuple(map(tuple, g.tolist())), panel, stride)
 
 
+def applies(shape: ConvolutionShape, target: Target) -> bool:
+    """Whether there are channels for vectors: of groups, whole ones of outputs."""
+    lanes = target.vector_lanes
+    inputs, outputs = shape.sizes[shape.inputs], shape.sizes[shape.outputs]
+    whole = shape.group is None or outputs % lanes == 0
+    return whole and inputs >= max(lanes, _FEWEST) and outputs >= lanes
+
+
 def choose(
     shape: ConvolutionShape, target: Target, threads: int, direct: float
 ) -> WinogradStrategy | None:
     """The strategy with the least estimated time on `threads` cores of `target`, None where direct
     convolution is faster, which takes as long as `direct` vector multiply-adds of one core."""
-    lanes = target.vector_lanes
-    channels = shape.sizes[shape.inputs]
-    *_, outputs = shape.extents()
-    if channels % lanes or outputs % lanes or channels < 2 * lanes:
+    if not applies(shape, target):
         return None
     strategies = [blocking(tile, shape, target, threads) for tile in TILES]
     strategies = [s for s in strategies if _scratch_bytes(s, shape, target) <= _SCRATCH_BYTES]
@@ -253,7 +261,7 @@ def blocking(tile: int, shape: ConvolutionShape, target: Target, threads: int) -
     tile_bytes = shape.window(tile) ** 2 * shape.summed * 4
     most = max(4, target.l2_bytes * 6 // 10 // tile_bytes)
     strategies = []
-    for vectors in (v for v in (4, 3, 2, 1) if (outputs // lanes) % v == 0):
+    for vectors in (v for v in (4, 3, 2, 1) if -(-outputs // lanes) % v == 0):
         panels = math.ceil(outputs / (vectors * lanes))
         groups = {min(panels, g) for g in (1, threads, 2 * threads)}
         for rows in range(1, min(_MOST_ROWS, tiles) + 1):
@@ -321,8 +329,10 @@ def _time(
     steps = sums * _step(strategy, shape.summed, target)
     products = register_tiles * (steps + positions * _TILE)
     weights = _streaming(strategy, shape, target)
-    there = groups * tiles * (sums / lanes) * _THERE
-    back = tiles * (outputs / lanes) * positions * _BACK
+    vectors = shape.of_all(shape.taps) * math.ceil(shape.sizes[shape.inputs] / lanes)
+    there = groups * tiles * shape.sums(strategy.tile) * vectors * _THERE
+    stored = sum((end - begin) // width for begin, end, width in widths(outputs, lanes))
+    back = tiles * stored * positions * _BACK
     moved = strategy.block * sums * 4
     in_l2 = moved <= target.l2_bytes * 3 // 4
     rate = target.vector_bits / 16 if in_l2 else _IN_ORDER * target.l3_rate
@@ -378,6 +388,7 @@ class _Winograd:
         self.grid = shape.grid(strategy.tile)
         self.tiles = math.prod(self.grid)
         self.panel = strategy.vectors * lanes
+        self.panels = -(-self.outputs // self.panel)
         self.here = Index()
         """The group of channels that a task works on."""
 
@@ -388,7 +399,7 @@ class _Winograd:
         moved = nest.scratch([positions, strategy.block * self.shape.summed + _LINE], element)
         products = nest.scratch([positions, strategy.block * self.panel + _LINE], element)
         blocks = -(-self.tiles // strategy.block)
-        panels = self.outputs // self.panel
+        panels = self.panels
         groups = -(-panels // strategy.panels)
         with (
             nest.parallel("task", self.shape.groups * groups * blocks) as task,
@@ -405,28 +416,51 @@ class _Winograd:
             first = number * strategy.panels
             with nest.loop_between("panel", first, first + strategy.panels, panels) as panel:
                 self._multiply(Index.of(panel), moved, products)
-                with nest.loop_between("tile", start, stop, self.tiles) as tile:
-                    with self.evaluator.scope():
-                        local = Index.of(tile) - start
-                        self._transform_output(Index.of(tile), local, Index.of(panel), products)
+                self._transform_panel(Index.of(panel), start, products)
+
+    def _transform_panel(self, panel: Index, start: Index, products: ir.Value) -> None:
+        """Transform the outputs of a panel back; the last one may have fewer columns."""
+        nest, last = self.nest, self.outputs - (self.panels - 1) * self.panel
+
+        def transform(columns: int) -> None:
+            stop = start + self.strategy.block
+            with nest.loop_between("tile", start, stop, self.tiles) as tile:
+                with self.evaluator.scope():
+                    local = Index.of(tile) - start
+                    self._transform_output(Index.of(tile), local, panel, columns, products)
+
+        if self.panels == 1 or last == self.panel:
+            transform(last)
+            return
+        with nest.when(panel, equals=self.panels - 1, otherwise=True) as branch:
+            with branch.then():
+                transform(last)
+            with branch.otherwise():
+                transform(self.panel)
 
     def _transform_input(self, tile: Index, local: Index, moved: ir.Value) -> None:
-        """B^T d B of one tile, a vector of channels at a time."""
+        """B^T d B of one tile, a vector of channels at a time; where they are no whole vectors,
+        the last one begins among those of the one before."""
         shape = self.shape
         channels = shape.sizes[shape.inputs]
         taps = [shape.sizes[d] for d in shape.taps]
         for number, phase in enumerate(winograd_phases(shape.stride)):
-            with (
-                self.nest.loop("tap", 0, math.prod(taps)) as tap,
-                self.nest.loop("c", 0, channels, self.lanes) as c,
-                self.evaluator.scope(),
-            ):
-                vector = Lanes.of(self.lanes)
-                channel = Index.of(c) + vector.index
-                terms = dict(zip(shape.taps, delinearize(Index.of(tap), taps), strict=True))
-                terms[shape.inputs] = channel
+            with self.nest.loop("tap", 0, math.prod(taps)) as tap:
+                where = dict(zip(shape.taps, delinearize(Index.of(tap), taps), strict=True))
                 term = local * shape.summed + number * shape.terms + Index.of(tap) * channels
-                self._transform_phase(tile, phase, terms, term + channel, moved, vector)
+
+                def transform(first: Index, phase=phase, where=where, term=term) -> None:
+                    vector = Lanes.of(self.lanes)
+                    channel = first + vector.index
+                    terms = {**where, shape.inputs: channel}
+                    with self.evaluator.scope():
+                        self._transform_phase(tile, phase, terms, term + channel, moved, vector)
+
+                whole = channels // self.lanes * self.lanes
+                with self.nest.loop("c", 0, whole, self.lanes) as c:
+                    transform(Index.of(c))
+                if whole < channels:
+                    transform(constant(channels - self.lanes))
 
     def _transform_phase(
         self,
@@ -476,7 +510,7 @@ class _Winograd:
 
     def _multiply(self, panel: Index, moved: ir.Value, products: ir.Value) -> None:
         """For each position, [block, in] times [in, panel]."""
-        panel = self.here * (self.outputs // self.panel) + panel
+        panel = self.here * self.panels + panel
         start = 0
         for region in self.shape.regions(self.strategy.tile):
             stop = start + len(region.positions)
@@ -566,34 +600,47 @@ class _Winograd:
         return self.nest.reduce_loop("block", 0, count, 1, zeros, body)
 
     def _transform_output(
-        self, tile: Index, local: Index, panel: Index, products: ir.Value
+        self, tile: Index, local: Index, panel: Index, columns: int, products: ir.Value
     ) -> None:
-        """A^T m A of one tile, the epilogue, and the stores that lie inside the image."""
+        """A^T m A of one tile in the first `columns` of a panel, the epilogue, and the stores that
+        lie inside the image."""
+        for begin, end, width in widths(columns, self.lanes):
+            with self.nest.loop("v", begin, end, width) as v, self.evaluator.scope():
+                vector = Lanes.of(width)
+                offset = Index.of(v) + vector.index
+                self._transform_vector(tile, local, panel, offset, products, vector)
+
+    def _transform_vector(
+        self,
+        tile: Index,
+        local: Index,
+        panel: Index,
+        offset: Index,
+        products: ir.Value,
+        vector: Lanes,
+    ) -> None:
         side, shape = self.strategy.tile, self.shape
         window = shape.window(side)
-        with self.nest.loop("v", 0, self.panel, self.lanes) as v, self.evaluator.scope():
-            vector = Lanes.of(self.lanes)
-            offset = Index.of(v) + vector.index
-            columns = [
-                self.transform.of_output(
-                    [
-                        self.nest.load(
-                            products,
-                            [constant(self.places[i, j]), local * self.panel + offset],
-                            vector,
-                        )
-                        for i in range(window)
-                    ]
-                )
-                for j in range(window)
-            ]
-            for i in range(side):
-                values = self.transform.of_output([columns[j][i] for j in range(window)])
-                for j, value in enumerate(values):
-                    dims = self._at(tile, i, j)
-                    bounds = [(dims[d], shape.sizes[d]) for d in (shape.height, shape.width)]
-                    dims[shape.outputs] = panel * self.panel + offset
-                    self._store_inside(bounds, apply_map(self.op.output_map, dims), value, vector)
+        columns = [
+            self.transform.of_output(
+                [
+                    self.nest.load(
+                        products,
+                        [constant(self.places[i, j]), local * self.panel + offset],
+                        vector,
+                    )
+                    for i in range(window)
+                ]
+            )
+            for j in range(window)
+        ]
+        for i in range(side):
+            values = self.transform.of_output([columns[j][i] for j in range(window)])
+            for j, value in enumerate(values):
+                dims = self._at(tile, i, j)
+                bounds = [(dims[d], shape.sizes[d]) for d in (shape.height, shape.width)]
+                dims[shape.outputs] = panel * self.panel + offset
+                self._store_inside(bounds, apply_map(self.op.output_map, dims), value, vector)
 
     def _store_inside(
         self,
