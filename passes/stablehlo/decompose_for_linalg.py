@@ -13,6 +13,7 @@ four times the channels, whose result is spread out over the pixels:
 Where the phases of the pixels reach different inputs (a 4x4 kernel), each is a convolution of its
 own taps, and the four are concatenated in the place of %p.
 
+- A convolution of one element a channel becomes a multiplication.
 - Of a grouped convolution that is not depthwise, neighbouring groups are joined until their results
   fill a vector, with zeros in the filters between them; legalize-to-linalg takes the rest whole.
   One of unsigned or of complex numbers becomes one convolution a group.
@@ -96,6 +97,38 @@ def power_of_integers(op: ir.Operation, weights: WeightTable) -> ir.Value | None
 
 
 # --- Convolutions --------------------------------------------------------------------------------
+
+
+@RULES.on("convolution")
+def scaled_channels(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A window of one element for each channel: a multiplication."""
+    (lhs, rhs), result = op.operands, op.results[0]
+    if not all(hlo.tensor_type(value).has_static_shape for value in (lhs, rhs)):
+        return None
+    numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    source, spatial = hlo.shape(lhs), list(numbers.input_spatial_dimensions)
+    channel, rank = numbers.input_feature_dimension, len(spatial)
+    groups = integer(op, "feature_group_count", 1)
+    if not source[channel] == groups == prod(hlo.shape(rhs)):
+        return None
+    kinds = {str(hlo.element_type(value)) for value in (lhs, rhs, result)}
+    dilated = optional_integers(op, "lhs_dilation", rank, 1) != [1] * rank
+    if len(kinds) > 1 or dilated or any(low or high for low, high in padding(op, rank)):
+        return None
+    if integer(op, "batch_group_count", 1) != 1:
+        return None
+    steps = [1] * len(source)
+    for axis, step in zip(spatial, optional_integers(op, "window_strides", rank, 1), strict=True):
+        steps[axis] = step
+    taken = hlo.slice(lhs, [0] * len(source), source, steps)
+    factors = hlo.broadcast_in_dim(hlo.reshape(rhs, [groups]), hlo.shape(taken), [channel])
+    scaled = hlo.multiply(taken, factors)
+    order = [0] * len(source)
+    order[numbers.output_batch_dimension] = numbers.input_batch_dimension
+    order[numbers.output_feature_dimension] = channel
+    for to, axis in zip(numbers.output_spatial_dimensions, spatial, strict=True):
+        order[to] = axis
+    return hlo.transpose(scaled, order)
 
 
 @dataclass(frozen=True)

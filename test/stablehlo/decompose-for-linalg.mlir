@@ -92,14 +92,14 @@ func.func @dot(%x: tensor<3x4x5xf32>, %y: tensor<4x5x6xf32>) -> tensor<3x6xf32> 
 // CHECK-LABEL: func.func @rejected
 // CHECK: stablehlo.convolution({{.*}} feature_group_count = 6
 // CHECK: stablehlo.dot_general %arg0, %arg0, batching_dims = [0] x [0], contracting_dims = [2] x [2]
-func.func @rejected(%x: tensor<1x4x6xf32>, %w: tensor<1x1x6xf32>)
-    -> (tensor<1x4x6xf32>, tensor<1x4x4xf32>) {
+func.func @rejected(%x: tensor<1x4x6xf32>, %w: tensor<3x1x6xf32>)
+    -> (tensor<1x2x6xf32>, tensor<1x4x4xf32>) {
   %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
        window = {} {batch_group_count = 1 : i64, feature_group_count = 6 : i64}
-       : (tensor<1x4x6xf32>, tensor<1x1x6xf32>) -> tensor<1x4x6xf32>
+       : (tensor<1x4x6xf32>, tensor<3x1x6xf32>) -> tensor<1x2x6xf32>
   %z = stablehlo.dot_general %x, %x, batching_dims = [0] x [0], contracting_dims = [2] x [2]
        : (tensor<1x4x6xf32>, tensor<1x4x6xf32>) -> tensor<1x4x4xf32>
-  return %y, %z : tensor<1x4x6xf32>, tensor<1x4x4xf32>
+  return %y, %z : tensor<1x2x6xf32>, tensor<1x4x4xf32>
 }
 
 // -----
@@ -133,4 +133,27 @@ func.func @power_of_bytes(%x: tensor<4xui8>, %y: tensor<4xui8>) -> tensor<4xui8>
 func.func @power_of_floats(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<4xf32> {
   %r = stablehlo.power %x, %y : tensor<4xf32>
   return %r : tensor<4xf32>
+}
+
+// One factor a channel, in every second place.
+// CHECK-LABEL: func.func @scaled_channels
+// CHECK: %[[X:.*]] = stablehlo.slice %arg0 [0:1, 0:8, 0:5:2, 0:5:2]
+// CHECK: %[[W:.*]] = stablehlo.broadcast_in_dim %{{.*}}, dims = [1] : (tensor<8xf32>) -> tensor<1x8x3x3xf32>
+// CHECK: %[[P:.*]] = stablehlo.multiply %[[X]], %[[W]]
+// CHECK: stablehlo.transpose %[[P]], dims = [0, 2, 3, 1]
+func.func @scaled_channels(%x: tensor<1x8x5x5xf32>, %w: tensor<8x1x1x1xf32>) -> tensor<1x3x3x8xf32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, 0, 1, f],
+       window = {stride = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 8 : i64}
+       : (tensor<1x8x5x5xf32>, tensor<8x1x1x1xf32>) -> tensor<1x3x3x8xf32>
+  return %y : tensor<1x3x3x8xf32>
+}
+
+// What is padded has elements that meet no factor: it stays.
+// CHECK-LABEL: func.func @padded_channels
+// CHECK: stablehlo.convolution
+func.func @padded_channels(%x: tensor<1x8x5x5xf32>, %w: tensor<8x1x1x1xf32>) -> tensor<1x8x6x6xf32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1],
+       window = {pad = [[0, 1], [0, 1]]} {batch_group_count = 1 : i64, feature_group_count = 8 : i64}
+       : (tensor<1x8x5x5xf32>, tensor<8x1x1x1xf32>) -> tensor<1x8x6x6xf32>
+  return %y : tensor<1x8x6x6xf32>
 }
