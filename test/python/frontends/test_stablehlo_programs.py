@@ -42,6 +42,42 @@ func.func @main(%x: tensor<1x1x3xi8>, %i: tensor<2x2x3xi8>) -> tensor<2x3x1xi8> 
     : (tensor<1x1x3xi8>, tensor<2x2x3xi8>) -> tensor<2x3x1xi8>
   return %0 : tensor<2x3x1xi8>
 }""",
+    "joint reduction across no dimensions, in a loop": """
+func.func @main(%x: tensor<2x3xi32>, %y: tensor<2x3xf32>, %s: tensor<i32>, %t: tensor<f32>)
+    -> (tensor<2x3xi32>, tensor<2x3xf32>) {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %three = stablehlo.constant dense<3> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %w:3 = stablehlo.while(%i = %zero, %a = %x, %b = %y)
+    : tensor<i32>, tensor<2x3xi32>, tensor<2x3xf32>
+  cond {
+    %c = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  } do {
+    %j = stablehlo.add %i, %one : tensor<i32>
+    %r:2 = stablehlo.reduce(%a init: %s), (%b init: %t) across dimensions = []
+      : (tensor<2x3xi32>, tensor<2x3xf32>, tensor<i32>, tensor<f32>)
+      -> (tensor<2x3xi32>, tensor<2x3xf32>)
+      reducer(%p: tensor<i32>, %q: tensor<i32>) (%u: tensor<f32>, %v: tensor<f32>) {
+        %m = stablehlo.add %p, %q : tensor<i32>
+        %n = stablehlo.subtract %u, %v : tensor<f32>
+        stablehlo.return %m, %n : tensor<i32>, tensor<f32>
+      }
+    stablehlo.return %j, %r#0, %r#1 : tensor<i32>, tensor<2x3xi32>, tensor<2x3xf32>
+  }
+  return %w#1, %w#2 : tensor<2x3xi32>, tensor<2x3xf32>
+}""",
+    "complex product across no dimensions": """
+func.func @main(%x: tensor<4xf32>, %y: tensor<4xf32>, %s: tensor<f32>, %t: tensor<f32>)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %z = stablehlo.complex %x, %y : tensor<4xcomplex<f32>>
+  %init = stablehlo.complex %s, %t : tensor<complex<f32>>
+  %0 = stablehlo.reduce(%z init: %init) applies stablehlo.multiply across dimensions = []
+    : (tensor<4xcomplex<f32>>, tensor<complex<f32>>) -> tensor<4xcomplex<f32>>
+  %1 = stablehlo.real %0 : (tensor<4xcomplex<f32>>) -> tensor<4xf32>
+  %2 = stablehlo.imag %0 : (tensor<4xcomplex<f32>>) -> tensor<4xf32>
+  return %1, %2 : tensor<4xf32>, tensor<4xf32>
+}""",
     "products of rows with rows, batch last": """
 func.func @main(%x: tensor<5x1x3xf16>, %y: tensor<1x5x3xf16>) -> tensor<3xf32> {
   %0 = stablehlo.dot_general %x, %y, batching_dims = [2] x [2],
