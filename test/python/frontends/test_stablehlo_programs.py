@@ -78,6 +78,24 @@ func.func @main(%x: tensor<4xf32>, %y: tensor<4xf32>, %s: tensor<f32>, %t: tenso
   %2 = stablehlo.imag %0 : (tensor<4xcomplex<f32>>) -> tensor<4xf32>
   return %1, %2 : tensor<4xf32>, tensor<4xf32>
 }""",
+    "padding of what was spread out": """
+func.func @main(%x: tensor<7xf32>, %z: tensor<f32>) -> tensor<23xf32> {
+  %0 = stablehlo.pad %x, %z, low = [2], high = [1], interior = [2]
+    : (tensor<7xf32>, tensor<f32>) -> tensor<22xf32>
+  %1 = stablehlo.constant dense<-1.0> : tensor<f32>
+  %2 = stablehlo.pad %0, %1, low = [1], high = [0], interior = [0]
+    : (tensor<22xf32>, tensor<f32>) -> tensor<23xf32>
+  return %2 : tensor<23xf32>
+}""",
+    "padding of an updated image": """
+func.func @main(%x: tensor<5x6xf32>, %u: tensor<2x3xf32>, %i: tensor<i32>) -> tensor<8x7xf32> {
+  %0 = stablehlo.dynamic_update_slice %x, %u, %i, %i
+    : (tensor<5x6xf32>, tensor<2x3xf32>, tensor<i32>, tensor<i32>) -> tensor<5x6xf32>
+  %1 = stablehlo.constant dense<-1.0> : tensor<f32>
+  %2 = stablehlo.pad %0, %1, low = [1, 1], high = [2, 0], interior = [0, 0]
+    : (tensor<5x6xf32>, tensor<f32>) -> tensor<8x7xf32>
+  return %2 : tensor<8x7xf32>
+}""",
     "products of rows with rows, batch last": """
 func.func @main(%x: tensor<5x1x3xf16>, %y: tensor<1x5x3xf16>) -> tensor<3xf32> {
   %0 = stablehlo.dot_general %x, %y, batching_dims = [2] x [2],
