@@ -244,9 +244,12 @@ def convert(operand: ir.Value, kind: np.dtype | type) -> ir.Value:
     return _create("stablehlo.convert", [operand], None, _tensor(shape(operand), element))
 
 
-def bitcast_convert(operand: ir.Value, kind: np.dtype | type) -> ir.Value:
-    """The bits of `operand` read as an element type of the same width."""
-    result = _tensor(shape(operand), dtypes.to_mlir(kind))
+def bitcast_convert(
+    operand: ir.Value, kind: np.dtype | type, dimensions: Ints | None = None
+) -> ir.Value:
+    """The bits of `operand` read as another element type: of the same width, or of a wider or
+    narrower one, whose tensor of shape `dimensions` lacks the last dimension or has one more."""
+    result = _tensor(shape(operand) if dimensions is None else dimensions, dtypes.to_mlir(kind))
     return _create("stablehlo.bitcast_convert", [operand], None, result)
 
 

@@ -393,7 +393,7 @@ class FusionGraph:
             group.padded = True
 
     def _can_join(self, node: Node, group: Group) -> bool:
-        takes_pad = group.kind not in (Role.OTHER, Role.PAD, *STANDING)
+        takes_pad = group.kind not in (Role.OTHER, Role.PAD, Role.UPDATE, *STANDING)
         if group.padded or not takes_pad:
             return False
         if node.role is Role.PAD:

@@ -11,12 +11,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.kernels.structured import defining_op, shape_of
 from stepwell.mlir import dialect, ir
 from stepwell.mlir import stablehlo as bindings
-from stepwell.passes.stablehlo._values import (
-    integer,
-    optional_integers,
-    padding,
-    reverses_window,
-)
+from stepwell.passes.stablehlo._values import integer, optional_integers, padding
 
 tensor, arith, linalg = dialect("tensor"), dialect("arith"), dialect("linalg")
 
@@ -29,8 +24,7 @@ def is_grouped(op: ir.Operation) -> bool:
 
 
 def is_taken_whole(op: ir.Operation) -> bool:
-    """Whether a convolution sums floats or signed integers as wide as the operands or wider, no
-    taps in reverse."""
+    """Whether a convolution sums floats or signed integers as wide as the operands or wider."""
     *operands, total = (hlo.element_type(value) for value in (*op.operands, op.results[0]))
     if isinstance(total, ir.FloatType):
         summed = all(isinstance(k, ir.FloatType) and _widens(k, total) for k in operands)
@@ -39,7 +33,7 @@ def is_taken_whole(op: ir.Operation) -> bool:
         summed = summed and all(1 < k.width <= total.width for k in operands)
     else:
         summed = False
-    return summed and not reverses_window(op)
+    return summed
 
 
 def _widens(kind: ir.Type, total: ir.FloatType) -> bool:

@@ -11,6 +11,8 @@ Every step is parallel in all that are left. A window of several operands (a poo
 elements it took) is a step for each of its places. Neighbours are combined in their order, as the
 specification asks (https://openxla.org/stablehlo/spec#reduce), so that of equal elements the body
 may choose the first. Numbers that count elements are not read, but computed.
+
+On CPUs, only a reduction across no dimensions is such a step: initial values and elements.
 """
 
 from __future__ import annotations
@@ -45,14 +47,14 @@ LARGEST_WINDOW = 128
 
 @dataclass(frozen=True)
 class LegalizeJointReductions(Pass):
-    """Rewrite every such reduction in the host; nothing on CPUs."""
+    """Rewrite every such reduction in the host; on CPUs, those across no dimensions anywhere."""
 
     name: ClassVar[str] = "legalize-joint-reductions"
     anchor: ClassVar[str] = "func.func"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        if isinstance(state.target, NvidiaTarget):
-            loops.rewrite_operations(op, _REWRITES, wrap=False)
+        rewrites = _REWRITES if isinstance(state.target, NvidiaTarget) else _REWRITES_OF_CPUS
+        loops.rewrite_operations(op, rewrites, wrap=False)
 
 
 def _reduce(op: ir.Operation) -> Values | None:
@@ -68,6 +70,15 @@ def _reduce(op: ir.Operation) -> Values | None:
     kind = hlo.shape(op.results[0])
     starts = [hlo.broadcast_in_dim(value, kind, ()) for value in initial]
     return mapped_region(body, [*starts, *(hlo.reshape(value, kind) for value in values)])
+
+
+def _reduce_nothing(op: ir.Operation) -> Values | None:
+    """A reduction across no dimensions."""
+    if integers(op, "dimensions"):
+        return None
+    kind, count = hlo.shape(op.results[0]), len(op.results)
+    starts = [hlo.broadcast_in_dim(value, kind, ()) for value in list(op.operands)[count:]]
+    return mapped_region(op.regions[0].blocks[0], [*starts, *list(op.operands)[:count]])
 
 
 def _reduce_window(op: ir.Operation) -> Values | None:
@@ -171,6 +182,8 @@ def _counted(value: ir.Value) -> int | None:
     axis = ir.IntegerAttr(made.attributes["iota_dimension"]).value
     return axis if dimensions is None else dimensions[axis]
 
+
+_REWRITES_OF_CPUS: dict[str, loops.Rewrite] = {"stablehlo.reduce": _reduce_nothing}
 
 _REWRITES: dict[str, loops.Rewrite] = {
     "stablehlo.reduce": _reduce,

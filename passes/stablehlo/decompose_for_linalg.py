@@ -17,7 +17,9 @@ own taps, and the four are concatenated in the place of %p.
 - Of a grouped convolution that is not depthwise, neighbouring groups are joined until their results
   fill a vector, with zeros in the filters between them; legalize-to-linalg takes the rest whole.
   One of unsigned or of complex numbers becomes one convolution a group.
+- Windows that are read backwards are reversed kernels.
 - A dot_general with several contracting dimensions gets one; its batch dimensions come first.
+- The indices of a gather with batch dimensions have their components last.
 - Normal random numbers are made of uniform ones.
 - A power of integers is squared and multiplied for every bit of its exponent (upstream: for six).
 - A sum of booleans is their disjunction, as the specification says (arith.addi would be xor).
@@ -187,6 +189,19 @@ WASTE = 1.25
 
 
 @RULES.on("convolution")
+def reversed_window(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A convolution that reads its kernel backwards, as one of the reversed kernel."""
+    if not reverses_window(op):
+        return None
+    numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    flags = ir.DenseBoolArrayAttr(op.attributes["window_reversal"])
+    spatial = list(numbers.kernel_spatial_dimensions)
+    lhs, rhs = op.operands
+    kernel = hlo.reverse(rhs, [d for d, flag in zip(spatial, flags, strict=True) if flag])
+    return rebuild(op, [lhs, kernel], hlo.shape(op.results[0]), {"window_reversal": None})
+
+
+@RULES.on("convolution")
 def transposed_convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """A convolution with input dilation s at the input's resolution (sub-pixel convolution).
 
@@ -207,7 +222,7 @@ def transposed_convolution(op: ir.Operation, weights: WeightTable) -> ir.Value |
         op, "rhs_dilation", rank, 1
     )
     groups = integer(op, "feature_group_count") * integer(op, "batch_group_count")
-    if set(moved) != {1} or groups != 1 or min(low for low, _ in pads) < 0 or reverses_window(op):
+    if set(moved) != {1} or groups != 1 or min(low for low, _ in pads) < 0:
         return _with_explicit_dilation(op, strides, pads)
     inputs, kernel, result = hlo.shape(lhs), hlo.shape(rhs), hlo.shape(op.results[0])
     windows = [
@@ -409,6 +424,32 @@ def _one_contraction(
     position = len(sizes) if before else len(sizes) + len(free)
     moved = hlo.reshape(hlo.transpose(value, order), new_shape)
     return moved, position if summed else None
+
+
+# --- Data movement -------------------------------------------------------------------------------
+
+
+@RULES.on("gather")
+def components_last(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """The components of indices in the last dimension, behind all batch dimensions."""
+    numbers = bindings.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    batch, vector = list(numbers.start_indices_batching_dims), numbers.index_vector_dim
+    operand, indices = op.operands
+    rank = len(hlo.shape(indices))
+    if not batch or vector >= rank - 1:
+        return None
+    order = [*(d for d in range(rank) if d != vector), vector]
+    attribute = bindings.GatherDimensionNumbers.get(
+        list(numbers.offset_dims),
+        list(numbers.collapsed_slice_dims),
+        list(numbers.operand_batching_dims),
+        [order.index(d) for d in batch],
+        list(numbers.start_index_map),
+        rank - 1,
+    )
+    moved = hlo.transpose(indices, order)
+    shape = hlo.shape(op.results[0])
+    return rebuild(op, [operand, moved], shape, {"dimension_numbers": attribute})
 
 
 MATRIX_COLUMNS = 8

@@ -462,21 +462,35 @@ def _iota(expander: _Expander, op: ir.Operation) -> Expanded:
     return Pair(real, hlo.full_like(real, 0.0))
 
 
-def _bitcast(expander: _Expander, op: ir.Operation) -> Expanded:
-    """From and to the type of the parts: the last dimension holds both."""
-    source, target = op.operands[0], op.results[0]
-    if source in expander.parts and is_complex(target.type):
-        return expander.pair(source)
-    if source in expander.parts:
-        both = _side_by_side(expander.pair(source))
-        if hlo.element_type(both) == hlo.element_type(target):
-            return hlo.reshape(both, hlo.shape(target))
-    elif hlo.element_type(source) == _part_type(target.type).element_type:
-        return _taken_apart(source)
-    raise LoweringError(
-        f"{source_name(op)}: {op.name} between complex numbers and another type than that of their "
-        "parts is not supported"
+def _clamp(expander: _Expander, op: ir.Operation) -> Expanded:
+    """In lexicographic order, as maximum and minimum."""
+    shape = hlo.shape(op.results[0])
+    low, value, high = (
+        Pair(*(part if hlo.shape(part) else hlo.broadcast_in_dim(part, shape, []) for part in pair))
+        for pair in (expander.pair(operand) for operand in op.operands)
     )
+    return complex_math.minimum(complex_math.maximum(low, value), high)
+
+
+def _bitcast(expander: _Expander, op: ir.Operation) -> Expanded:
+    """The bits of the parts side by side."""
+    source, target = op.operands[0], op.results[0]
+    whole = source in expander.parts
+    value = expander.side_by_side(expander.pair(source)) if whole else source
+    if not is_complex(target.type):
+        return _reinterpreted(value, hlo.shape(target), hlo.dtype(target))
+    kind = _part_type(target.type)
+    return expander.taken_apart(_reinterpreted(value, [*kind.shape, 2], _numpy_kind(kind)))
+
+
+def _reinterpreted(value: ir.Value, shape: Sequence[int], kind: np.dtype) -> ir.Value:
+    """The same bits in the same order as elements of `kind`."""
+    before, after = hlo.dtype(value).itemsize, kind.itemsize
+    if after > before:
+        value = hlo.reshape(value, [*shape, after // before])
+    narrower = [before // after] if after < before else []
+    within = shape if after > before else [*hlo.shape(value), *narrower]
+    return hlo.reshape(hlo.bitcast_convert(value, kind, within), shape)
 
 
 def _flag(op: ir.Operation, name: str) -> bool:
@@ -562,6 +576,7 @@ _SPECIAL: dict[str, Callable[[_Expander, ir.Operation], Expanded]] = {
     "abs": _absolute,
     "bitcast_convert": _bitcast,
     "cholesky": _cholesky,
+    "clamp": _clamp,
     "compare": _compare,
     "complex": _complex,
     "constant": _constant,

@@ -20,8 +20,8 @@ A product of floats of 8 bits that tensor cores of the target multiply stays one
 codes named as what they are (`bitcast_convert` to the float's type), its sums f32. Operands may
 also be widened and scaled first (`_float8_products.py`).
 
-It runs first, so that no other pass meets these types. Ops whose bits have a layout of their own
-(custom calls, bitcasts between types of different widths) are refused.
+It runs first, so that no other pass meets these types. Custom calls, whose bits have a layout of
+their own, are refused.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo import _small_floats as small_floats
 from stepwell.passes.stablehlo._float8_products import narrow_products
+from stepwell.passes.stablehlo._small_bits import regrouped
 from stepwell.weights import WeightTable
 
 _MOVEMENT = frozenset(
@@ -361,20 +362,20 @@ def _convert(planned: _Planned) -> None:
 
 def _bitcast(planned: _Planned) -> None:
     op = planned.op
-    source, target = op.operands[0], op.results[0]
-    kind = planned.results[0]
-    if hlo.shape(source) != hlo.shape(target):
-        raise LoweringError(
-            f"{source_name(op)}: {op.name} between types of different widths is not supported for "
-            f"{_described(planned)}"
-        )
+    source, kind = planned.operands[0], planned.results[0]
+    value, shape = op.operands[0], hlo.shape(op.results[0])
     with ir.InsertionPoint(op), op.location:
-        storage = hlo.dtype(target) if kind is None else _storage(kind)
-        value = source
-        if hlo.dtype(source) != storage:
-            value = hlo.bitcast_convert(source, storage)
+        if source is not None and _storage(source) == np.int8:
+            value = _low_bits(value, source)
+        if hlo.shape(value) != shape:
+            before, after = (
+                dtypes.bits(hlo.dtype(v) if small is None else small)
+                for v, small in ((value, source), (op.results[0], kind))
+            )
+            value = regrouped(value, before, after, shape)
+        storage = hlo.dtype(op.results[0]) if kind is None else _storage(kind)
+        if hlo.dtype(value) != storage:
+            value = hlo.bitcast_convert(value, storage, shape)
         if kind is not None and dtypes.is_integer(kind):
             value = _cut(value, kind)
-        elif planned.operands[0] is not None and _storage(planned.operands[0]) == np.int8:
-            value = _low_bits(value, planned.operands[0])
         _replace(op, value)

@@ -336,7 +336,7 @@ def _sums_of_rows(op: ir.Operation) -> ir.Value | None:
             continue
         if rows is None:
             source = producer(matrix, "transpose")
-            if source is None or len(sizes) != 2 or _is_weight(matrix):
+            if source is None or leading or len(sizes) != 2 or _is_weight(matrix):
                 continue
             return _product_with_rows(op, matrix, source.operands[0])
         if matrix == rhs and _is_weight(rhs):

@@ -8,6 +8,32 @@ func.func @booleans(%x: tensor<4xi1>, %y: tensor<4xi1>) -> tensor<4xi1> {
   return %z : tensor<4xi1>
 }
 
+// A window that is read backwards is a reversed kernel.
+// CHECK-LABEL: func.func @backwards
+// CHECK-NEXT: %[[W:.*]] = stablehlo.reverse %arg1, dims = [1]
+// CHECK-NEXT: stablehlo.convolution(%arg0, %[[W]])
+// CHECK-NOT: reverse
+// CHECK: return
+func.func @backwards(%x: tensor<1x4x4x3xf32>, %w: tensor<2x2x1x3xf32>) -> tensor<1x3x3x3xf32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+       window = {reverse = [false, true]}
+       {batch_group_count = 1 : i64, feature_group_count = 3 : i64}
+       : (tensor<1x4x4x3xf32>, tensor<2x2x1x3xf32>) -> tensor<1x3x3x3xf32>
+  return %y : tensor<1x3x3x3xf32>
+}
+
+// The components of indices come last, behind the batch dimension.
+// CHECK-LABEL: func.func @indices
+// CHECK-NEXT: %[[I:.*]] = stablehlo.transpose %arg1, dims = [1, 0] : (tensor<1x5xi64>) -> tensor<5x1xi64>
+// CHECK-NEXT: "stablehlo.gather"(%arg0, %[[I]]) {{.*}}start_indices_batching_dims = [0], {{.*}}index_vector_dim = 1
+func.func @indices(%x: tensor<3x5xf32>, %i: tensor<1x5xi64>) -> tensor<5x2xf32> {
+  %y = "stablehlo.gather"(%x, %i) {dimension_numbers = #stablehlo.gather<offset_dims = [1],
+       operand_batching_dims = [1], start_indices_batching_dims = [1], start_index_map = [0],
+       index_vector_dim = 0>, slice_sizes = array<i64: 2, 1>}
+       : (tensor<3x5xf32>, tensor<1x5xi64>) -> tensor<5x2xf32>
+  return %y : tensor<5x2xf32>
+}
+
 // A transposed convolution whose windows do not overlap: a product, and pixels spread out.
 // CHECK-LABEL: func.func @transposed
 // CHECK: %[[P:.*]] = stablehlo.convolution(%arg0, %{{.*}}) {{.*}} : (tensor<1x4x4x3xf32>, tensor<1x1x3x8xf32>) -> tensor<1x4x4x8xf32>

@@ -17,7 +17,15 @@ from stepwell import dtypes
 from stepwell.dense import has_buffer, is_complex, read_dense, read_resources
 from stepwell.dialects import chlo
 from stepwell.errors import LoweringError, ModelError, OpenModelError
-from stepwell.frontends import Imported, Shapes, TensorSpec, dynamic_calls, open_values
+from stepwell.frontends import (
+    Imported,
+    Shapes,
+    TensorSpec,
+    dynamic_calls,
+    open_values,
+    quantized,
+)
+from stepwell.frontends.quantized_arithmetic import is_quantized
 from stepwell.frontends.shardy import (
     erase_shardy,
     is_for_several_devices,
@@ -215,9 +223,9 @@ def _legalize_dynamic_and_quantized(module: ir.Module, main: ir.Operation) -> No
     found = {op.name for op in _walk(main)}
     if any("dynamic_" in name and name not in _SLICES for name in found):
         run_upstream(module.operation, _STATIC_OPS)
-    if found & {"stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"} or any(
-        "!quant" in str(result.type) for op in _walk(main) for result in op.results
-    ):
+    values = (value for op in _walk(main) for value in (*op.operands, *op.results))
+    if any(map(is_quantized, values)):
+        quantized.legalize(main)
         run_upstream(main, "stablehlo-legalize-quant-to-math,canonicalize")
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
 from scipy import special
 
 import stepwell
+from stepwell import dtypes
 
 COUNT = 300
 
@@ -68,3 +71,61 @@ def test_inverse_of_error_function_in_double() -> None:
     error = np.abs(got[finite] - want[finite]) / np.spacing(np.abs(want[finite]))
     assert error.max() <= 6
     assert np.signbit(got[-5])
+
+
+WIDTHS = {"ui2": 2, "i4": 4, "f6E2M3FN": 6, "f8E5M2": 8, "i8": 8, "bf16": 16, "f64": 64}
+PAIRS = [
+    pair
+    for pair in itertools.permutations(WIDTHS, 2)
+    if not any(max(WIDTHS[k] for k in pair) % WIDTHS[k] for k in pair)
+]
+
+
+def _bits(array: np.ndarray, width: int) -> np.ndarray:
+    """All bits of an array, from the lowest of each element up."""
+    codes = np.ascontiguousarray(array).view(np.uint8).reshape(-1, array.dtype.itemsize)
+    return np.unpackbits(codes, axis=1, bitorder="little")[:, :width].reshape(-1)
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_bits_of_elements_of_another_width(source: str, target: str) -> None:
+    """The bits stay in their order, the lowest first; narrow elements are not padded."""
+    before, after = WIDTHS[source], WIDTHS[target]
+    wide = max(before, after)
+    shape, wanted = ([3, wide // k] if k < wide else [3] for k in (before, after))
+    generator = np.random.default_rng(before * 64 + after)
+    dtype = dtypes.to_numpy_by_name(source)
+    bits = generator.integers(0, 2, (3 * wide // before, before), np.uint8)
+    padded = np.pad(bits, ((0, 0), (0, 8 * dtype.itemsize - before)))
+    x = np.packbits(padded, axis=1, bitorder="little").view(dtype).reshape(shape)
+    first = f"tensor<{'x'.join(map(str, [*shape, source]))}>"
+    last = f"tensor<{'x'.join(map(str, [*wanted, target]))}>"
+    (got,) = stepwell.compile(
+        f"func.func @main(%x: {first}) -> {last} {{"
+        f" %r = stablehlo.bitcast_convert %x : ({first}) -> {last} return %r : {last} }}"
+    )(x)
+    assert list(got.shape) == wanted
+    np.testing.assert_array_equal(_bits(np.asarray(got), after), _bits(x, before))
+
+
+def test_bits_of_complex_numbers_of_another_width() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).view(np.complex128)
+    wide, narrow = "tensor<2x3x2xcomplex<f64>>", "tensor<2x3x2x2xcomplex<f32>>"
+    there, back = stepwell.compile(
+        f"func.func @main(%x: {wide}) -> ({narrow}, {wide}) {{"
+        f" %r = stablehlo.bitcast_convert %x : ({wide}) -> {narrow}"
+        f" %s = stablehlo.bitcast_convert %r : ({narrow}) -> {wide}"
+        f" return %r, %s : {narrow}, {wide} }}"
+    )(x)
+    assert there.tobytes() == back.tobytes() == x.tobytes()
+
+
+def test_clamp_of_complex_numbers_is_lexicographic() -> None:
+    x = np.array([1 + 2j, 3, -1 - 1j, 0, 2 + 1j], np.complex64)
+    kind, one = "tensor<5xcomplex<f32>>", "tensor<complex<f32>>"
+    (got,) = stepwell.compile(
+        f"func.func @main(%l: {one}, %x: {kind}, %h: {kind}) -> {kind} {{"
+        f" %r = stablehlo.clamp %l, %x, %h : ({one}, {kind}, {kind}) -> {kind}"
+        f" return %r : {kind} }}"
+    )(np.array(1j, np.complex64), x, np.full(5, 2, np.complex64))
+    np.testing.assert_array_equal(got, np.array([1 + 2j, 2, 1j, 1j, 2], np.complex64))

@@ -510,6 +510,7 @@ CASES = {
             functional.avg_pool2d(x, 3, 2, 1),
             functional.max_unpool2d(*functional.max_pool2d(x, 2, return_indices=True), 2),
             functional.adaptive_max_pool2d(x, (4, 2), return_indices=True),
+            functional.adaptive_max_pool2d(x, (5, 3), return_indices=True),
             functional.max_pool3d(x, (1, 2, 3), 2, (0, 1, 1), return_indices=True),
             functional.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True),
             functional.adaptive_avg_pool2d(x, (3, 5)),
@@ -612,6 +613,15 @@ CASES = {
         R(5, 3),
         torch.tensor([0.1, 0.2, 0.5]),
         torch.tensor([0, 3, -2], dtype=torch.int32),
+    ),
+    "targets-before-the-first-hole": lambda: (
+        lambda x, y: (
+            functional.multilabel_margin_loss(x, y),
+            functional.multilabel_margin_loss(x[0], y[0], reduction="sum"),
+            functional.multilabel_margin_loss(x, y, reduction="none"),
+        ),
+        R(3, 4),
+        torch.tensor([[1, 2, -1, 0], [-1, 0, 1, 1], [3, 2, 1, 0]]),
     ),
     "tree": lambda: (
         lambda x, y: {"a": x + y["k"], "b": (x, [y["k"] * 2, None, 3])},

@@ -80,12 +80,28 @@ def _max_pool3d(
 
 @mend(aten.adaptive_max_pool2d.default)
 def _adaptive_max_pool2d(x: torch.Tensor, outputs: Sizes) -> object:
-    """Of windows that are all of one size."""
+    """Windows of one size are a pool. Of others, elements are laid out window by window: windows
+    of fewer than the most elements repeat their last one."""
     sizes, outputs = x.shape[-2:], _each(outputs)
-    if any(size % count for size, count in zip(sizes, outputs, strict=True)):
-        return NotImplemented
-    kernel = [size // count for size, count in zip(sizes, outputs, strict=True)]
-    return aten.max_pool2d_with_indices(x, kernel, kernel)
+    if not any(size % count for size, count in zip(sizes, outputs, strict=True)):
+        kernel = [size // count for size, count in zip(sizes, outputs, strict=True)]
+        return aten.max_pool2d_with_indices(x, kernel, kernel)
+    rows, columns = (_adaptive_windows(*pair) for pair in zip(sizes, outputs, strict=True))
+    picked = x.index_select(-2, rows.flatten()).index_select(-1, columns.flatten())
+    windows = picked.reshape(*x.shape[:-2], *rows.shape, *columns.shape).transpose(-2, -3)
+    values, best = windows.flatten(-2).max(-1)
+    places = rows[:, None, :, None] * sizes[1] + columns[None, :, None, :]
+    every = places.flatten(-2).expand(*best.shape, -1)
+    return values, every.gather(-1, best.unsqueeze(-1)).squeeze(-1)
+
+
+def _adaptive_windows(size: int, outputs: int) -> torch.Tensor:
+    """[outputs, most elements of a window]: the places of its elements along a dimension."""
+    numbers = torch.arange(outputs)
+    begin = torch.div(numbers * size, outputs, rounding_mode="floor")
+    end = torch.div((numbers + 1) * size + outputs - 1, outputs, rounding_mode="floor")
+    most = max(-(-(n + 1) * size // outputs) - n * size // outputs for n in range(outputs))
+    return torch.minimum(begin[:, None] + torch.arange(most), end[:, None] - 1)
 
 
 @mend(aten.avg_pool2d.default)
