@@ -86,6 +86,7 @@ STEPS = (
     ),
     Step("block-linear-algebra", "stablehlo", ("block-linear-algebra",), machine="gpu"),
     Step("narrow-products", "stablehlo", ("narrow-products",), 1, "gpu"),
+    Step("narrow-quantized-products", "stablehlo", ("narrow-quantized-products",), 1),
     Step("fold-constants", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
     Step("hoist-products", "stablehlo", ("hoist-products",), 1),
     Step("fold-scales", "stablehlo", ("fold-scale-into-contraction", "fold-constants"), 1),

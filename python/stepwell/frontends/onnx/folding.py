@@ -17,10 +17,15 @@ _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLi
            "Bernoulli")  # fmt: skip
 _CONTROL_FLOW = ("If", "Loop", "Scan")
 
+_QUANTIZED = ("DequantizeLinear",)
+"""Left to the StableHLO level, which looks for quantised weights of products."""
+
 
 def evaluate(node: Node, inputs: Sequence[Tensor | None]) -> list[np.ndarray] | None:
     """The outputs of `node` when its inputs are small constants; None when they are not."""
     if node.operator in _RANDOM or node.operator in _CONTROL_FLOW or not inputs:
+        return None
+    if node.operator in _QUANTIZED and inputs[0] is not None and inputs[0].rank > 1:
         return None
     arrays = [None if tensor is None else tensor.array for tensor in inputs]
     present = [tensor for tensor in inputs if tensor is not None]
