@@ -29,12 +29,11 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo._evaluate import EVALUATORS
+from stepwell.passes.stablehlo._evaluate import is_constant
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
     compact,
     constant_array,
-    constant_attribute,
     integer,
     integers,
     optional_integers,
@@ -95,7 +94,7 @@ class _Quantized:
     def is_constant_of_bytes(self) -> bool:
         """Whether it is a constant, and the differences are signed bytes themselves."""
         low, high = _RANGES["i8"]
-        return low <= self.low and self.high <= high and _is_constant(self.bytes)
+        return low <= self.low and self.high <= high and is_constant(self.bytes)
 
 
 @RULES.on("dot_general")
@@ -237,13 +236,3 @@ def _shifted(numbers: _Quantized, op: ir.Operation, weights: WeightTable) -> _Qu
         low, high = int(differences.min()), int(differences.max())
     one = least == largest
     return replace(numbers, low=low, high=high, zeros=zeros, one_zero=one)
-
-
-def _is_constant(value: ir.Value) -> bool:
-    """Whether fold-constants makes a constant of `value`: weights, also those quantised here."""
-    if constant_attribute(value) is not None:
-        return True
-    if not isinstance(value, ir.OpResult):
-        return False
-    op = value.owner.operation
-    return op.name in EVALUATORS and all(_is_constant(operand) for operand in op.operands)

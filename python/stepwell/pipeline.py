@@ -94,6 +94,7 @@ STEPS = (
     Step("decompose", "stablehlo", ("widen-accumulation", "decompose-for-linalg")),
     Step("split-long-sums", "stablehlo", ("split-long-sums",), 1, "gpu"),
     Step("choose-layout", "stablehlo", ("choose-layout", "propagate-transposes"), 1),
+    Step("split-long-convolutions", "stablehlo", ("split-long-convolutions",), 1, "gpu"),
     Step("simplify", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
     Step("split-long-reductions", "stablehlo", ("split-long-reductions",), 1),
     Step("block-batches", "linalg", ("block-batches",), 2, "cpu"),
