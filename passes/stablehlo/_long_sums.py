@@ -33,9 +33,12 @@ def parts_of(
     times: int,
     target: NvidiaTarget,
     state: State,
+    *,
+    by_warps: bool = False,
 ) -> int:
     """Into how many parts `product`, of `m` x `n` elements, is best cut along `whole` of its terms
-    that lie one after another, of which there are `times`; 1 leaves it as it is."""
+    that lie one after another, of which there are `times`; 1 leaves it as it is. With `by_warps`
+    warpgroups do not multiply the parts."""
     kind = _matrix_type(product, target, tf32=state.multiplies_tf32)
     if kind is None:
         return 1
@@ -52,7 +55,8 @@ def parts_of(
         if whole % parts or length % _LINE_BYTES or length * times < _SHORTEST_BYTES:
             continue
         moved = 2 * parts * m * n * 4
-        cycles = _cycles(shape(parts), kind, target) + _LAUNCH_CYCLES + moved / _MEMORY_BYTES
+        split = (_cycles_of_warps if by_warps else _cycles)(shape(parts), kind, target)
+        cycles = split + _LAUNCH_CYCLES + moved / _MEMORY_BYTES
         if cycles < least:
             best, least = parts, cycles
     return best
@@ -72,8 +76,12 @@ def _matrix_type(product: ir.Operation, target: NvidiaTarget, *, tf32: bool) -> 
 
 def _cycles(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> float:
     """Estimated time of a product by the better of warps and warpgroups."""
-    by_warps = mma_tile.cycles(mma_tile.choose(shape, kind, target), shape, kind, target)
+    by_warps = _cycles_of_warps(shape, kind, target)
     if not wgmma_tile.takes(kind, target):
         return by_warps
     by_groups = wgmma_tile.cycles(wgmma_tile.choose(shape, kind, target), shape, kind, target)
     return min(by_warps, by_groups)
+
+
+def _cycles_of_warps(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> float:
+    return mma_tile.cycles(mma_tile.choose(shape, kind, target), shape, kind, target)

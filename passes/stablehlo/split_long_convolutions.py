@@ -14,7 +14,8 @@ becomes
     %z = stablehlo.reduce(%4 init: 0) applies stablehlo.add across dimensions = [3]
 
 What split-long-sums does to matrix products, by the same cost model: the image stays as it is, each
-group of channels has a product of its own, and the kernel of whatever follows adds them. Run this
+group of channels has a product of its own (by warps: the copies of warpgroups take whole images),
+and the kernel of whatever follows adds them. Run this
 after choose-layout, which puts channels last, and fold-constants behind it: the kernel has to be a
 constant. With precision "strict" sums stay in one piece.
 """
@@ -70,7 +71,8 @@ def _parts(op: ir.Operation, target: NvidiaTarget, state: State) -> int:
     if numbers.input_feature_dimension != last or numbers.output_feature_dimension != last:
         return 1
     taps = math.prod(kernel[d] for d in numbers.kernel_spatial_dimensions)
-    return parts_of(op, math.prod(result[:-1]), result[-1], image[-1], taps, target, state)
+    rows = math.prod(result[:-1])
+    return parts_of(op, rows, result[-1], image[-1], taps, target, state, by_warps=True)
 
 
 def _split(op: ir.Operation, parts: int) -> ir.Value:
