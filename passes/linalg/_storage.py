@@ -7,6 +7,8 @@ Cheap operations between two reductions over outer dimensions are repeated for e
 No kernel computes both the variance and the result, so that %d would be written once and read
 twice. %x is in memory, since its mean was taken before: each of the two reads that instead.
 
+Bytes that a contraction reads are in memory: who needs them as floats too converts them there.
+
 Numbers of groups of channels are stored for each channel where the channels of a group are no whole
 vectors: 320 numbers once, for all points of an image, instead of lane by lane at each.
 """
@@ -76,6 +78,53 @@ def _is_worth_it(graph: FusionGraph, node: Node) -> bool:
         return False
     stored = any(n is not None and _reduces(n) for n in graph.reading_nodes(whole[0]))
     return stored and any(_is_reduced(graph, r) for r in readers if r is not None)
+
+
+def is_converted_by_reader(graph: FusionGraph, node: Node) -> bool:
+    """Whether `node` converts bytes, of which a contraction reads what integers became of them, for
+    one reader that computes at the same elements: a residual, say. The floats would take four times
+    the memory."""
+    if node.role is not Role.ELEMENTWISE or node.structured is None:
+        return False
+    bytes = _whole_operand(graph, node)
+    if bytes is None or _bits(bytes) != 8 or _bits(node.op.results[0]) is not None:
+        return False
+    if not _is_contracted(graph, bytes):
+        return False
+    while node.role is Role.ELEMENTWISE and _whole_operand(graph, node) is not None:
+        (reader, *others) = graph.reading_nodes(node.op.results[0]) or {None}
+        if reader is None or others:
+            return False
+        node = reader
+    return node.role in (Role.ELEMENTWISE, Role.ROW_REDUCTION)
+
+
+def _is_contracted(graph: FusionGraph, value: ir.Value) -> bool:
+    """Whether a contraction reads integers that are `value`, or computed from it one by one."""
+    for reader in graph.reading_nodes(value):
+        if reader is None:
+            continue
+        if reader.role is Role.CONTRACTION:
+            return True
+        follows = reader.role in (Role.ELEMENTWISE, Role.PAD)
+        result = reader.op.results[0]
+        if follows and _bits(result) is not None and _is_contracted(graph, result):
+            return True
+    return False
+
+
+def _whole_operand(graph: FusionGraph, node: Node) -> ir.Value | None:
+    """What an elementwise operation reads that is as large as its result, where that is one."""
+    assert node.structured is not None
+    read = {base: None for operand in node.structured.inputs for base in graph.bases(operand)}
+    whole = [base for base in read if elements(base) == elements(node.op.results[0])]
+    return whole[0] if len(whole) == 1 else None
+
+
+def _bits(value: ir.Value) -> int | None:
+    """The width of the integers in `value`; None where it has others."""
+    kind = ir.ShapedType(value.type).element_type
+    return kind.width if isinstance(kind, ir.IntegerType) else None
 
 
 def _readers(value: ir.Value) -> list[ir.Operation]:

@@ -47,7 +47,11 @@ from stepwell.passes.linalg._host_control import (
     materialize_operands,
     repeat_inline,
 )
-from stepwell.passes.linalg._storage import repeat_between_reductions, store_uneven_broadcasts
+from stepwell.passes.linalg._storage import (
+    is_converted_by_reader,
+    repeat_between_reductions,
+    store_uneven_broadcasts,
+)
 from stepwell.targets.nvidia import NvidiaTarget
 
 func = dialect("func")
@@ -121,10 +125,7 @@ class _Outliner:
         graph = FusionGraph(self.block, widening=isinstance(self.state.target, NvidiaTarget))
         for node in graph.nodes:
             if node.role is not Role.INLINE and node.op.name not in TERMINATORS:
-                if self.limit and any(
-                    p.group is not None and len(p.group.nodes) >= self.limit
-                    for p in graph.producers(node)
-                ):
+                if self._stands_alone(graph, node):
                     graph._start(node)
                 else:
                     graph.place(node)
@@ -145,6 +146,15 @@ class _Outliner:
             node.op.move_before(terminator)
         self._sort_host(terminator)
         _erase_unused(self.block)
+
+    def _stands_alone(self, graph: FusionGraph, node: Node) -> bool:
+        """Whether `node` starts a group, whatever it reads."""
+        if not self.limit:
+            return is_converted_by_reader(graph, node)
+        full = (
+            p.group is not None and len(p.group.nodes) >= self.limit for p in graph.producers(node)
+        )
+        return any(full)
 
     def _outline(
         self,

@@ -365,3 +365,14 @@ def _dot_general(op: ir.Operation, arrays: Arrays) -> np.ndarray | None:
     wide: np.dtype = np.dtype(np.float32) if is_half else dtype
     product = np.einsum(lhs.astype(wide), left, rhs.astype(wide), right, result, optimize=True)
     return product.astype(dtype)
+
+
+def is_constant(value: ir.Value) -> bool:
+    """Whether `value` is computed from constants alone: weights, also those that are moved or
+    quantised on the way."""
+    if not isinstance(value, ir.OpResult):
+        return False
+    op = value.owner.operation
+    if op.name == "stablehlo.constant":
+        return True
+    return op.name in EVALUATORS and all(is_constant(operand) for operand in op.operands)

@@ -38,6 +38,7 @@ from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo import _complex_linear_algebra as linear_algebra
 from stepwell.passes.stablehlo import _complex_math as complex_math
 from stepwell.passes.stablehlo._complex_math import Pair
+from stepwell.targets.nvidia import NvidiaTarget
 
 _MOVEMENT = frozenset(
     [
@@ -524,12 +525,15 @@ def _numpy_kind(kind: ir.Type) -> np.dtype:
 
 def _fft(expander: _Expander, op: ir.Operation) -> Expanded:
     """Transforms of the innermost dimensions, one after another; the one between real and complex
-    numbers is that of the last dimension."""
+    numbers is that of the last dimension. On GPUs they are products with constant matrices, which
+    all blocks share, but for those that would be of tf32."""
     lengths = list(ir.DenseI64ArrayAttr(op.attributes["fft_length"]))
     kind = str(op.attributes["fft_type"]).split()[-1].rstrip(">")
     inverse = kind in ("IFFT", "IRFFT")
     source = op.operands[0]
     rank = len(ir.RankedTensorType(op.results[0].type).shape)
+    state = expander.state
+    calls = not isinstance(state.target, NvidiaTarget) or state.multiplies_tf32
     if 0 in hlo.shape(op.results[0]):
         kinds = _flat_types([op.results[0].type])
         empty = [hlo.full(0, hlo.shape(op.results[0]), _numpy_kind(kind)) for kind in kinds]
@@ -540,13 +544,13 @@ def _fft(expander: _Expander, op: ir.Operation) -> Expanded:
 
     def along(value: ir.Value, axis: int, length: int, one_sided: bool = False) -> ir.Value:
         inner = prod(hlo.shape(value)[axis + 1 : rank])
-        if inner >= _NEIGHBOURS and fourier.factors(length) is not None:
+        if calls and inner >= _NEIGHBOURS and fourier.factors(length) is not None:
             return fourier.along(value, axis, inverse)
         order = [*(d for d in range(rank) if d != axis), axis, rank]
         back = [order.index(d) for d in range(rank + 1)]
         moved = hlo.transpose(value, order) if axis != rank - 1 else value
         result = fourier.transform(
-            constant, moved, length, inverse=inverse, onesided=one_sided, calls=True
+            constant, moved, length, inverse=inverse, onesided=one_sided, calls=calls
         )
         return hlo.transpose(result, back) if axis != rank - 1 else result
 

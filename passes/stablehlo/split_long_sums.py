@@ -25,28 +25,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.dialects import stablehlo as hlo
-from stepwell.kernels.cpu.contraction_strategy import ContractionShape
-from stepwell.kernels.gpu import mma_tile, wgmma_tile
-from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES, MatrixType
 from stepwell.mlir import ir, nested_operations
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
+from stepwell.passes.stablehlo._long_sums import parts_of
 from stepwell.targets.nvidia import NvidiaTarget
-
-PARTS = (2, 4, 8, 16, 32)
-"""How many parts are tried."""
-
-_SHORTEST_BYTES = 512
-"""Of a part's row or column."""
-
-_LAUNCH_CYCLES = 3000
-"""What one more kernel takes."""
-
-_MEMORY_BYTES = 1500
-"""Bytes that a GPU writes or reads a cycle, of what is mostly in L2."""
-
-_GAIN = 0.8
-"""A split product has to take less than this part of the time."""
 
 
 @dataclass(frozen=True)
@@ -61,24 +44,12 @@ class SplitLongSums(Pass):
             return
         found = [inner for inner in nested_operations(op) if inner.name == "stablehlo.dot_general"]
         for product in found:
-            parts = _parts(product, target, tf32=state.multiplies_tf32)
+            parts = _parts(product, target, state)
             if parts > 1:
                 with ir.InsertionPoint(product), product.location:
                     total = _split(product, parts)
                 product.results[0].replace_all_uses_with(total)
                 product.erase()
-
-
-def _matrix_type(product: ir.Operation, target: NvidiaTarget, *, tf32: bool) -> MatrixType | None:
-    """What tensor cores multiply the operands as."""
-    left, right, total = (
-        str(hlo.element_type(value)) for value in (*product.operands, product.results[0])
-    )
-    known = dict(target.matrix_instructions).get("mma.sync", ())
-    for kind in MATRIX_TYPES:
-        if (left, right) == kind.elements and total == kind.sum and kind.ptx in known:
-            return kind if tf32 or kind.ptx != "tf32" else None
-    return None
 
 
 def _dimensions(product: ir.Operation) -> tuple[list[list[int]], list[list[int]]]:
@@ -92,11 +63,10 @@ def _dimensions(product: ir.Operation) -> tuple[list[list[int]], list[list[int]]
     return contracting, batching
 
 
-def _parts(product: ir.Operation, target: NvidiaTarget, *, tf32: bool) -> int:
+def _parts(product: ir.Operation, target: NvidiaTarget, state: State) -> int:
     """Into how many parts the sums of `product` are best cut; 1 leaves it whole."""
-    kind = _matrix_type(product, target, tf32=tf32)
     values = (*product.operands, product.results[0])
-    if kind is None or not all(hlo.tensor_type(v).has_static_shape for v in values):
+    if not all(hlo.tensor_type(v).has_static_shape for v in values):
         return 1
     contracting, batching = _dimensions(product)
     if len(contracting[0]) != 1 or batching[0]:
@@ -104,31 +74,7 @@ def _parts(product: ir.Operation, target: NvidiaTarget, *, tf32: bool) -> int:
     left, right = (hlo.shape(operand) for operand in product.operands)
     k = left[contracting[0][0]]
     m, n = (math.prod(shape) // max(1, k) for shape in (left, right))
-
-    def shape(parts: int) -> ContractionShape:
-        return ContractionShape(0, 1, (0,), (1,), 2, (3,), (parts, m, n, k // parts))
-
-    if not mma_tile.is_large_enough(shape(1), kind):
-        return 1
-    whole = _cycles(shape(1), kind, target)
-    best, least = 1, _GAIN * whole
-    for parts in PARTS:
-        if k % parts or k // parts * kind.bytes % _SHORTEST_BYTES:
-            continue
-        moved = 2 * parts * m * n * 4
-        cycles = _cycles(shape(parts), kind, target) + _LAUNCH_CYCLES + moved / _MEMORY_BYTES
-        if cycles < least:
-            best, least = parts, cycles
-    return best
-
-
-def _cycles(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> float:
-    """Estimated time of a product by the better of warps and warpgroups."""
-    by_warps = mma_tile.cycles(mma_tile.choose(shape, kind, target), shape, kind, target)
-    if not wgmma_tile.takes(kind, target):
-        return by_warps
-    by_groups = wgmma_tile.cycles(wgmma_tile.choose(shape, kind, target), shape, kind, target)
-    return min(by_warps, by_groups)
+    return parts_of(product, m, n, k, 1, target, state)
 
 
 def _split(product: ir.Operation, parts: int) -> ir.Value:

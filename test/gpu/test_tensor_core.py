@@ -91,7 +91,7 @@ def test_converted_operands(dtype: type, emulator: Emulator) -> None:
 def test_split_sums(dtype: type, target: str, emulator: Emulator) -> None:
     """A small product with long sums: its parts in one kernel, their sums and what follows in
     another."""
-    x, w = integers(24, 8192, seed=1, dtype=dtype), integers(8192, 40, seed=2, dtype=dtype)
+    x, w = integers(24, 5760, seed=1, dtype=dtype), integers(5760, 40, seed=2, dtype=dtype)
     bias = integers(40, seed=3, dtype=SUMS[dtype])
 
     def layer(x: jax.Array, w: jax.Array, bias: jax.Array) -> jax.Array:
@@ -102,6 +102,29 @@ def test_split_sums(dtype: type, target: str, emulator: Emulator) -> None:
     expected = np.maximum(wide[0] @ wide[1] + wide[2], 0)
     model = jax.export.export(jax.jit(layer))(*inputs).mlir_module()
     compiled = check(model, inputs, expected, emulator, target)
+    assert len(compiled.kernels) == 2
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int8])
+def test_split_channels(dtype: type, emulator: Emulator) -> None:
+    """A small convolution of many channels: groups of them in one kernel, their sums and what
+    follows in another."""
+    x, w = integers(1, 5, 5, 512, seed=1, dtype=dtype), integers(3, 3, 512, 40, seed=2, dtype=dtype)
+    bias = integers(40, seed=3, dtype=SUMS[dtype])
+
+    def layer(x: jax.Array) -> jax.Array:
+        names = ("NHWC", "HWIO", "NHWC")
+        return jax.nn.relu(bias + jax.lax.conv_general_dilated(
+            x, jax.numpy.asarray(w), (2, 1), "VALID", dimension_numbers=names,
+            preferred_element_type=SUMS[dtype],
+        ))  # fmt: skip
+
+    sums = np.zeros((1, 2, 3, 40))
+    for i, j in np.ndindex(3, 3):
+        window = x[:, i : i + 3 : 2, j : j + 3].astype(np.float64)
+        sums += window @ w[i, j].astype(np.float64)
+    model = jax.export.export(jax.jit(layer))(x).mlir_module()
+    compiled = check(model, [x], np.maximum(sums + bias, 0), emulator, "cuda:sm_90a")
     assert len(compiled.kernels) == 2
 
 

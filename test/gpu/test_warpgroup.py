@@ -134,7 +134,7 @@ def test_boxes_of_outputs(
 
 
 @pytest.mark.parametrize("layout", ["kk", "kn", "mn"])
-@pytest.mark.parametrize("columns", [128, 256])
+@pytest.mark.parametrize("columns", [64, 192, 256])
 def test_clusters(
     layout: str, columns: int, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,3 +42,39 @@ func.func @rejected(%x: tensor<4x16x16xf32>) -> tensor<4x16x16xf32> {
   %9 = stablehlo.multiply %5, %8 : tensor<4x16x16xf32>
   return %9 : tensor<4x16x16xf32>
 }
+
+// -----
+
+// Bytes of which a product is made: who adds them to it as floats converts them.
+// CHECK-LABEL: func.func @residual
+// CHECK: call @kernel_{{.*}} -> (tensor<8x16xi8>, tensor<8x16xi32>)
+// CHECK: call @kernel_{{.*}}tensor<8x16xi8>{{.*}} -> tensor<8x16xf32>
+// CHECK-NOT: call
+func.func @residual(%x: tensor<8x16xf32>, %w: tensor<16x16xi32>) -> tensor<8x16xf32> {
+  %half = stablehlo.constant dense<0.5> : tensor<8x16xf32>
+  %0 = stablehlo.abs %x : tensor<8x16xf32>
+  %1 = stablehlo.convert %0 : (tensor<8x16xf32>) -> tensor<8x16xi8>
+  %2 = stablehlo.convert %1 : (tensor<8x16xi8>) -> tensor<8x16xi32>
+  %3 = stablehlo.dot_general %2, %w, contracting_dims = [1] x [0] : (tensor<8x16xi32>, tensor<16x16xi32>) -> tensor<8x16xi32>
+  %4 = stablehlo.convert %3 : (tensor<8x16xi32>) -> tensor<8x16xf32>
+  %5 = stablehlo.convert %1 : (tensor<8x16xi8>) -> tensor<8x16xf32>
+  %6 = stablehlo.multiply %5, %half : tensor<8x16xf32>
+  %7 = stablehlo.add %4, %6 : tensor<8x16xf32>
+  return %7 : tensor<8x16xf32>
+}
+
+// -----
+
+// Floats that are read twice are stored.
+// CHECK-LABEL: func.func @read_twice
+// CHECK: call @kernel_{{.*}} -> (tensor<8x16xi32>, tensor<8x16xf32>)
+func.func @read_twice(%x: tensor<8x16xf32>, %w: tensor<16x16xi32>) -> (tensor<8x16xf32>, tensor<8x16xf32>) {
+  %0 = stablehlo.abs %x : tensor<8x16xf32>
+  %1 = stablehlo.convert %0 : (tensor<8x16xf32>) -> tensor<8x16xi8>
+  %2 = stablehlo.convert %1 : (tensor<8x16xi8>) -> tensor<8x16xi32>
+  %3 = stablehlo.dot_general %2, %w, contracting_dims = [1] x [0] : (tensor<8x16xi32>, tensor<16x16xi32>) -> tensor<8x16xi32>
+  %4 = stablehlo.convert %3 : (tensor<8x16xi32>) -> tensor<8x16xf32>
+  %5 = stablehlo.convert %1 : (tensor<8x16xi8>) -> tensor<8x16xf32>
+  %6 = stablehlo.add %4, %5 : tensor<8x16xf32>
+  return %6, %5 : tensor<8x16xf32>, tensor<8x16xf32>
+}

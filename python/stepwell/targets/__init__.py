@@ -41,6 +41,12 @@ class Target:
         """f32 lanes of one vector register."""
         return self.vector_bits // 32
 
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether products of signed numbers of 8 bits, summed in 32, have instructions of their
+        own that kernels use."""
+        return False
+
     def feature_string(self) -> str:
         """The features as LLVM's target machine takes them: `+avx2,+fma`."""
         return ",".join(f"+{name}" for name in self.features)

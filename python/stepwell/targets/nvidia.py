@@ -89,6 +89,10 @@ class NvidiaTarget(Target):
         return int(digits[:-1]), int(digits[-1])
 
     @property
+    def multiplies_bytes(self) -> bool:
+        return any("s8" in types for _, types in self.matrix_instructions)
+
+    @property
     def runs_on_one_capability(self) -> bool:
         """Whether code for it runs on no later architecture (the names that end in a letter)."""
         return self.cpu[-1].isalpha()

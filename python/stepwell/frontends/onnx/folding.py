@@ -17,10 +17,14 @@ _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLi
            "Bernoulli")  # fmt: skip
 _CONTROL_FLOW = ("If", "Loop", "Scan")
 
+_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+
 
 def evaluate(node: Node, inputs: Sequence[Tensor | None]) -> list[np.ndarray] | None:
     """The outputs of `node` when its inputs are small constants; None when they are not."""
     if node.operator in _RANDOM or node.operator in _CONTROL_FLOW or not inputs:
+        return None
+    if node.operator == "DequantizeLinear" and _may_be_weights(inputs[0]):
         return None
     arrays = [None if tensor is None else tensor.array for tensor in inputs]
     present = [tensor for tensor in inputs if tensor is not None]
@@ -45,6 +49,11 @@ def evaluate(node: Node, inputs: Sequence[Tensor | None]) -> list[np.ndarray] | 
         return None
     folded = [np.asarray(result) for result in results]
     return folded if sum(result.nbytes for result in folded) <= LIMIT_BYTES else None
+
+
+def _may_be_weights(x: Tensor | None) -> bool:
+    """Whether the StableHLO level looks for products with these bytes, before it folds them."""
+    return x is not None and x.rank > 1 and x.dtype in _BYTES
 
 
 def _evaluator(node: Node) -> ReferenceEvaluator:

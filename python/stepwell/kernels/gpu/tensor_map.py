@@ -70,9 +70,11 @@ class TensorMap:
         return ir.DenseI64ArrayAttr.get([*fields, *window, *self.box])
 
 
-def find(space: TileSpace, kind: MatrixType, operand: int, lines: int) -> TensorMap | None:
-    """The map of an operand whose tiles are `lines` rows or columns by 128 bytes of k; None where
-    it is no such array."""
+def find(
+    space: TileSpace, kind: MatrixType, operand: int, lines: int, shares: int = 1
+) -> TensorMap | None:
+    """The map of an operand whose tiles are `lines` rows or columns by 128 bytes of k, copied in so
+    many `shares`; None where it is no such array."""
     shape = space.shape
     dims = _variables(shape)
     found = space.view(operand, apply_map(space.op.maps[operand], [Index.of(d) for d in dims]))
@@ -86,7 +88,7 @@ def find(space: TileSpace, kind: MatrixType, operand: int, lines: int) -> Tensor
         kind.bytes,
     )
     outer = shape.rows if operand == shape.lhs else (shape.column,)
-    described = _describe(array, shape, outer, shape.reduced, lines)
+    described = _describe(array, shape, outer, shape.reduced, lines, shares)
     if described is not None or operand != shape.lhs:
         return described
     sizes = list(shape_of(found[0]))
@@ -151,8 +153,10 @@ def _describe(
     outer: tuple[int, ...],
     inner: tuple[int, ...],
     lines: int,
+    shares: int = 1,
 ) -> TensorMap | None:
-    """The map of an array whose lines run along the dimensions `inner`, or along `outer`."""
+    """The map of an array whose lines run along the dimensions `inner`, or along `outer`; a box is
+    one of `shares` of a tile's lines."""
     flat, dims = array.flat, array.dims
     if not isinstance(array.buffer, ir.BlockArgument) or any(a not in dims for a, _ in flat.terms):
         return None
@@ -178,7 +182,7 @@ def _describe(
         flat.constant * array.bytes,
         (*(sizes if along_k else reversed(sizes)), *(shape.sizes[d] for d in batch)),
         tuple(n * array.bytes for n in strides),
-        (line, lines if along_k else line, *(1 for _ in batch)),
+        (line, (lines if along_k else line) // shares, *(1 for _ in batch)),
         along_k,
         batch,
     )

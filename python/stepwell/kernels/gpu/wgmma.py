@@ -222,14 +222,16 @@ class WgmmaKernel:
         full: ir.Value,
     ) -> None:
         """Begin to copy a tile of operand `number`: one box, or one for every 128 bytes of rows or
-        columns."""
+        columns. Blocks of a cluster copy a part of each box that they share."""
         pointer, (first, *batch) = self.descriptions[number], places
+        along_k = self.maps[number].along_k
         blocks = self.tile.cluster if number else 1
         if blocks > 1:
-            lines //= blocks
-            first = hopper.plus(first, hopper.times(self.rank, lines))
-            target = hopper.plus(target, hopper.times(self.rank, lines * LINE_BYTES))
-        if self.maps[number].along_k:
+            share = (lines if along_k else self.depth) // blocks
+            own = hopper.times(self.rank, share)
+            first, k = (hopper.plus(first, own), k) if along_k else (first, hopper.plus(k, own))
+            target = hopper.plus(target, hopper.times(self.rank, share * LINE_BYTES))
+        if along_k:
             at = hopper.at(self.shared, target)
             hopper.copy_box(pointer, [k, first, *batch], at, full, blocks)
             return
@@ -349,5 +351,5 @@ def find_maps(
     """The operands as arrays of which boxes are copied; None where one is not."""
     shape = space.shape
     left = tensor_map.find(space, kind, shape.lhs, tile.rows)
-    right = tensor_map.find(space, kind, shape.rhs, tile.columns // tile.cluster)
+    right = tensor_map.find(space, kind, shape.rhs, tile.columns, tile.cluster)
     return (left, right) if left is not None and right is not None else None

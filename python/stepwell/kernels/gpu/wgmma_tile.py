@@ -71,9 +71,11 @@ TILES = (
     WgmmaTile(128, 256, stages=4),
     WgmmaTile(128, 256, stages=4, cluster=2),
     WgmmaTile(128, 192, stages=4),
+    WgmmaTile(128, 192, stages=4, cluster=2),
     WgmmaTile(128, 128, stages=6),
     WgmmaTile(128, 128, stages=6, cluster=2),
     WgmmaTile(128, 64, stages=8),
+    WgmmaTile(128, 64, stages=8, cluster=2),
 )
 BLOCKS = 1
 """Of each, on a multiprocessor at a time."""

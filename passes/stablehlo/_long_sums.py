@@ -1,0 +1,87 @@
+"""Into how many parts a product's long sums are best cut, so that its tiles fill a GPU."""
+
+from __future__ import annotations
+
+from stepwell.dialects import stablehlo as hlo
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.gpu import mma_tile, wgmma_tile
+from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES, MatrixType
+from stepwell.mlir import ir
+from stepwell.passes.base import State
+from stepwell.targets.nvidia import NvidiaTarget
+
+MOST_PARTS = 32
+
+_LINE_BYTES, _SHORTEST_BYTES = 128, 512
+"""A part's row or column is whole lines, and no shorter."""
+
+_LAUNCH_CYCLES = 3000
+"""What one more kernel takes."""
+
+_MEMORY_BYTES = 1500
+"""Bytes that a GPU writes or reads a cycle, of what is mostly in L2."""
+
+_GAIN = 0.8
+"""A split product has to take less than this part of the time."""
+
+
+def parts_of(
+    product: ir.Operation,
+    m: int,
+    n: int,
+    whole: int,
+    times: int,
+    target: NvidiaTarget,
+    state: State,
+    *,
+    by_warps: bool = False,
+) -> int:
+    """Into how many parts `product`, of `m` x `n` elements, is best cut along `whole` of its terms
+    that lie one after another, of which there are `times`; 1 leaves it as it is. With `by_warps`
+    warpgroups do not multiply the parts."""
+    kind = _matrix_type(product, target, tf32=state.multiplies_tf32)
+    if kind is None:
+        return 1
+
+    def shape(parts: int) -> ContractionShape:
+        terms = whole // parts * times
+        return ContractionShape(0, 1, (0,), (1,), 2, (3,), (parts, m, n, terms))
+
+    if not mma_tile.is_large_enough(shape(1), kind):
+        return 1
+    best, least = 1, _GAIN * _cycles(shape(1), kind, target)
+    for parts in range(2, MOST_PARTS + 1):
+        length = whole // parts * kind.bytes
+        if whole % parts or length % _LINE_BYTES or length * times < _SHORTEST_BYTES:
+            continue
+        moved = 2 * parts * m * n * 4
+        split = (_cycles_of_warps if by_warps else _cycles)(shape(parts), kind, target)
+        cycles = split + _LAUNCH_CYCLES + moved / _MEMORY_BYTES
+        if cycles < least:
+            best, least = parts, cycles
+    return best
+
+
+def _matrix_type(product: ir.Operation, target: NvidiaTarget, *, tf32: bool) -> MatrixType | None:
+    """What tensor cores multiply the operands as."""
+    left, right, total = (
+        str(hlo.element_type(value)) for value in (*product.operands, product.results[0])
+    )
+    known = dict(target.matrix_instructions).get("mma.sync", ())
+    for kind in MATRIX_TYPES:
+        if (left, right) == kind.elements and total == kind.sum and kind.ptx in known:
+            return kind if tf32 or kind.ptx != "tf32" else None
+    return None
+
+
+def _cycles(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> float:
+    """Estimated time of a product by the better of warps and warpgroups."""
+    by_warps = _cycles_of_warps(shape, kind, target)
+    if not wgmma_tile.takes(kind, target):
+        return by_warps
+    by_groups = wgmma_tile.cycles(wgmma_tile.choose(shape, kind, target), shape, kind, target)
+    return min(by_warps, by_groups)
+
+
+def _cycles_of_warps(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> float:
+    return mma_tile.cycles(mma_tile.choose(shape, kind, target), shape, kind, target)
