@@ -19,6 +19,8 @@ class Target:
     multiply-add, of which `in_flight` hide the latency of each other: `broadcast_time` is that of
     loading a scalar to all lanes; `l3_rate` and `memory_rate` are the bytes that come from there
     meanwhile, `asked_rate` those that come from memory where they are asked for long before.
+    `byte_dot` says that one instruction adds four products, of unsigned bytes by signed ones, to
+    each 32-bit integer of a vector (vpdpbusd).
     """
 
     name: str
@@ -35,6 +37,7 @@ class Target:
     l3_rate: float = 16.0
     memory_rate: float = 7.0
     asked_rate: float = 6.2
+    byte_dot: bool = False
 
     @property
     def vector_lanes(self) -> int:
