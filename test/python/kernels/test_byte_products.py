@@ -197,6 +197,22 @@ def test_network() -> None:
     assert got.std() > 10
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int16])
+def test_numbers_by_way_of_integers(kind: type) -> None:
+    """In one kernel: what the integer cannot hold gives its bounds, NaN gives 0."""
+    limits = np.iinfo(kind)
+    edges = [0.0, -0.5, 0.5, 1.5, limits.max + 0.5, limits.min - 0.5, 1e9, -1e9, 7.9, -7.9]
+    x = np.array([*edges, np.inf, -np.inf, np.nan], np.float32)
+
+    def there_and_back(x: jax.Array) -> jax.Array:
+        return x.astype(kind).astype(jnp.float32) * 2
+
+    (got,) = stepwell.compile(jax.jit(there_and_back).lower(x), threads=1)(x)
+    np.testing.assert_array_equal(
+        got, 2 * np.trunc(np.nan_to_num(x, nan=0).clip(limits.min, limits.max))
+    )
+
+
 def test_jax() -> None:
     a, b = numbers((9, 68), S8), numbers((68, 50), S8, 1)
 

@@ -40,10 +40,14 @@ def _dequantized(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
 
 
 def _quantized(value: ir.Value, scale: Tensor, zero: Tensor | None, kind: np.dtype) -> ir.Value:
-    shape = hlo.shape(value)
-    rounded = hlo.round_nearest_even(hlo.divide(value, _spread(scale, shape)))
+    return _requantized(hlo.divide(value, _spread(scale, hlo.shape(value))), zero, kind)
+
+
+def _requantized(value: ir.Value, zero: Tensor | None, kind: np.dtype) -> ir.Value:
+    """What `value`, in units of the result, is rounded to."""
+    rounded = hlo.round_nearest_even(value)
     if zero is not None:
-        rounded = hlo.add(rounded, _spread(zero, shape))
+        rounded = hlo.add(rounded, _spread(zero, hlo.shape(value)))
     assert dtypes.is_integer(kind)
     return saturating_convert(rounded, kind)
 
@@ -64,8 +68,21 @@ def _binary(
     return _quantized(build(*broadcast_together(left, right)), scale, zero, a.dtype)
 
 
-operator("QLinearAdd", domain=_DOMAIN)(functools.partial(_binary, hlo.add))
 operator("QLinearMul", domain=_DOMAIN)(functools.partial(_binary, hlo.multiply))
+
+
+@operator("QLinearAdd", domain=_DOMAIN)
+def quantized_add(
+    node: Node, a: Tensor, a_scale: Tensor, a_zero: Tensor | None, b: Tensor, b_scale: Tensor,
+    b_zero: Tensor | None, scale: Tensor, zero: Tensor | None = None,
+) -> ir.Value:  # fmt: skip
+    """Both operands in units of the result, as onnxruntime has them: nothing is divided."""
+    unit = hlo.convert(hlo.reshape(scale.value, []), np.float32)
+    parts = [
+        _dequantized(x, node.scope.tensor(hlo.divide(_spread(own, ()), unit), own.name), offset)
+        for x, own, offset in ((a, a_scale, a_zero), (b, b_scale, b_zero))
+    ]
+    return _requantized(hlo.add(*broadcast_together(*parts)), zero, a.dtype)
 
 
 def _unary(
