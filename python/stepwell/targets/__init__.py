@@ -20,7 +20,8 @@ class Target:
     loading a scalar to all lanes; `l3_rate` and `memory_rate` are the bytes that come from there
     meanwhile, `asked_rate` those that come from memory where they are asked for long before.
     `byte_dot` says that one instruction adds four products, of unsigned bytes by signed ones, to
-    each 32-bit integer of a vector (vpdpbusd).
+    each 32-bit integer of a vector (vpdpbusd); `bfloat_dot`, that one adds two products of bf16 to
+    each f32 (vdpbf16ps).
     """
 
     name: str
@@ -38,6 +39,7 @@ class Target:
     memory_rate: float = 7.0
     asked_rate: float = 6.2
     byte_dot: bool = False
+    bfloat_dot: bool = False
 
     @property
     def vector_lanes(self) -> int:

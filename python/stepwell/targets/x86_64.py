@@ -35,5 +35,15 @@ TARGETS = (
         vector_registers=32,
         byte_dot=True,
     ),
+    Target(
+        "x86_64-v4+vnni+bf16",
+        TRIPLE,
+        "x86-64-v4",
+        (*_V4, "avx512vnni", "avx512bf16"),
+        vector_bits=512,
+        vector_registers=32,
+        byte_dot=True,
+        bfloat_dot=True,
+    ),
 )
 """Narrowest first: `host()` takes the last one whose features the machine has."""

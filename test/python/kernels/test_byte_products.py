@@ -78,7 +78,7 @@ def product(a: np.ndarray, b: np.ndarray, zero_a: int = 0, zero_b: int = 0) -> n
 def test_matrix_products() -> None:
     """Odd sizes: rows and columns that are left over, sums that fill no word."""
     graph, expected = Graph(), {}
-    for m, k, n in itertools.product((1, 33), (3, 64, 130), (7, 33, 130)):
+    for m, k, n in itertools.product((1, 33), (3, 130), (7, 130)):
         a, b = numbers((m, k), U8), numbers((k, n), S8, 1)
         y = graph.node("MatMulInteger", graph.input(a), graph.constant(b), graph.constant(U8(120)))
         label = f"{m}x{k}x{n}"
@@ -137,8 +137,8 @@ def test_convolutions() -> None:
     """Windows, strides, dilations, padding with the zero point, and channels that fill no word."""
     graph, expected = Graph(), {}
     windows = ((1, 1, 1), (1, 2, 1), (3, 1, 1), (3, 2, 1), (3, 1, 2))
-    sizes = itertools.product(windows, ((3, 48), (20, 5)))
-    for (side, stride, dilation), (channels, outputs) in sizes:
+    sizes = itertools.cycle(((3, 48), (20, 5)))
+    for (side, stride, dilation), (channels, outputs) in zip(windows, sizes, strict=False):
         x = numbers((2, channels, 11, 9), U8)
         w = numbers((outputs, channels, side, side), S8, 1)
         attributes = {
