@@ -46,6 +46,20 @@ def contraction(m: int, k: int, n: int) -> Case:
     return Case(f"gemm {m}x{k}x{n}", 2 * m * k * n, _bytes(x, w, m * n), model, x, model, x, run)
 
 
+def byte_product(m: int, k: int, n: int) -> Case:
+    """The same of signed bytes, summed in 32 bits; torch has no prepacked weights."""
+    random = np.random.default_rng(_SEED)
+    x, w = (random.integers(-128, 128, shape).astype(np.int8) for shape in ((m, k), (k, n)))
+    node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
+    kinds = TensorProto.INT8, TensorProto.INT32
+    model = _model([node], x.shape, (m, n), {"w": w}, kinds)
+    lhs, rhs = torch.from_numpy(x), torch.from_numpy(w)
+    return Case(
+        f"gemm of bytes {m}x{k}x{n}", 2 * m * k * n, _bytes(x, w, m * n), model, x, model, x,
+        lambda: torch.ops.aten._int_mm(lhs, rhs),
+    )  # fmt: skip
+
+
 def convolution(
     size: int,
     channels: int,
@@ -212,6 +226,7 @@ def makers() -> list[Callable[[], Case]]:
     spatial = [(56, 64), (28, 128), (14, 256), (7, 512)]
     return [
         *(lambda s=s: contraction(*s) for s in gemms),
+        *(lambda s=s: byte_product(*s) for s in ((512,) * 3, (128, 768, 3072))),
         *(lambda s=s, c=c: convolution(s, c, c, 3) for s, c in spatial),
         *(lambda s=s, c=c: convolution(s, c, c, 1) for s, c in ((28, 192), (14, 256))),
         lambda: transposed_product(512, 1024, 512),
@@ -268,13 +283,14 @@ def _model(
     shape: tuple[int, ...],
     out: tuple[int, ...],
     constants: dict[str, np.ndarray],
+    kinds: tuple[int, int] = (TensorProto.FLOAT, TensorProto.FLOAT),
 ) -> onnx.ModelProto:
-    """A model from `x` of `shape` to `y` of `out`."""
+    """A model from `x` of `shape` to `y` of `out`; `kinds` are their types."""
     graph = helper.make_graph(
         nodes,
         "kernel",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, out)],
+        [helper.make_tensor_value_info("x", kinds[0], shape)],
+        [helper.make_tensor_value_info("y", kinds[1], out)],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)

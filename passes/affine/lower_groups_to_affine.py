@@ -25,6 +25,7 @@ from stepwell.kernels.cpu import (
     concatenate,
     contraction,
     contraction_strategy,
+    dot_products,
     elementwise,
     library_call,
     outer_reduction,
@@ -205,7 +206,8 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
             return
         operands = contraction_operands(anchor)
         assert operands is not None
-        shape = contraction_strategy.ContractionShape.of(anchor, operands)
+        terms = dot_products.terms_of(anchor, operands, target, packed=False)
+        shape = contraction_strategy.ContractionShape.of(anchor, operands, terms)
         strategy = (
             contraction_strategy.ContractionStrategy.from_attribute(
                 kernel.attributes["kernel.strategy"]

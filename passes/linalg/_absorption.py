@@ -3,7 +3,8 @@
 An operation joins one of the groups it reads (`FusionGraph.place`); the others are merged into that
 one here. In `a * b - c * d` the subtraction has joined the second product, and the first follows. A
 concatenation takes the elementwise operations that make its parts, each computed where it is
-written; a reduction over outer dimensions those that make what it reads once.
+written; a reduction over outer dimensions those that make what it reads once. Numbers that one
+group makes of bytes for another to read are made there, and the bytes are what is written.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 
 from stepwell.kernels.rows import is_costly
-from stepwell.kernels.structured import elements
+from stepwell.kernels.structured import element_type, elements
 from stepwell.mlir import ir
 from stepwell.passes.linalg._fusion_graph import ANCHORED, RESULT, FusionGraph, Group, Node, Role
 
@@ -29,6 +30,51 @@ def absorb_producers(graph: FusionGraph) -> None:
             continue
         while (group := _absorbable(graph, reader)) is not None:
             graph.absorb(group, reader)
+    for reader in graph.groups:
+        while (nodes := _made_of_bytes(graph, reader)) is not None:
+            graph.move(nodes, reader)
+
+
+def _made_of_bytes(graph: FusionGraph, reader: Group) -> list[Node] | None:
+    """Operations of another group whose last one `reader` alone reads, once an element."""
+    if reader.kind not in (*ANCHORED, Role.ELEMENTWISE) or reader.rows is not None:
+        return None
+    for member in reader.nodes:
+        if member.role is not Role.ELEMENTWISE or graph.gathered(member):
+            continue
+        for node in graph.producers(member):
+            if node.group is None or node.group is reader or node.group.kind not in ANCHORED:
+                continue
+            if elements(node.op.results[0]) == reader.domain:
+                nodes = _behind_bytes(graph, node, reader)
+                if nodes is not None:
+                    return nodes
+    return None
+
+
+def _behind_bytes(graph: FusionGraph, last: Node, reader: Group) -> list[Node] | None:
+    """`last` and what stands between it and bytes of its group; None where others read of it, or
+    where some of it is not made of bytes."""
+    moved, pending, size = {last: None}, [last], elements(last.op.results[0])
+    while pending:
+        node = pending.pop()
+        result = node.op.results[0]
+        if node.role is not Role.ELEMENTWISE or RESULT in node.op.attributes or _is_bytes(result):
+            return None
+        if not all(n in moved or n in reader.nodes for n in graph.reading_nodes(result)):
+            return None
+        for producer in graph.producers(node):
+            value = producer.op.results[0]
+            if producer.group is not last.group or producer in moved:
+                continue
+            if not (_is_bytes(value) and elements(value) == size):
+                moved[producer] = None
+                pending.append(producer)
+    return list(moved)
+
+
+def _is_bytes(value: ir.Value) -> bool:
+    return str(element_type(value)) == "i8"
 
 
 def _absorbable(graph: FusionGraph, reader: Group) -> Group | None:

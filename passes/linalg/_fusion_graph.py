@@ -93,9 +93,8 @@ class Group:
         return self.nodes[-1].order
 
 
-def role_of(op: ir.Operation, structured: Structured | None, *, widening: bool = False) -> Role:
-    """The role that `op` has, from its structure alone; `widening` says that a contraction may
-    extend its operands."""
+def role_of(op: ir.Operation, structured: Structured | None) -> Role:
+    """The role that `op` has, from its structure alone."""
     if op.name in ("arith.constant", "ub.poison", "tensor.empty", "linalg.fill", *RESHAPES):
         return Role.INLINE
     if op.results and not any(isinstance(r.type, ir.ShapedType) for r in op.results):
@@ -117,7 +116,7 @@ def role_of(op: ir.Operation, structured: Structured | None, *, widening: bool =
     if structured.is_elementwise:
         return Role.ELEMENTWISE if RESULT in op.attributes else _elementwise_role(structured)
     if "reduction" in structured.iterators:
-        return _reduction_role(structured, widening)
+        return _reduction_role(structured)
     return Role.OTHER
 
 
@@ -172,14 +171,14 @@ def _elementwise_role(structured: Structured) -> Role:
     return Role.INLINE if flat.coefficient(inner) == 1 else Role.TRANSPOSE
 
 
-def _reduction_role(structured: Structured, widening: bool) -> Role:
+def _reduction_role(structured: Structured) -> Role:
     iterators = structured.iterators
     reduced = [i for i, kind in enumerate(iterators) if kind == "reduction"]
     parallel = [i for i, kind in enumerate(iterators) if kind != "reduction"]
     output = map_dims(structured.output_map)
     if output != set(parallel) or not structured.reads_output:
         return Role.OTHER
-    contracts = is_multiply_add(structured, widening=widening)
+    contracts = is_multiply_add(structured, widening=True)
     if contracts and contraction_operands(structured) is not None:
         return Role.CONTRACTION
     sizes = structured.loop_sizes()
@@ -215,14 +214,14 @@ def _innermost(dims: list[Variable]) -> Variable | None:
 class FusionGraph:
     """Nodes of a host function, and the groups they are put in."""
 
-    def __init__(self, block: ir.Block, *, widening: bool = False) -> None:
+    def __init__(self, block: ir.Block) -> None:
         self.nodes: list[Node] = []
         self.by_value: dict[ir.Value, Node] = {}
         self.groups: list[Group] = []
         for order, child in enumerate(block.operations):
             op = child.operation
             structured = Structured.of(op)
-            role = role_of(op, structured, widening=widening)
+            role = role_of(op, structured)
             node = Node(op, order, role, structured)
             self.nodes.append(node)
             for result in op.results:

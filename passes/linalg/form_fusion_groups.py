@@ -52,7 +52,6 @@ from stepwell.passes.linalg._storage import (
     repeat_between_reductions,
     store_uneven_broadcasts,
 )
-from stepwell.targets.nvidia import NvidiaTarget
 
 func = dialect("func")
 tensor = dialect("tensor")
@@ -122,7 +121,7 @@ class _Outliner:
         _materialize_results(self.block)
         repeat_between_reductions(self.block)
         store_uneven_broadcasts(self.block)
-        graph = FusionGraph(self.block, widening=isinstance(self.state.target, NvidiaTarget))
+        graph = FusionGraph(self.block)
         for node in graph.nodes:
             if node.role is not Role.INLINE and node.op.name not in TERMINATORS:
                 if self._stands_alone(graph, node):

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stepwell.kernels.cpu import attention, winograd
+from stepwell.kernels.cpu import attention, dot_products, winograd
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape, choose
 from stepwell.kernels.structured import (
     RESHAPES,
@@ -98,6 +98,9 @@ class PackOperands(Pass):
                 return
             del anchor.op.attributes[winograd.ATTRIBUTE]
         is_weight = self.pack and number is not None and known and _is_read_once(kernel, number)
+        packed_bytes = is_weight and _plan(anchor, shape, 1) is not None
+        terms = dot_products.terms_of(anchor, operands, state.target, packed_bytes)
+        shape = ContractionShape.of(anchor, operands, terms)
         strategy = choose(anchor, shape, state.target, is_weight)
         kernel.attributes["kernel.strategy"] = strategy.to_attribute()
         panel = strategy.vectors * state.target.vector_lanes
@@ -125,7 +128,7 @@ class PackOperands(Pass):
     ) -> None:
         """Let kernels that look up single elements of the weight (an embedding tied to the last
         layer) read the packed copy, so that the weight is stored once."""
-        if len(plan.packing.source) != len(shape_of(original)):
+        if len(plan.packing.source) != len(shape_of(original)) or plan.packing.terms > 1:
             return
         for use in list(original.uses):
             call, number = use.owner.operation, use.operand_number
@@ -248,12 +251,17 @@ def _plan(anchor: Structured, shape: ContractionShape, panel: int) -> PackPlan |
         return None
     axes = [axis_of[d] for d in order[:-1]]
     dim = ir.AffineExpr.get_dim
-    column = dim(shape.column)
+    column, terms = dim(shape.column), shape.terms
+    words, place = [dim(d) for d in reduced], ir.AffineExpr.get_mod(column, panel)
+    if terms > 1:
+        last = words[-1]
+        words[-1] = ir.AffineExpr.get_floor_div(last, terms)
+        place = place * terms + ir.AffineExpr.get_mod(last, terms)
     results = [
         *(dim(d) for d in batch),
         ir.AffineExpr.get_floor_div(column, panel),
-        *(dim(d) for d in reduced),
-        ir.AffineExpr.get_mod(column, panel),
+        *words,
+        place,
     ]
     squeezed = tuple(n for axis, n in enumerate(source_shape) if axis not in unit_axes)
     renumber = {
@@ -264,6 +272,7 @@ def _plan(anchor: Structured, shape: ContractionShape, panel: int) -> PackPlan |
         tuple(renumber[a] for a in [*axes, axis_of[shape.column]]),
         len(batch),
         panel,
+        terms,
     )
     return PackPlan(packing, ir.AffineMap.get(rhs_map.n_dims, 0, results))
 

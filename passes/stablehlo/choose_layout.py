@@ -19,6 +19,7 @@ before a transpose, where tensor cores take them as they lie there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -31,6 +32,7 @@ from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
     constant_attribute,
+    has_one_use,
     i64_pairs,
     i64s,
     integers,
@@ -80,11 +82,31 @@ def convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     shape = hlo.shape(op.results[0])
     result = rebuild(
         op,
-        [hlo.transpose(lhs, inputs), hlo.transpose(rhs, kernel)],
+        [_transposed(lhs, inputs), _transposed(rhs, kernel)],
         [shape[d] for d in outputs],
         {"dimension_numbers": layout},
     )
     return hlo.transpose(result, inverse(outputs))
+
+
+def _transposed(value: ir.Value, order: Sequence[int]) -> ir.Value:
+    """`value` transposed in front of what widens its numbers and of what pads it then."""
+    wide = producer(value, "convert")
+    if wide is None or str(hlo.element_type(wide.operands[0])) not in ("i8", "ui8"):
+        return hlo.transpose(value, order)
+    source = wide.operands[0]
+    padded = producer(source, "pad")
+    if padded is None or not has_one_use(source):
+        return hlo.convert(hlo.transpose(source, order), hlo.dtype(value))
+    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
+    amounts = {name: integers(padded, name) for name in names}
+    moved = rebuild(
+        padded,
+        [hlo.transpose(padded.operands[0], order), padded.operands[1]],
+        [hlo.shape(source)[d] for d in order],
+        {name: i64s([numbers[d] for d in order]) for name, numbers in amounts.items()},
+    )
+    return hlo.convert(moved, hlo.dtype(value))
 
 
 @NHWC.on("reduce_window")
@@ -130,7 +152,7 @@ def terms_last(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     columns = prod(hlo.shape(op.results[0])[rank - 1 :])
     if rank == leading + 1 or columns < LEAST_COLUMNS:
         return None
-    moved = hlo.transpose(lhs, [*batch, *range(leading + 1, rank), leading])
+    moved = _transposed(lhs, [*batch, *range(leading + 1, rank), leading])
     dimensions = bindings.DotDimensionNumbers.get(
         batch, numbers.rhs_batching_dimensions, [rank - 1], numbers.rhs_contracting_dimensions
     )

@@ -1,5 +1,5 @@
-"""narrow-integer-products: on GPUs, products of 32-bit integers that are numbers of 8 bits and an
-offset take those of 8 bits.
+"""narrow-integer-products: products of 32-bit integers that are numbers of 8 bits and an offset
+take those of 8 bits, where the target multiplies them.
 
     %a = stablehlo.convert %x : (tensor<8x64xui8>) -> tensor<8x64xi32>
     %b = stablehlo.subtract %a, (dense<100>) : tensor<8x64xi32>
@@ -10,9 +10,15 @@ offset take those of 8 bits.
     %z = stablehlo.add %p, (28 * sums of %w's columns) : tensor<8x4xi32>
 
 So ONNX writes its quantised layers, with weights that are constants here: run fold-constants first.
-Tensor cores multiply signed numbers of 8 bits. An offset, which may be known at run time alone, is
-multiplied by sums of the other operand, a constant; what pads a convolution's image is the number
-that stands for 0. Everything is exact, modulo 2^32 as it was.
+Tensor cores multiply signed numbers of 8 bits. CPUs that have an instruction multiply unsigned by
+signed ones, four at a time: sums get so many terms, of zeros, and since StableHLO has no product of
+two types, its operands stay converted ones, which `narrow-operands` looks through:
+
+    %p = stablehlo.dot_general (convert %a : tensor<8x64xui8>), (convert %w : tensor<64x4xi8>)
+
+An offset, which may be known at run time alone, is multiplied by sums of the other operand, a
+constant; what pads a convolution's image is the number that stands for 0. Everything is exact,
+modulo 2^32 as it was.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ from typing import ClassVar
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
+from stepwell.kernels.cpu.dot_products import BYTES
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
@@ -45,31 +52,35 @@ from stepwell.passes.stablehlo._values import (
 from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
 
-RULES = Rules()
+RULES, CPU_RULES = Rules(), Rules()
 
-_LEAST, _MOST, _SIGN = -128, 127, 128
+_SIGN = 128
 
 
 @dataclass(frozen=True)
 class NarrowIntegerProducts(Pass):
-    """Run on a module; nothing on CPUs."""
+    """Run on a module; nothing on machines that do not multiply bytes."""
 
     name: ClassVar[str] = "narrow-integer-products"
 
     def run(self, op: ir.Operation, state: State) -> None:
         if isinstance(state.target, NvidiaTarget):
             RULES.apply(op, state.weights)
+        elif state.target.byte_dot:
+            CPU_RULES.apply(op, state.weights)
 
 
 @dataclass(frozen=True)
 class _Bytes:
-    """32-bit integers as signed ones of 8 bits, which `make` writes, plus `offset`, and plus or
-    (with True) minus `scalars`, values of one element; `array` are the 8 bits of a constant."""
+    """32-bit integers as ones of 8 bits, which `make` writes, plus `offset`, and plus or (with
+    True) minus `scalars`, values of one element; `array` are the 8 bits of a constant. Integers
+    that are `plain` are those already."""
 
     make: Callable[[], ir.Value]
     offset: int = 0
     scalars: tuple[tuple[ir.Value, bool], ...] = ()
     array: np.ndarray | None = None
+    plain: bool = False
 
     @property
     def has_offset(self) -> bool:
@@ -79,9 +90,36 @@ class _Bytes:
 @RULES.on("dot_general")
 def dot(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """Both operands have 8 bits; the one that goes with an offset is a constant."""
-    found = _operands(op, weights)
+    found = _operands(op, weights, np.int8, np.int8)
     if found is None:
         return None
+    offsets = _offsets(op, found, weights)
+    return _sum(_product(op, *(own.make() for own in found)), *offsets)
+
+
+@CPU_RULES.on("dot_general")
+def dot_of_words(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """The same; either operand is unsigned."""
+    found = _operands(op, weights, np.uint8, np.int8) or _operands(op, weights, np.int8, np.uint8)
+    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    contracted = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
+    if found is None or not contracted[0]:
+        return None
+    missing = -hlo.shape(op.operands[0])[contracted[0][-1]] % BYTES
+    if not missing and all(own.plain for own in found):
+        return None
+    offsets = _offsets(op, found, weights)
+    operands = [
+        _wide(_padded_dimension(own.make(), dims[-1], missing))
+        for own, dims in zip(found, contracted, strict=True)
+    ]
+    return _sum(_product(op, *operands), *offsets)
+
+
+def _offsets(
+    op: ir.Operation, found: tuple[_Bytes, _Bytes], weights: WeightTable
+) -> list[ir.Value]:
+    """What the offsets of a dot_general's operands add to its result."""
     lhs, rhs = found
     offsets = []
     for number, (own, other) in enumerate(((lhs, rhs), (rhs, lhs))):
@@ -89,52 +127,108 @@ def dot(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
             assert other.array is not None
             sums = _sums_of_product(op, other.array, of_rhs=number == 0)
             offsets.append(_offset(own, sums, hlo.shape(op.results[0]), weights))
-    return _sum(_product(op, lhs.make(), rhs.make()), *offsets)
+    return offsets
 
 
 @RULES.on("convolution")
 def convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """The same; a padded image has an offset that is known, since the padding becomes another."""
-    if integer(op, "feature_group_count", 1) != 1 or integer(op, "batch_group_count", 1) != 1:
+    found = _image_and_kernel(op, weights, np.int8)
+    if found is None:
         return None
-    found = _operands(op, weights)
-    if found is None or found[1].has_offset:
+    image, kernel = found
+    if not image.has_offset:
+        return _product(op, image.make(), kernel.make())
+    return _padded_convolution(op, image, kernel, np.int8, weights)
+
+
+@CPU_RULES.on("convolution")
+def convolution_of_words(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """The same; the image is unsigned."""
+    found = _image_and_kernel(op, weights, np.uint8)
+    if found is None:
         return None
     image, kernel = found
     numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    pads = padding(op, len(numbers.input_spatial_dimensions))
+    channels = hlo.shape(op.operands[0])[numbers.input_feature_dimension]
+    if image.plain and kernel.plain and channels % BYTES == 0 and not any(map(any, pads)):
+        return None
+    return _padded_convolution(op, image, kernel, np.uint8, weights)
+
+
+def _image_and_kernel(
+    op: ir.Operation, weights: WeightTable, of_image: type
+) -> tuple[_Bytes, _Bytes] | None:
+    """The operands of a convolution without groups whose kernel has no offset."""
+    if integer(op, "feature_group_count", 1) != 1 or integer(op, "batch_group_count", 1) != 1:
+        return None
+    found = _operands(op, weights, of_image, np.int8)
+    return None if found is None or found[1].has_offset else found
+
+
+def _padded_convolution(
+    op: ir.Operation, image: _Bytes, kernel: _Bytes, kind: type, weights: WeightTable
+) -> ir.Value | None:
+    """The convolution of an image that is padded beforehand, by numbers that stand for 0; on CPUs,
+    also to whole words of channels."""
+    numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     rank = len(numbers.input_spatial_dimensions)
     pads = padding(op, rank)
-    if not image.has_offset:
-        return _product(op, image.make(), kernel.make())
-    assert kernel.array is not None
     if any(n != 1 for n in optional_integers(op, "lhs_dilation", rank, 1)):
         return None
     padded = any(low or high for low, high in pads)
-    if padded and (image.scalars or not _LEAST <= -image.offset <= _MOST):
+    limits = np.iinfo(kind)
+    if padded and (image.scalars or not limits.min <= -image.offset <= limits.max):
         return None
-    kept = numbers.kernel_output_feature_dimension
-    sums = _summed(kernel.array, [d for d in range(rank + 2) if d != kept])
-    result = hlo.shape(op.results[0])
-    shape = [1] * len(result)
-    shape[numbers.output_feature_dimension] = sums.size
-    offset = _offset(image, sums.reshape(shape), result, weights)
-    source = image.make()
-    if padded:
-        lows, highs = [0] * (rank + 2), [0] * (rank + 2)
-        for axis, (low, high) in zip(numbers.input_spatial_dimensions, pads, strict=True):
-            lows[axis], highs[axis] = low, high
-        source = hlo.pad(source, hlo.full(-image.offset, [], np.int8), lows, highs)
+    offsets = []
+    if image.has_offset:
+        assert kernel.array is not None
+        kept = numbers.kernel_output_feature_dimension
+        sums = _summed(kernel.array, [d for d in range(rank + 2) if d != kept])
+        result = hlo.shape(op.results[0])
+        shape = [1] * len(result)
+        shape[numbers.output_feature_dimension] = sums.size
+        offsets.append(_offset(image, sums.reshape(shape), result, weights))
+    lows, highs = [0] * (rank + 2), [0] * (rank + 2)
+    for axis, (low, high) in zip(numbers.input_spatial_dimensions, pads, strict=True):
+        lows[axis], highs[axis] = low, high
+    source, filters, missing = image.make(), kernel.make(), 0
+    if kind is np.uint8:
+        missing = -hlo.shape(source)[numbers.input_feature_dimension] % BYTES
+    highs[numbers.input_feature_dimension] = missing
+    if padded or missing:
+        source = hlo.pad(source, hlo.full(-image.offset if padded else 0, [], kind), lows, highs)
+    filters = _padded_dimension(filters, numbers.kernel_input_feature_dimension, missing)
+    if kind is np.uint8:
+        source, filters = _wide(source), _wide(filters)
     unpadded = {"padding": i64_pairs([(0, 0)] * rank)}
-    return _sum(_product(op, source, kernel.make(), unpadded if padded else None), offset)
+    return _sum(_product(op, source, filters, unpadded if padded else None), *offsets)
 
 
-def _operands(op: ir.Operation, weights: WeightTable) -> tuple[_Bytes, _Bytes] | None:
-    """Those of a product of 32-bit integers; None where they have more than 8 bits, or an offset
-    meets what is no constant or has one too."""
+def _padded_dimension(value: ir.Value, dimension: int, missing: int) -> ir.Value:
+    """`value` with so many zeros more along one dimension."""
+    if not missing:
+        return value
+    rank = len(hlo.shape(value))
+    highs = [missing if axis == dimension else 0 for axis in range(rank)]
+    return hlo.pad(value, hlo.full(0, [], hlo.dtype(value)), [0] * rank, highs)
+
+
+def _wide(value: ir.Value) -> ir.Value:
+    return hlo.convert(value, np.int32)
+
+
+def _operands(
+    op: ir.Operation, weights: WeightTable, of_lhs: type, of_rhs: type
+) -> tuple[_Bytes, _Bytes] | None:
+    """Those of a product of 32-bit integers, in the types asked for; None where they have more than
+    8 bits, or an offset meets what is no constant or has one too."""
     values = (*op.operands, op.results[0])
     if any(str(hlo.element_type(value)) != "i32" for value in values):
         return None
-    lhs, rhs = (_bytes_of(operand, weights) for operand in op.operands)
+    kinds = of_lhs, of_rhs
+    lhs, rhs = (_bytes_of(v, weights, kind) for v, kind in zip(op.operands, kinds, strict=True))
     if lhs is None or rhs is None:
         return None
     for own, other in ((lhs, rhs), (rhs, lhs)):
@@ -143,16 +237,16 @@ def _operands(op: ir.Operation, weights: WeightTable) -> tuple[_Bytes, _Bytes] |
     return lhs, rhs
 
 
-def _bytes_of(value: ir.Value, weights: WeightTable) -> _Bytes | None:
+def _bytes_of(value: ir.Value, weights: WeightTable, kind: type) -> _Bytes | None:
     array = constant_array(value, weights)
     if array is not None:
-        return _constant(array, weights, resource_name(value))
+        return _constant(array, weights, resource_name(value), kind)
     op = producer(value, "convert", "add", "subtract", "transpose", "reshape")
     if op is None:
         return None
     if op.name == "stablehlo.convert":
-        return _converted(op.operands[0])
-    inner = _bytes_of(op.operands[0], weights)
+        return _converted(op.operands[0], kind)
+    inner = _bytes_of(op.operands[0], weights, kind)
     if inner is None:
         return None
     if op.name == "stablehlo.transpose":
@@ -163,31 +257,33 @@ def _bytes_of(value: ir.Value, weights: WeightTable) -> _Bytes | None:
     return _shifted(inner, op.operands[1], negative=op.name == "stablehlo.subtract")
 
 
-def _constant(array: np.ndarray, weights: WeightTable, name: str) -> _Bytes | None:
+def _constant(array: np.ndarray, weights: WeightTable, name: str, kind: type) -> _Bytes | None:
     low, high = (int(n) for n in (array.min(), array.max())) if array.size else (0, 0)
-    offset = 0 if low >= _LEAST and high <= _MOST else low + _SIGN
-    if high - offset > _MOST:
+    limits = np.iinfo(kind)
+    offset = 0 if low >= limits.min and high <= limits.max else low - limits.min
+    if high - offset > limits.max:
         return None
-    bytes = (array - offset).astype(np.int8)
-    return _Bytes(lambda: hlo.constant(bytes, weights, name), offset, (), bytes)
+    bytes = (array - offset).astype(kind)
+    return _Bytes(lambda: hlo.constant(bytes, weights, name), offset, (), bytes, offset == 0)
 
 
-def _converted(source: ir.Value) -> _Bytes | None:
-    kind = str(hlo.element_type(source))
-    if kind == "i8":
-        return _Bytes(lambda: source)
-    if kind != "ui8":
+def _converted(source: ir.Value, kind: type) -> _Bytes | None:
+    known = str(hlo.element_type(source))
+    if known not in ("i8", "ui8"):
         return None
+    if known == ("ui8" if kind is np.uint8 else "i8"):
+        return _Bytes(lambda: source, plain=True)
+    shift = _SIGN if kind is np.uint8 else -_SIGN
 
     def make() -> ir.Value:
-        wide = hlo.convert(source, np.int32)
-        return hlo.convert(hlo.add(wide, hlo.full_like(wide, -_SIGN)), np.int8)
+        wide = _wide(source)
+        return hlo.convert(hlo.add(wide, hlo.full_like(wide, shift)), kind)
 
-    return _Bytes(make, _SIGN)
+    return _Bytes(make, -shift)
 
 
 def _moved(inner: _Bytes, move: Callable[[ir.Value], ir.Value]) -> _Bytes:
-    return replace(inner, make=lambda: move(inner.make()), array=None)
+    return replace(inner, make=lambda: move(inner.make()), array=None, plain=False)
 
 
 def _shifted(inner: _Bytes, shift: ir.Value, *, negative: bool) -> _Bytes | None:
@@ -195,11 +291,12 @@ def _shifted(inner: _Bytes, shift: ir.Value, *, negative: bool) -> _Bytes | None
     number = splat(shift)
     if number is not None:
         shifted = inner.offset - int(number) if negative else inner.offset + int(number)
-        return replace(inner, offset=shifted, array=None)
+        return replace(inner, offset=shifted, array=None, plain=False)
     op = producer(shift, "broadcast_in_dim")
     if op is None or math.prod(hlo.shape(op.operands[0])) != 1:
         return None
-    return replace(inner, scalars=(*inner.scalars, (op.operands[0], negative)), array=None)
+    scalars = (*inner.scalars, (op.operands[0], negative))
+    return replace(inner, scalars=scalars, array=None, plain=False)
 
 
 def _product(

@@ -215,6 +215,23 @@ def exact_convert_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | No
         return hlo.convert(source, last)
 
 
+@RULES.on("convert")
+def clamped_convert(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """convert to integers of numbers clamped to what these hold: it does that itself."""
+    clamp = producer(op.operands[0], "clamp")
+    kind = hlo.element_type(op.results[0])
+    if clamp is None or not isinstance(kind, ir.IntegerType) or kind.width not in (8, 16):
+        return None
+    if str(hlo.element_type(op.operands[0])) != "f32":
+        return None
+    low, high = splat(clamp.operands[0]), splat(clamp.operands[2])
+    limits = np.iinfo(hlo.dtype(op.results[0]))
+    if low is None or high is None or low > limits.min or high < limits.max:
+        return None
+    with _fused(op, clamp):
+        return hlo.convert(clamp.operands[1], hlo.dtype(op.results[0]))
+
+
 # --- Shapes --------------------------------------------------------------------------------------
 
 

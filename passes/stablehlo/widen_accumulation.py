@@ -12,17 +12,21 @@ becomes
 for dot_general, convolution, and reduce that adds: one rounding for each result instead of one for
 each term, and kernels of f32, which are what is fast on CPUs. On GPUs dot_general and convolution
 keep their operands, and only their result becomes f32: matrix instructions accumulate 16-bit
-products so. Depthwise convolutions become f32 there too.
+products so. Depthwise convolutions become f32 there too. CPUs that multiply bf16 keep operands of
+bf16, where the terms fill words of two and no other dimension is shared, as it is in attention;
+those of convolutions of one tap: for windows, Winograd's algorithm in f32 is faster.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
+from stepwell.kernels.cpu.dot_products import BFLOATS
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
@@ -30,7 +34,7 @@ from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import integer, integers
 from stepwell.weights import WeightTable
 
-RULES, GPU_RULES = Rules(), Rules()
+RULES, GPU_RULES, BFLOAT_RULES = Rules(), Rules(), Rules()
 
 _NARROW = (ir.F16Type, ir.BF16Type)
 
@@ -63,6 +67,40 @@ def product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     return _accumulate(op, list(op.operands)) if _is_narrow(op.results[0]) else None
 
 
+@BFLOAT_RULES.on("dot_general", "convolution")
+def bfloat_product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Operands of bf16 stay where the CPU multiplies them; a result of bf16 becomes f32."""
+    if not _fills_words(op):
+        return contraction(op, weights)
+    return _accumulate(op, list(op.operands)) if _is_narrow(op.results[0]) else None
+
+
+_LEAST_COLUMNS = 16
+"""Of a product whose operands are worth bringing into words."""
+
+
+def _fills_words(op: ir.Operation) -> bool:
+    """Whether `op` has words of terms of bf16."""
+    kinds = [str(hlo.element_type(value)) for value in (*op.operands, op.results[0])]
+    if kinds[:2] != ["bf16", "bf16"] or kinds[2] not in ("bf16", "f32"):
+        return False
+    shape = hlo.shape(op.operands[0])
+    if op.name == "stablehlo.convolution":
+        groups = [integer(op, name, 1) for name in ("feature_group_count", "batch_group_count")]
+        numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+        columns = hlo.shape(op.results[0])[numbers.output_feature_dimension]
+        terms = shape[numbers.input_feature_dimension]
+        taps = [hlo.shape(op.operands[1])[d] for d in numbers.kernel_spatial_dimensions]
+        pointwise = groups == [1, 1] and math.prod(taps) == 1
+        return pointwise and columns >= _LEAST_COLUMNS and terms % BFLOATS == 0
+    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    contracted = list(numbers.lhs_contracting_dimensions)
+    if len(contracted) != 1 or len(numbers.lhs_batching_dimensions):
+        return False
+    columns = math.prod(hlo.shape(op.results[0])[len(shape) - 1 :])
+    return columns >= _LEAST_COLUMNS and shape[contracted[0]] % BFLOATS == 0
+
+
 def _is_depthwise(op: ir.Operation) -> bool:
     """Whether each group of a convolution has one input channel."""
     if op.name != "stablehlo.convolution" or integer(op, "feature_group_count") == 1:
@@ -86,6 +124,7 @@ def _accumulate(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
 
 @RULES.on("reduce")
 @GPU_RULES.on("reduce")
+@BFLOAT_RULES.on("reduce")
 def sums(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """The operand, the initial value and the result of a sum become f32. Windows are short: their
     sums stay as they are, and as other systems round them."""
@@ -104,5 +143,6 @@ class WidenAccumulation(Pass):
     name: ClassVar[str] = "widen-accumulation"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        rules = GPU_RULES if state.target.triple.startswith("nvptx") else RULES
+        on_cpu = BFLOAT_RULES if state.target.bfloat_dot else RULES
+        rules = GPU_RULES if state.target.triple.startswith("nvptx") else on_cpu
         rules.apply(op, state.weights)

@@ -17,24 +17,29 @@ import numpy as np
 @dataclass(frozen=True)
 class PanelPacking:
     """Panels of columns: axes reordered to [batch..., k..., column], the columns cut into panels
-    that come before k, zeros filling the last: [batch..., panels, k..., panel]."""
+    that come before k, zeros filling the last: [batch..., panels, k..., panel]. Of the last k,
+    `terms` at a time lie side by side: [batch..., panels, k / terms, panel * terms]."""
 
     source: tuple[int, ...]
     axes: tuple[int, ...]
     batch: int
     panel: int
+    terms: int = 1
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The packed shape."""
         *lead, columns = (self.source[axis] for axis in self.axes)
         panels = -(-columns // self.panel)
-        return (*lead[: self.batch], panels, *lead[self.batch :], self.panel)
+        if self.terms > 1:
+            lead[-1] //= self.terms
+        return (*lead[: self.batch], panels, *lead[self.batch :], self.panel * self.terms)
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The packed copy of `array`."""
         moved = array.reshape(self.source).transpose(self.axes)
-        result = np.zeros(self.shape, array.dtype)
+        *outer, words, width = self.shape
+        result = np.zeros((*outer, words * self.terms, self.panel), array.dtype)
         whole = moved.shape[-1] // self.panel
         lead = (slice(None),) * self.batch
         if whole:
@@ -44,7 +49,10 @@ class PanelPacking:
         if whole < result.shape[self.batch]:
             rest = moved[..., whole * self.panel :]
             result[(*lead, whole, Ellipsis, slice(0, rest.shape[-1]))] = rest
-        return result
+        if self.terms == 1:
+            return result
+        split = result.reshape(*outer, words, self.terms, self.panel)
+        return np.ascontiguousarray(np.swapaxes(split, -1, -2)).reshape(*outer, words, width)
 
 
 @dataclass(frozen=True)

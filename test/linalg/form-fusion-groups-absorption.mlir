@@ -234,3 +234,33 @@ func.func @windows(%x: tensor<16x32xf32>, %y: tensor<16x32xf32>) -> tensor<14x32
   }) : (tensor<16x32xf32>, tensor<f32>) -> tensor<14x32xf32>
   return %1 : tensor<14x32xf32>
 }
+
+// What the second product's kernel reads of the first are bytes, which become numbers there.
+// CHECK-LABEL: func.func @bytes
+// CHECK: call @[[FIRST:kernel_[0-9]+]]({{.*}} -> tensor<64x32xi8>
+// CHECK: call @[[SECOND:kernel_[0-9]+]]({{.*}}tensor<64x32xi8>
+// CHECK: return
+func.func @bytes(%x: tensor<64x48xf32>, %v: tensor<48x32xf32>, %w: tensor<48x32xf32>) -> tensor<64x32xf32> {
+  %half = stablehlo.constant dense<5.000000e-01> : tensor<64x32xf32>
+  %0 = stablehlo.dot_general %x, %v, contracting_dims = [1] x [0] : (tensor<64x48xf32>, tensor<48x32xf32>) -> tensor<64x32xf32>
+  %1 = stablehlo.convert %0 : (tensor<64x32xf32>) -> tensor<64x32xui8>
+  %2 = stablehlo.convert %1 : (tensor<64x32xui8>) -> tensor<64x32xf32>
+  %3 = stablehlo.multiply %2, %half : tensor<64x32xf32>
+  %4 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<64x48xf32>, tensor<48x32xf32>) -> tensor<64x32xf32>
+  %5 = stablehlo.add %4, %3 : tensor<64x32xf32>
+  return %5 : tensor<64x32xf32>
+}
+
+// Not where another kernel reads the numbers too: they are written once.
+// CHECK-LABEL: func.func @numbers
+// CHECK: call @kernel_{{[0-9]+}}({{.*}} -> tensor<64x32xf32>
+func.func @numbers(%x: tensor<64x48xf32>, %v: tensor<48x32xf32>, %w: tensor<48x32xf32>) -> (tensor<64x32xf32>, tensor<64x32xf32>) {
+  %half = stablehlo.constant dense<5.000000e-01> : tensor<64x32xf32>
+  %0 = stablehlo.dot_general %x, %v, contracting_dims = [1] x [0] : (tensor<64x48xf32>, tensor<48x32xf32>) -> tensor<64x32xf32>
+  %1 = stablehlo.convert %0 : (tensor<64x32xf32>) -> tensor<64x32xui8>
+  %2 = stablehlo.convert %1 : (tensor<64x32xui8>) -> tensor<64x32xf32>
+  %3 = stablehlo.multiply %2, %half : tensor<64x32xf32>
+  %4 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<64x48xf32>, tensor<48x32xf32>) -> tensor<64x32xf32>
+  %5 = stablehlo.add %4, %3 : tensor<64x32xf32>
+  return %5, %3 : tensor<64x32xf32>, tensor<64x32xf32>
+}

@@ -2,9 +2,15 @@
 // RUN:   --pass-pipeline='builtin.module(narrow-integer-products)' | filecheck %s
 // RUN: stepwell-opt %s --target=x86_64-v3 \
 // RUN:   --pass-pipeline='builtin.module(narrow-integer-products)' | filecheck %s --check-prefix=CPU
+// RUN: stepwell-opt %s --target=x86_64-v4+vnni \
+// RUN:   --pass-pipeline='builtin.module(narrow-integer-products)' | filecheck %s --check-prefix=WORD
 
 // CPU-NOT: stablehlo.dot_general{{.*}}xi8>) ->
 
+// One operand is made unsigned, which a constant could make up for alone.
+// WORD-LABEL: func.func @signed
+// WORD: stablehlo.dot_general {{.*}} : (tensor<8x64xi32>, tensor<64x4xi32>) -> tensor<8x4xi32>
+// WORD-NEXT: return
 // CHECK-LABEL: func.func @signed
 // CHECK-NEXT: stablehlo.dot_general %arg0, %arg1, {{.*}} : (tensor<8x64xi8>, tensor<64x4xi8>) -> tensor<8x4xi32>
 // CHECK-NEXT: return
@@ -17,6 +23,13 @@ func.func @signed(%x: tensor<8x64xi8>, %w: tensor<64x4xi8>) -> tensor<8x4xi32> {
 }
 
 // (x - 128) + 28, and the sums of the columns of w are 6 and 15.
+// Words of four terms: minus 100 times the sums.
+// WORD-LABEL: func.func @offset
+// WORD-DAG: %[[OFFSET:.*]] = stablehlo.constant dense<[-600, -1500]> : tensor<2xi32>
+// WORD-DAG: %[[X:.*]] = stablehlo.pad %arg0, {{.*}}high = [0, 1]{{.*}} -> tensor<8x4xui8>
+// WORD-DAG: %[[A:.*]] = stablehlo.convert %[[X]] : (tensor<8x4xui8>) -> tensor<8x4xi32>
+// WORD: %[[P:.*]] = stablehlo.dot_general %[[A]], {{.*}} : (tensor<8x4xi32>, tensor<4x2xi32>) -> tensor<8x2xi32>
+// WORD: stablehlo.add %[[P]],
 // CHECK-LABEL: func.func @offset
 // CHECK-DAG: %[[OFFSET:.*]] = stablehlo.constant dense<[168, 420]> : tensor<2xi32>
 // CHECK-DAG: stablehlo.constant dense<{{.*}}1, 4{{.*}}> : tensor<3x2xi8>
@@ -33,6 +46,11 @@ func.func @offset(%x: tensor<8x3xui8>) -> tensor<8x2xi32> {
 }
 
 // What pads the image stands for 0: 100 - 128.
+// WORD-LABEL: func.func @padded
+// WORD: %[[ZERO:.*]] = stablehlo.constant dense<100> : tensor<ui8>
+// WORD: stablehlo.pad %arg0, %[[ZERO]], low = [0, 1, 0], high = [0, 2, 3]
+// WORD: stablehlo.convolution{{.*}}pad = {{\[\[}}0, 0]]
+// WORD-SAME: (tensor<1x11x4xi32>, tensor<3x4x1xi32>) -> tensor<1x9x1xi32>
 // CHECK-LABEL: func.func @padded
 // CHECK: %[[ZERO:.*]] = stablehlo.constant dense<-28> : tensor<i8>
 // CHECK: stablehlo.pad %{{.*}}, %[[ZERO]], low = [0, 1, 0], high = [0, 2, 0]

@@ -238,3 +238,33 @@ func.func @terms_in_image(%x: tensor<2x2x7x4xf32>, %w: tensor<3x3x4x6xf32>, %y: 
   %1 = stablehlo.convolution(%y, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {pad = [[1, 1], [1, 1]], lhs_dilate = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<2x1x7x4xf32>, tensor<3x3x4x6xf32>) -> tensor<2x1x13x6xf32>
   return %0, %1 : tensor<2x2x7x6xf32>, tensor<2x1x13x6xf32>
 }
+
+// -----
+
+// Conversions to small integers keep to what these hold.
+// CHECK-LABEL: func.func @clamped_convert
+// CHECK-NEXT: %[[A:.*]] = stablehlo.convert %arg0 : (tensor<4xf32>) -> tensor<4xui8>
+// CHECK-NEXT: %[[B:.*]] = stablehlo.convert %arg0 : (tensor<4xf32>) -> tensor<4xi8>
+// CHECK-NEXT: return %[[A]], %[[B]]
+func.func @clamped_convert(%x: tensor<4xf32>) -> (tensor<4xui8>, tensor<4xi8>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %most = stablehlo.constant dense<255.0> : tensor<f32>
+  %0 = stablehlo.clamp %zero, %x, %most : (tensor<f32>, tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+  %1 = stablehlo.convert %0 : (tensor<4xf32>) -> tensor<4xui8>
+  %low = stablehlo.constant dense<-128.0> : tensor<f32>
+  %high = stablehlo.constant dense<127.0> : tensor<f32>
+  %2 = stablehlo.clamp %low, %x, %high : (tensor<f32>, tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+  %3 = stablehlo.convert %2 : (tensor<4xf32>) -> tensor<4xi8>
+  return %1, %3 : tensor<4xui8>, tensor<4xi8>
+}
+
+// Not where they could hold more.
+// CHECK-LABEL: func.func @clamped_further
+// CHECK: stablehlo.clamp
+func.func @clamped_further(%x: tensor<4xf32>) -> tensor<4xui8> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %most = stablehlo.constant dense<127.0> : tensor<f32>
+  %0 = stablehlo.clamp %zero, %x, %most : (tensor<f32>, tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+  %1 = stablehlo.convert %0 : (tensor<4xf32>) -> tensor<4xui8>
+  return %1 : tensor<4xui8>
+}

@@ -1,6 +1,8 @@
 // RUN: stepwell-opt %s --pass-pipeline='builtin.module(widen-accumulation)' | filecheck %s
 // RUN: stepwell-opt %s --target=cuda:sm_80 --pass-pipeline='builtin.module(widen-accumulation)' \
 // RUN:   | filecheck %s --check-prefix=GPU
+// RUN: stepwell-opt %s --target=x86_64-v4+vnni+bf16 \
+// RUN:   --pass-pipeline='builtin.module(widen-accumulation)' | filecheck %s --check-prefix=BFLOAT
 
 // GPU-LABEL: func.func @dot
 // GPU-NEXT: %[[Z:.*]] = stablehlo.dot_general %arg0, %arg1, {{.*}} : (tensor<4x64xbf16>, tensor<64x8xbf16>) -> tensor<4x8xf32>
@@ -52,4 +54,35 @@ func.func @depthwise(%x: tensor<1x8x8x4xf16>, %w: tensor<3x3x1x4xf16>, %v: tenso
        window = {} {batch_group_count = 1 : i64, feature_group_count = 2 : i64}
        : (tensor<1x8x8x4xf16>, tensor<3x3x2x4xf16>) -> tensor<1x6x6x4xf16>
   return %y, %z : tensor<1x6x6x4xf16>, tensor<1x6x6x4xf16>
+}
+
+// A CPU with products of bf16 keeps operands of words.
+// BFLOAT-LABEL: func.func @words
+// BFLOAT-NEXT: %[[Y:.*]] = stablehlo.dot_general %arg0, %arg1, {{.*}} : (tensor<4x64xbf16>, tensor<64x32xbf16>) -> tensor<4x32xf32>
+// BFLOAT-NEXT: stablehlo.convert %[[Y]] : (tensor<4x32xf32>) -> tensor<4x32xbf16>
+// BFLOAT-NEXT: stablehlo.convolution(%arg2, %arg3) {{.*}} : (tensor<1x8x8x4xbf16>, tensor<1x1x4x16xbf16>) -> tensor<1x8x8x16xf32>
+// CHECK-LABEL: func.func @words
+func.func @words(%x: tensor<4x64xbf16>, %w: tensor<64x32xbf16>, %a: tensor<1x8x8x4xbf16>, %v: tensor<1x1x4x16xbf16>)
+    -> (tensor<4x32xbf16>, tensor<1x8x8x16xf32>) {
+  %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<4x64xbf16>, tensor<64x32xbf16>) -> tensor<4x32xbf16>
+  %z = stablehlo.convolution(%a, %v) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+       window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x8x8x4xbf16>, tensor<1x1x4x16xbf16>) -> tensor<1x8x8x16xf32>
+  return %y, %z : tensor<4x32xbf16>, tensor<1x8x8x16xf32>
+}
+
+// Rejected: odd sums, few columns, batches (attention), windows.
+// BFLOAT-LABEL: func.func @no_words
+// BFLOAT-COUNT-3: stablehlo.dot_general {{.*}}xf32>, tensor<{{.*}}xf32>) ->
+// BFLOAT: stablehlo.convolution{{.*}} : (tensor<1x8x8x4xf32>, tensor<3x3x4x16xf32>)
+// CHECK-LABEL: func.func @no_words
+func.func @no_words(%x: tensor<4x63xbf16>, %w: tensor<63x32xbf16>, %u: tensor<63x8xbf16>, %q: tensor<2x4x64xbf16>, %k: tensor<2x64x32xbf16>, %a: tensor<1x8x8x4xbf16>, %v: tensor<3x3x4x16xbf16>)
+    -> (tensor<4x32xf32>, tensor<4x8xf32>, tensor<2x4x32xf32>, tensor<1x6x6x16xf32>) {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<4x63xbf16>, tensor<63x32xbf16>) -> tensor<4x32xf32>
+  %1 = stablehlo.dot_general %x, %u, contracting_dims = [1] x [0] : (tensor<4x63xbf16>, tensor<63x8xbf16>) -> tensor<4x8xf32>
+  %2 = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<2x4x64xbf16>, tensor<2x64x32xbf16>) -> tensor<2x4x32xf32>
+  %3 = stablehlo.convolution(%a, %v) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+       window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x8x8x4xbf16>, tensor<3x3x4x16xbf16>) -> tensor<1x6x6x16xf32>
+  return %0, %1, %2, %3 : tensor<4x32xf32>, tensor<4x8xf32>, tensor<2x4x32xf32>, tensor<1x6x6x16xf32>
 }

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from stepwell.errors import LoweringError
+from stepwell.kernels import vector_math
 from stepwell.kernels.builder import CONTRACT, NO_SIGNED_ZEROS, Lanes, NestBuilder, arith
 from stepwell.kernels.index import Index, Variable, apply_map, linearize, reshaped, same
 from stepwell.kernels.structured import (
@@ -37,6 +38,12 @@ product is not fused with the sum that it goes to."""
 
 FUSABLE = frozenset(["arith.addf", "arith.subf", "arith.mulf"])
 """Sums and products that may be fused with each other, rounded once."""
+
+_TO_INTEGER = {"arith.uitofp": "arith.fptoui", "arith.sitofp": "arith.fptosi"}
+"""What makes a float of an integer, and an integer of a float."""
+
+_SMALL = 16
+"""Bits of integers all of which f32 holds."""
 
 _EXTREMA = {"arith.maximumf": "ogt", "arith.minimumf": "olt"}
 _EXTREME_PREDICATES = {"ogt": 2, "olt": 4}
@@ -263,6 +270,10 @@ class Evaluator:
         """`op` on vectors when any operand is one, else on scalars."""
         is_vector = any(isinstance(v.type, ir.VectorType) for v in operands)
         kind = op.results[0].type
+        if op.name in _TO_INTEGER:
+            whole = self._without_fraction(op, operands[0])
+            if whole is not None:
+                return whole
         if op.name == "arith.divf" and is_vector and not is_rounded(op.results[0]):
             quotient = self._divide_by_uniform(operands, lanes)
             if quotient is not None:
@@ -285,6 +296,19 @@ class Evaluator:
         return ir.Operation.create(
             op.name, results=[kind], operands=operands, attributes=attributes
         ).results[0]
+
+    def _without_fraction(self, op: ir.Operation, value: ir.Value) -> ir.Value | None:
+        """f32 made of a small integer that was made of f32, without the way there and back."""
+        made = defining_op(value)
+        if made is None or made.name != _TO_INTEGER[op.name]:
+            return None
+        source = made.operands[0]
+        kinds = [_scalar(v.type) for v in (source, value)]
+        width = ir.IntegerType(kinds[1]).width
+        if str(kinds[0]) != "f32" or op.results[0].type != kinds[0] or width > _SMALL:
+            return None
+        signed = op.name == "arith.sitofp"
+        return vector_math.by_way_of_integer(source, width, signed=signed)
 
     def _divide_by_uniform(self, operands: list[ir.Value], lanes: Lanes) -> ir.Value | None:
         """x / s with one s for all lanes, as x * (1 / s): one division instead of a vector of them;
@@ -331,6 +355,10 @@ _CARRYING = frozenset(
      "arith.select", "arith.truncf", "tensor.collapse_shape", "tensor.expand_shape",
      "tensor.extract_slice"]
 )  # fmt: skip
+
+
+def _scalar(kind: ir.Type) -> ir.Type:
+    return kind.element_type if isinstance(kind, ir.VectorType) else kind
 
 
 def _is_combiner(op: ir.Operation) -> bool:

@@ -186,6 +186,15 @@ def is_multiply_add(op: Structured, *, widening: bool = False) -> bool:
 _EXTENSIONS = frozenset(["arith.extf", "arith.extsi", "arith.extui"])
 
 
+def extension(op: Structured, number: int) -> ir.Operation | None:
+    """What extends an input of a multiply-add to the type of its sums, if anything does."""
+    for child in op.body.operations:
+        found = child.operation
+        if found.name in _EXTENSIONS and found.operands[0] == op.body.arguments[number]:
+            return found
+    return None
+
+
 def contraction_operands(structured: Structured) -> tuple[int, int] | None:
     """(lhs, rhs) input numbers when the op contracts two operands and its innermost output
     dimension is one that only the rhs has; None otherwise."""

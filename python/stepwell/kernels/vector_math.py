@@ -252,7 +252,7 @@ def to_integer(x: ir.Value, kind: ir.Type, *, signed: bool) -> ir.Value:
     its bounds, NaN gives 0, as in XLA."""
     element = kind.element_type if isinstance(kind, ir.VectorType) else kind
     width = ir.IntegerType(element).width
-    low, high = (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
+    low, high = _limits(width, signed)
     digits = 24 if like(x.type, ir.F32Type.get()) == x.type else 53
     is_exact = width <= digits
     bounded = _where(_OGT, x, low, x, constant(x.type, low))
@@ -269,6 +269,23 @@ def to_integer(x: ir.Value, kind: ir.Type, *, signed: bool) -> ir.Value:
         nan = arith.CmpFOp(_UNO, x, x).result
         result = arith.SelectOp(nan, constant(wide, 0), result).result
     return arith.TruncIOp(kind, result).result if width < 32 else result
+
+
+def _limits(width: int, signed: bool) -> tuple[int, int]:
+    """The least and the largest integer of `width` bits."""
+    return (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
+
+
+def by_way_of_integer(x: ir.Value, width: int, *, signed: bool) -> ir.Value:
+    """f32 as the number that `to_integer` makes of it with so many bits, 16 at most."""
+    low, high = _limits(width, signed)
+    bounded = _where(_OGT, x, low, x, constant(x.type, low))
+    bounded = _where(_OLT, bounded, high, bounded, constant(x.type, high))
+    whole = math.TruncOp(bounded).result
+    if not signed:
+        return whole
+    nan = arith.CmpFOp(_UNO, x, x).result
+    return arith.SelectOp(nan, constant(x.type, 0), whole).result
 
 
 def round_to_odd(x: ir.Value) -> ir.Value:

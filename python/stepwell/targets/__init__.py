@@ -19,6 +19,9 @@ class Target:
     multiply-add, of which `in_flight` hide the latency of each other: `broadcast_time` is that of
     loading a scalar to all lanes; `l3_rate` and `memory_rate` are the bytes that come from there
     meanwhile, `asked_rate` those that come from memory where they are asked for long before.
+    `byte_dot` says that one instruction adds four products, of unsigned bytes by signed ones, to
+    each 32-bit integer of a vector (vpdpbusd); `bfloat_dot`, that one adds two products of bf16 to
+    each f32 (vdpbf16ps).
     """
 
     name: str
@@ -35,6 +38,8 @@ class Target:
     l3_rate: float = 16.0
     memory_rate: float = 7.0
     asked_rate: float = 6.2
+    byte_dot: bool = False
+    bfloat_dot: bool = False
 
     @property
     def vector_lanes(self) -> int:
@@ -43,9 +48,9 @@ class Target:
 
     @property
     def multiplies_bytes(self) -> bool:
-        """Whether products of signed numbers of 8 bits, summed in 32, have instructions of their
-        own that kernels use."""
-        return False
+        """Whether products of numbers of 8 bits, summed in 32, have instructions of their own that
+        kernels use."""
+        return self.byte_dot
 
     def feature_string(self) -> str:
         """The features as LLVM's target machine takes them: `+avx2,+fma`."""

@@ -1,4 +1,5 @@
-"""x86-64 machines by microarchitecture level (System V psABI, "Micro-architecture levels")."""
+"""x86-64 machines by microarchitecture level (System V psABI, "Micro-architecture levels"), and
+what they have beyond it by the name of the extension: `x86_64-v4+vnni`."""
 
 from __future__ import annotations
 
@@ -25,5 +26,24 @@ TARGETS = (
         asked_rate=3.0,
     ),
     Target("x86_64-v4", TRIPLE, "x86-64-v4", _V4, vector_bits=512, vector_registers=32),
+    Target(
+        "x86_64-v4+vnni",
+        TRIPLE,
+        "x86-64-v4",
+        (*_V4, "avx512vnni"),
+        vector_bits=512,
+        vector_registers=32,
+        byte_dot=True,
+    ),
+    Target(
+        "x86_64-v4+vnni+bf16",
+        TRIPLE,
+        "x86-64-v4",
+        (*_V4, "avx512vnni", "avx512bf16"),
+        vector_bits=512,
+        vector_registers=32,
+        byte_dot=True,
+        bfloat_dot=True,
+    ),
 )
 """Narrowest first: `host()` takes the last one whose features the machine has."""

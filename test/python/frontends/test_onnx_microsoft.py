@@ -270,6 +270,43 @@ def test_quantized_functions(name: str) -> None:
     _check(name, [np.asarray(i) for i in inputs], constants=(1, 2, 3, 4), units=1)
 
 
+@pytest.mark.parametrize("opset", [12, 13])
+def test_quantized_softmax(opset: int) -> None:
+    x = RNG(opset).integers(0, 256, (3, 4, 5)).astype(np.uint8)
+    inputs = [x, np.float32(0.1), np.uint8(128), np.float32(1 / 256), np.uint8(0)]
+    attributes = {"axis": 1, "opset": opset}
+    _check(
+        "QLinearSoftmax",
+        [np.asarray(i) for i in inputs],
+        attributes,
+        constants=(1, 2, 3, 4),
+        units=1,
+    )
+
+
+@pytest.mark.parametrize("quantizes", [False, True])
+@pytest.mark.parametrize("turned", [0, 1])
+def test_quantized_gemm(turned: int, quantizes: bool) -> None:
+    """Sums are exact; in float32 only the order of the factors differs."""
+    rng = RNG(turned)
+    a = rng.integers(0, 256, (8, 3) if turned else (3, 8)).astype(np.uint8)
+    b = rng.integers(-64, 64, (5, 8) if turned else (8, 5)).astype(np.int8)
+    c = rng.integers(-900, 900, 5).astype(np.int32)
+    columns = rng.uniform(0.001, 0.01, 5).astype(np.float32)
+    inputs = [a, np.float32(0.1), np.uint8(120), b, columns, np.zeros(5, np.int8), c]
+    if quantizes:
+        inputs += [np.float32(0.05), np.uint8(100)]
+    constants = tuple(range(1, len(inputs)))
+    attributes = {"transA": turned, "transB": turned, "alpha": 1.0}
+    _check(
+        "QGemm",
+        [np.asarray(i) for i in inputs],
+        attributes,
+        constants=constants,
+        units=1,
+    )
+
+
 def test_quantized_concat() -> None:
     a, b = (RNG(s).integers(0, 256, (2, 3)).astype(np.uint8) for s in range(2))
     zero = np.uint8(10)

@@ -6,7 +6,8 @@ A register tile is `rows` x `vectors` accumulators: each step of k loads `vector
 rhs and one scalar a row of the lhs, broadcast. The rhs is packed into panels of `vectors` vectors
 when it is a weight, so that a panel streams from the cache; the epilogue runs on the accumulators.
 A tile's rows are a box of the last two m dimensions, so that each is a constant distance from the
-first and one base register addresses them all.
+first and one base register addresses them all. Where an instruction adds several products to each
+sum, a step of k is as many terms, in the lhs a word of them (`dot_products.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from stepwell.kernels.builder import Lanes, vector
-from stepwell.kernels.cpu import halo
+from stepwell.kernels.cpu import dot_products, halo
 from stepwell.kernels.cpu.contraction_strategy import (
     ContractionShape,
     ContractionStrategy,
@@ -31,7 +32,7 @@ from stepwell.kernels.cpu.term_loops import TermLoops
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.rows import is_costly
-from stepwell.kernels.structured import Structured, defining_op, element_type
+from stepwell.kernels.structured import Structured, defining_op, element_type, extension
 from stepwell.mlir import ir
 
 PanelBody = Callable[[Index, bool], None]
@@ -74,7 +75,8 @@ class Contraction:
         self.evaluator = group.evaluator
         self.op = op
         self.write = write or self._write_outputs
-        self.shape = ContractionShape.of(self.op, operands)
+        self.terms = strategy.terms
+        self.shape = ContractionShape.of(self.op, operands, self.terms)
         self.strategy = strategy
         self.lanes = lanes
         sizes = self.shape.sizes
@@ -107,12 +109,12 @@ class Contraction:
             return None
         extents = [self.shape.sizes[d] for d in self.shape.reduced]
         element = element_type(self.op.inputs[self.shape.rhs])
-        return self.nest.scratch([*extents, self.panel], element)
+        return self.nest.scratch([*extents, self.panel * self.terms], element)
 
     def _gather_panel(self, dims: list[Index], panel: Index, last: bool) -> None:
         """Copy a panel of the rhs into scratch, so that its rows lie side by side in the cache."""
         assert self.gathered is not None
-        registers = self._vectors(self._columns(last))
+        parts = pieces(self._columns(last), self.lanes)
 
         def copy(prefix: list[Index]) -> None:
             if len(prefix) < len(self.shape.reduced):
@@ -120,19 +122,31 @@ class Contraction:
                 with self._used_loop("k", self.used_terms, size) as k, self.evaluator.scope():
                     copy([*prefix, Index.of(k)])
                 return
-            for register in registers:
-                lanes = Lanes.of(register.width)
+            for offset, width in parts:
+                lanes = Lanes.of(width)
                 full = list(dims)
-                column = panel * self.panel + register.offset + lanes.index
-                full[self.shape.column] = column
-                for axis, index in zip(self.shape.reduced, prefix, strict=True):
-                    full[axis] = index
-                value = self._operand(self.shape.rhs, full, lanes)
-                place = [*prefix, lanes.index + register.offset]
-                self.nest.store(value, self.gathered, place, lanes)
+                full[self.shape.column] = panel * self.panel + offset + lanes.index
+                terms = [
+                    self._operand(self.shape.rhs, self._at_term(full, prefix, term), lanes)
+                    for term in range(self.terms)
+                ]
+                value = dot_products.interleave(terms) if self.terms > 1 else terms[0]
+                stored = Lanes.of(width * self.terms)
+                place = [*prefix, stored.index + offset * self.terms]
+                self.nest.store(value, self.gathered, place, stored)
 
         with self.evaluator.scope():
             copy([])
+
+    def _at_term(self, dims: list[Index], reduced: list[Index], term: Index | int) -> list[Index]:
+        """`dims` at a term of the word that is at `reduced`."""
+        full = list(dims)
+        for axis, index in zip(self.shape.reduced, reduced, strict=True):
+            full[axis] = index
+        if self.terms > 1:
+            last = self.shape.reduced[-1]
+            full[last] = full[last] * self.terms + term
+        return full
 
     def _columns(self, last: bool) -> int:
         """Columns of a panel that exist in the output."""
@@ -236,7 +250,7 @@ class Contraction:
                     rows = [*lead, down * box[0] + start[0], across * box[1] + start[1]]
                     self._run_tile(self._tile_at(dims, rows, box, panel, last))
 
-            self._for_panels(dims, column_group, run, gather=False)
+            self._for_panels(dims, column_group, run, gather=self.terms > 1)
 
     def _for_tiles(
         self, block: Index, taken: int, full: int, body: Callable[[Index], None], rest: int = 0
@@ -363,34 +377,69 @@ class Contraction:
             for axis, value in zip(self.shape.rows, index, strict=True):
                 full[axis] = value
             full[self.shape.column] = column
-            for axis, value in zip(self.shape.reduced, reduced, strict=True):
-                full[axis] = value
-            return full
+            return self._at_term(full, reduced, 0)
 
         start = panel * self.panel
 
         def step(reduced: list[Index], carried: list[ir.Value]) -> list[ir.Value]:
             right = [
-                self._operand(
-                    self.shape.rhs,
-                    place((0, 0), start + register.offset + lane.index, reduced),
-                    lane,
+                self._columns_at(
+                    lambda column: place((0, 0), column, reduced), reduced, start, register
                 )
-                if not self.reads_gathered or self.gathered is None
-                else self.nest.load(self.gathered, [*reduced, lane.index + register.offset], lane)
-                for register, lane in zip(vectors, lanes, strict=True)
+                for register in vectors
             ]
             following = list(carried)
             for number, point in enumerate(points):
-                scalar = self._operand(self.shape.lhs, place(point, start, reduced), Lanes.of(1))
+                left = self._row_at(place(point, start, reduced))
                 for v, loaded in enumerate(right):
                     cell = number * len(vectors) + v
-                    left = self.nest.as_vector(scalar, lanes[v])
-                    right_vector = self.nest.as_vector(loaded, lanes[v])
-                    following[cell] = self.nest.fma(left, right_vector, following[cell])
+                    following[cell] = self._multiply_add(left, loaded, following[cell], lanes[v])
             return following
 
         return RegisterTile(dims, box, panel, start, vectors, place, step)
+
+    def _columns_at(
+        self,
+        place: Callable[[Index], list[Index]],
+        reduced: list[Index],
+        start: Index,
+        register: RegisterVector,
+    ) -> ir.Value:
+        """What a step reads of the rhs for a vector of columns, `place` of which are points."""
+        rhs, lanes = self.shape.rhs, Lanes.of(register.width * self.terms)
+        if self.reads_gathered and self.gathered is not None:
+            at = [*reduced, lanes.index + register.offset * self.terms]
+            loaded = self.nest.load(self.gathered, at, lanes)
+        elif self.terms > 1:
+            first = apply_map(self.op.maps[rhs], place(start + register.offset))
+            at = [*first[:-1], first[-1] + lanes.index]
+            loaded = self.evaluator.at(self.op.inputs[rhs], at, lanes)
+        else:
+            loaded = self._operand(rhs, place(start + register.offset + lanes.index), lanes)
+        return loaded if self.terms > 1 else self._extended(rhs, loaded, lanes)
+
+    def _row_at(self, point: list[Index]) -> ir.Value:
+        """What a step reads of the lhs for a row: a number, or a word."""
+        lhs, lanes = self.shape.lhs, Lanes.of(self.terms)
+        if self.terms == 1:
+            return self._extended(lhs, self._operand(lhs, point, lanes), lanes)
+        point[self.shape.reduced[-1]] += lanes.index
+        return self._operand(lhs, point, lanes)
+
+    def _extended(self, number: int, value: ir.Value, lanes: Lanes) -> ir.Value:
+        """An operand in the type of the sums."""
+        found = extension(self.op, number)
+        return value if found is None else self.evaluator.elementwise_op(found, [value], lanes)
+
+    def _multiply_add(
+        self, left: ir.Value, right: ir.Value, total: ir.Value, lanes: Lanes
+    ) -> ir.Value:
+        if self.terms == 1:
+            left, right = (self.nest.as_vector(value, lanes) for value in (left, right))
+            return self.nest.fma(left, right, total)
+        inputs = [right, right]
+        inputs[self.shape.lhs] = dot_products.broadcast(left, lanes.count)
+        return dot_products.multiply_add(self.op, inputs, total)
 
     def _zeros(self, tile: RegisterTile) -> list[ir.Value]:
         element = element_type(self.op.op.results[0])
@@ -405,7 +454,8 @@ class Contraction:
             ahead = self.prefetching.panel(tile, asking, [tile.panel + 1], self.shape.k)
         extents, chains = self._reduced_sizes(), self.strategy.chains
         bounds = self._terms_in_image(tile)
-        terms = TermLoops(self.nest, self.evaluator, extents, tile.step, chains, bounds)
+        exact = self.shape.exact
+        terms = TermLoops(self.nest, self.evaluator, extents, tile.step, chains, bounds, exact)
         zeros = self._zeros(tile)
         if self.used_terms is not None:
             sums = terms.sum_used(zeros, self.used_terms)
@@ -529,7 +579,7 @@ class Contraction:
         """The vectors of a tile of `columns` columns. Where the packed rhs has padding: full ones,
         and at the end half a one if that does (cores that split full ones take half the
         time); else halving ones that end with the columns."""
-        if self.packed:
+        if self.packed or self.terms > 1:
             half, vectors = self.lanes // 2, []
             for start in range(0, columns, self.lanes):
                 valid = min(self.lanes, columns - start)
@@ -592,4 +642,4 @@ def _is_zero_fill(value: ir.Value) -> bool:
     if isinstance(source.results[0].type, ir.ShapedType):
         dense = ir.DenseElementsAttr(attribute)
         attribute = dense.get_splat_value() if dense.is_splat else attribute
-    return isinstance(attribute, ir.FloatAttr) and attribute.value == 0.0
+    return isinstance(attribute, ir.FloatAttr | ir.IntegerAttr) and attribute.value == 0

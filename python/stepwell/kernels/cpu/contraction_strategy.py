@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from stepwell.kernels.cpu import halo
 from stepwell.kernels.index import Index, Variable, apply_map
-from stepwell.kernels.structured import Structured, elements, map_dims, shape_of
+from stepwell.kernels.structured import Structured, element_type, elements, map_dims, shape_of
 from stepwell.mlir import ir
 from stepwell.targets import Target
 
@@ -58,7 +58,8 @@ class ContractionStrategy:
     `row_tiles` tiles of rows and `panels` panels make one task; `merge_rows` walks all m
     dimensions as one; `ask_results` and `ask_panels` prefetch what a tile writes and the panel
     that comes next. With `apart`, the chains that a long sum is taken in are loops around the tiles
-    of a block; of those of one tile, `chains` are summed side by side.
+    of a block; of those of one tile, `chains` are summed side by side. An instruction adds `terms`
+    products to each sum.
     """
 
     box: tuple[int, int]
@@ -70,6 +71,7 @@ class ContractionStrategy:
     ask_panels: bool = False
     apart: bool = False
     chains: int = 1
+    terms: int = 1
 
     def to_attribute(self) -> ir.Attribute:
         """As a dictionary attribute, to stand on a kernel function."""
@@ -77,16 +79,17 @@ class ContractionStrategy:
         return ir.Attribute.parse(
             f"{{box = array<i64: {self.box[0]}, {self.box[1]}>, vectors = {self.vectors} : i64, "
             f"row_tiles = {self.row_tiles} : i64, panels = {self.panels} : i64, "
-            f"chains = {self.chains} : i64, {flags}}}"
+            f"chains = {self.chains} : i64, terms = {self.terms} : i64, {flags}}}"
         )
 
     @staticmethod
     def from_attribute(attribute: ir.Attribute) -> ContractionStrategy:
-        """The inverse of `to_attribute`; flags that are left out are off, `chains` then 1."""
+        """The inverse of `to_attribute`; flags that are left out are off, `chains` and `terms`
+        then 1."""
         entries = ir.DictAttr(attribute)
         number = {
             name: ir.IntegerAttr(entries[name]).value
-            for name in ("vectors", "row_tiles", "panels", "chains")
+            for name in ("vectors", "row_tiles", "panels", "chains", "terms")
             if name in entries
         }
         flags = {n: n in entries and ir.BoolAttr(entries[n]).value for n in _FLAGS}
@@ -99,7 +102,11 @@ _FLAGS = ("merge_rows", "ask_results", "ask_panels", "apart")
 
 @dataclass(frozen=True)
 class ContractionShape:
-    """The loops of a contraction by role: positions in the op's iteration space, and extents."""
+    """The loops of a contraction by role: positions in the op's iteration space, and extents.
+
+    Where an instruction takes `terms` products, they make one word, and the last reduced extent
+    counts words: like a number of f32, one has four bytes. Sums of integers are `exact`.
+    """
 
     lhs: int
     rhs: int
@@ -108,9 +115,11 @@ class ContractionShape:
     column: int
     reduced: tuple[int, ...]
     sizes: tuple[int, ...]
+    terms: int = 1
+    exact: bool = False
 
     @staticmethod
-    def of(op: Structured, operands: tuple[int, int]) -> ContractionShape:
+    def of(op: Structured, operands: tuple[int, int], terms: int = 1) -> ContractionShape:
         """Sort the loops of `op`; dimensions of the output that only the rhs has, beside the last,
         count as batch dimensions."""
         lhs, rhs = operands
@@ -120,7 +129,11 @@ class ContractionShape:
         rows = tuple(d for d in output if d in in_lhs and d not in in_rhs)
         batch = tuple(d for d in output if d != column and d not in rows)
         reduced = tuple(i for i, kind in enumerate(op.iterators) if kind == "reduction")
-        return ContractionShape(lhs, rhs, batch, rows, column, reduced, tuple(op.loop_sizes()))
+        sizes = op.loop_sizes()
+        if terms > 1:
+            sizes[reduced[-1]] //= terms
+        exact = isinstance(element_type(op.op.results[0]), ir.IntegerType)
+        return ContractionShape(lhs, rhs, batch, rows, column, reduced, tuple(sizes), terms, exact)
 
     def extent(self, dims: tuple[int, ...]) -> int:
         return math.prod(self.sizes[d] for d in dims)
@@ -143,7 +156,7 @@ def rows_merge(op: Structured, shape: ContractionShape) -> bool:
     (a matrix product, a 1x1 convolution of stride 1)."""
     if len(shape.rows) < 2:
         return True
-    flat, dims = _flat_lhs(op, shape)
+    flat, dims = flat_lhs(op, shape)
     stride = None
     for position in reversed(shape.rows):
         if shape.sizes[position] == 1:
@@ -155,7 +168,7 @@ def rows_merge(op: Structured, shape: ContractionShape) -> bool:
     return True
 
 
-def _flat_lhs(op: Structured, shape: ContractionShape) -> tuple[Index, list[Variable]]:
+def flat_lhs(op: Structured, shape: ContractionShape) -> tuple[Index, list[Variable]]:
     """The element of the lhs that a point of the iteration space reads, and that space's loops."""
     dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(shape.sizes)]
     point = [Index.of(d) for d in dims]
@@ -169,17 +182,17 @@ def _flat_lhs(op: Structured, shape: ContractionShape) -> tuple[Index, list[Vari
 def _rows_in_l1(op: Structured, shape: ContractionShape) -> int:
     """How many rows of the lhs, neighbours in the last row dimension, do not push one another out
     of L1: rows a power of two apart share its sets."""
-    flat, dims = _flat_lhs(op, shape)
+    flat, dims = flat_lhs(op, shape)
     if not shape.rows:
         return _L1_WAYS
-    stride = 4 * flat.coefficient(dims[shape.rows[-1]])
+    stride = 4 // shape.terms * flat.coefficient(dims[shape.rows[-1]])
     return _L1_WAYS * (_L1_WAY_BYTES // math.gcd(stride, _L1_WAY_BYTES) if stride else 1)
 
 
 def is_packed(op: Structured, shape: ContractionShape) -> bool:
     """Whether the rhs is stored in panels: its last index is the column modulo the panel."""
     last = list(op.maps[shape.rhs].results)[-1]
-    return isinstance(last, ir.AffineModExpr)
+    return not isinstance(last, ir.AffineDimExpr | ir.AffineConstantExpr) and "mod" in str(last)
 
 
 def choose(
@@ -187,8 +200,8 @@ def choose(
 ) -> ContractionStrategy:
     """The strategy with the least estimated time on `target` (deterministic)."""
     flat, box, vectors, _ = _best_tile(op, shape, target)
-    strategy = ContractionStrategy(box, vectors, 1, 1, flat)
-    lhs_bytes = 4 * min(elements(op.inputs[shape.lhs]), shape.m * shape.k)
+    strategy = ContractionStrategy(box, vectors, 1, 1, flat, terms=shape.terms)
+    lhs_bytes = 4 * min(elements(op.inputs[shape.lhs]) // shape.terms, shape.m * shape.k)
     return _block(strategy, shape, target, packed, lhs_bytes)
 
 
@@ -319,7 +332,9 @@ def _block(
         strategy,
         row_tiles=taken,
         panels=width,
-        ask_results=strategy.merge_rows and writes > half and shape.k in ASKING_EXTENTS,
+        ask_results=(
+            strategy.merge_rows and shape.terms == 1 and writes > half and shape.k in ASKING_EXTENTS
+        ),
         ask_panels=streams and taken > 1,
         chains=_chains(strategy, shape, target, streams) if row_tiles == 1 else 1,
     )
@@ -335,7 +350,7 @@ def _chains(
     few = 2 * rows * strategy.vectors <= target.in_flight
     if not (streams or few) or not fits_registers(2 * rows, strategy.vectors, target):
         return 1
-    levels = summation_levels([shape.sizes[d] for d in shape.reduced], 2)
+    levels = summation_levels([shape.sizes[d] for d in shape.reduced], 2, exact=shape.exact)
     apart = [size for _, size, _, restart in levels if restart]
     return 2 if apart and apart[0] % 2 == 0 else 1
 
@@ -350,8 +365,9 @@ def _read_time(count: int, target: Target) -> float:
 
 def _row_tiles_apart(strategy: ContractionStrategy, shape: ContractionShape, target: Target) -> int:
     """Row tiles of a task that keeps the totals of a panel in scratch; 0 where chains are short."""
-    *outer, (_, chain, _, _) = summation_levels([shape.sizes[d] for d in shape.reduced])
-    if not outer or chain < _SHORTEST_APART:
+    extents = [shape.sizes[d] for d in shape.reduced]
+    *outer, (_, chain, _, _) = summation_levels(extents, exact=shape.exact)
+    if shape.exact or not outer or chain < _SHORTEST_APART:
         return 0
     rows = strategy.box[0] * strategy.box[1]
     most = min(
@@ -377,7 +393,9 @@ def _block_gathered(
 
 def gathers_panels(shape: ContractionShape, strategy: ContractionStrategy, lanes: int) -> bool:
     """Whether a panel that is not packed is copied to scratch: it is read by several row tiles, and
-    its copy stays in L2."""
+    its copy stays in L2. Terms are brought side by side so."""
+    if shape.terms > 1:
+        return True
     panel_bytes = shape.k * strategy.vectors * lanes * 4
     return (
         strategy.row_tiles >= GATHERING_TILES
@@ -386,10 +404,14 @@ def gathers_panels(shape: ContractionShape, strategy: ContractionStrategy, lanes
     )
 
 
-def summation_levels(extents: list[int], chains: int = 1) -> list[tuple[int, int, int, bool]]:
+def summation_levels(
+    extents: list[int], chains: int = 1, *, exact: bool = False
+) -> list[tuple[int, int, int, bool]]:
     """The loops over k, outermost first: (position in the reduced dimensions, iterations, factor of
     the loop variable, whether each iteration sums apart). Where one dimension is cut into chains
-    and that can be, their number is a multiple of `chains`."""
+    and that can be, their number is a multiple of `chains`; `exact` sums are one chain."""
+    if exact:
+        return [(axis, size, 1, False) for axis, size in enumerate(extents)]
     levels: list[tuple[int, int, int, bool]] = []
     for axis, size in enumerate(extents):
         inner = math.prod(extents[axis + 1 :])

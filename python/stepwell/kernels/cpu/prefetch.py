@@ -16,7 +16,7 @@ from stepwell.kernels.index import Index, apply_map, linearize
 from stepwell.kernels.structured import Structured, shape_of
 
 _LINE = 16
-"""Numbers of f32 that the cache fetches at a time."""
+"""Numbers of f32, or words, that the cache fetches at a time."""
 
 _ASKED_AT_ONCE = 16
 """Most lines of results that are asked for in front of a sum."""
@@ -55,7 +55,8 @@ class Prefetching:
             tiles = self.strategy.row_tiles
             for place in lines_ahead(k, number, tiles, steps, self.width, unroll):
                 for leaf, indices in accesses(value, start, set(self.group.inputs)):
-                    at = [*indices[:-1], indices[-1] + begin * self.width + place]
+                    words = begin * self.width + place
+                    at = [*indices[:-1], indices[-1] + words * self.shape.terms]
                     self.nest.prefetch(self.evaluator.buffers[leaf], at)
 
         return ask

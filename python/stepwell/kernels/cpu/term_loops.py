@@ -39,7 +39,8 @@ Bounds = Mapping[int, tuple[Index, Index]]
 class TermLoops:
     """Loops that call `step` for all points of the reduced space, of `extents`; `chains` partial
     sums are taken side by side where the outer of two levels is a multiple of that. Terms outside
-    of `bounds` add nothing, and are left out where that is no more work."""
+    of `bounds` add nothing, and are left out where that is no more work. Sums that
+    are `exact` are one chain."""
 
     nest: NestBuilder
     evaluator: Evaluator
@@ -47,6 +48,7 @@ class TermLoops:
     step: Step
     chains: int = 1
     bounds: Bounds = field(default_factory=dict)
+    exact: bool = False
 
     def sum(
         self,
@@ -56,7 +58,7 @@ class TermLoops:
     ) -> list[ir.Value]:
         """The sums of all terms. Of what is prefetched, `results` is called in the first steps of
         the innermost loop, `ahead` in each iteration."""
-        levels = summation_levels(self.extents, self.chains)
+        levels = summation_levels(self.extents, self.chains, exact=self.exact)
 
         def nested(
             prefixes: list[list[Index]], level: int, carried: list[ir.Value]
@@ -134,7 +136,7 @@ class TermLoops:
     def sum_used(self, zeros: list[ir.Value], used: Index) -> list[ir.Value]:
         """The sums of the first `used` terms along one dimension."""
         (size,) = self.extents
-        *outer, (_, chain, _, _) = summation_levels([size])
+        *outer, (_, chain, _, _) = summation_levels([size], exact=self.exact)
         unroll = math.gcd(steps_at_once(len(zeros)), chain)
 
         def several(start: Index, count: int) -> Callable[..., list[ir.Value]]:

@@ -1,0 +1,111 @@
+"""Instructions that add several products to each sum of a vector.
+
+    vpdpbusd   sum[i] += a[4 i] b[4 i] + ... + a[4 i + 3] b[4 i + 3]    a unsigned bytes, b signed
+    vdpbf16ps  sum[i] += a[2 i + 1] b[2 i + 1], then a[2 i] b[2 i]      bf16, summed in f32
+
+The terms of a sum lie side by side, four or two to a word: in the lhs because its last reduced
+dimension is its last, in the rhs because it is packed, or a panel of it copied, so. A word of the
+lhs is broadcast as a number of f32 is. Sums of bytes are exact, modulo 2^32; those of bf16 are
+rounded to nearest at each product, numbers that are not normal being zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepwell.kernels.builder import vector
+from stepwell.kernels.cpu.contraction_strategy import (
+    GATHERED_BYTES,
+    ContractionShape,
+    flat_lhs,
+)
+from stepwell.kernels.structured import Structured, element_type, extension
+from stepwell.mlir import ir
+from stepwell.targets import Target
+
+BYTES = 4
+"""Terms of a word of bytes."""
+
+BFLOATS = 2
+"""Terms of a word of bf16."""
+
+_MOST_LANES = 64
+"""Columns of a panel at most."""
+
+
+def terms_of(op: Structured, operands: tuple[int, int], target: Target, packed: bool) -> int:
+    """How many products an instruction of `target` adds to each sum of the contraction `op`: 1
+    where none does. An rhs that is not `packed` has to be small enough for copies of its panels."""
+    if target.byte_dot and multiplies_bytes(op):
+        terms = BYTES
+    elif target.bfloat_dot and _multiplies_bfloats(op):
+        terms = BFLOATS
+    else:
+        return 1
+    shape = ContractionShape.of(op, operands)
+    flat, dims = flat_lhs(op, shape)
+    last = shape.reduced[-1]
+    if shape.sizes[last] % terms or flat.coefficient(dims[last]) != 1:
+        return 1
+    if not packed and shape.k * 4 // terms * _MOST_LANES > GATHERED_BYTES:
+        return 1
+    return terms
+
+
+def multiplies_bytes(op: Structured) -> bool:
+    """Whether `op` sums products of unsigned bytes by signed ones in 32 bits."""
+    kinds = {_extension_name(op, number) for number in range(2)}
+    values = [str(element_type(value)) for value in (*op.inputs[:2], op.op.results[0])]
+    return kinds == {"arith.extui", "arith.extsi"} and values == ["i8", "i8", "i32"]
+
+
+def _multiplies_bfloats(op: Structured) -> bool:
+    """Whether `op` sums products of bf16 in f32."""
+    values = [str(element_type(value)) for value in (*op.inputs[:2], op.op.results[0])]
+    return values == ["bf16", "bf16", "f32"]
+
+
+def _extension_name(op: Structured, number: int) -> str | None:
+    found = extension(op, number)
+    return None if found is None else found.name
+
+
+def broadcast(word: ir.Value, lanes: int) -> ir.Value:
+    """The terms of one word in each of `lanes` words."""
+    i32 = ir.IntegerType.get_signless(32)
+    one = vector.BitCastOp(ir.VectorType.get([1], i32), word).result
+    everywhere = vector.BroadcastOp(ir.VectorType.get([lanes], i32), one).result
+    count = lanes * word.type.shape[0]
+    return vector.BitCastOp(ir.VectorType.get([count], word.type.element_type), everywhere).result
+
+
+def interleave(terms: Sequence[ir.Value]) -> ir.Value:
+    """One vector of words of what two or four vectors, or numbers, have at each place."""
+    first = terms[0].type
+    if not isinstance(first, ir.VectorType):
+        return vector.FromElementsOp(ir.VectorType.get([len(terms)], first), list(terms)).result
+    if len(terms) == BFLOATS:
+        return vector.InterleaveOp(*terms).result
+    even, odd = (vector.InterleaveOp(terms[n], terms[n + 2]).result for n in range(2))
+    return vector.InterleaveOp(even, odd).result
+
+
+def multiply_add(op: Structured, inputs: Sequence[ir.Value], total: ir.Value) -> ir.Value:
+    """`total` and the products of two vectors of words, which are of the inputs of `op`."""
+    bits = 32 * total.type.shape[0]
+    name = f"llvm.x86.avx512.vpdpbusd.{bits}"
+    factors = list(inputs)
+    if _multiplies_bfloats(op):
+        name = f"llvm.x86.avx512bf16.dpbf16ps.{bits}"
+    elif _extension_name(op, 0) != "arith.extui":
+        factors.reverse()
+    return ir.Operation.create(
+        "llvm.call_intrinsic",
+        results=[total.type],
+        operands=[total, *factors],
+        attributes={
+            "intrin": ir.StringAttr.get(name),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([3, 0]),
+        },
+    ).results[0]

@@ -1,0 +1,67 @@
+// RUN: stepwell-opt %s --target=x86_64-v4+vnni --pass-pipeline='builtin.module(narrow-operands)' \
+// RUN:   | filecheck %s
+// RUN: stepwell-opt %s --target=x86_64-v4 --pass-pipeline='builtin.module(narrow-operands)' \
+// RUN:   | filecheck %s --check-prefix=NONE
+
+// NONE-NOT: ins(%{{.*}} : tensor<8x4xi8>, tensor<4x2xi8>)
+
+#identity = affine_map<(d0, d1) -> (d0, d1)>
+#lhs = affine_map<(d0, d1, d2) -> (d0, d2)>
+#rhs = affine_map<(d0, d1, d2) -> (d2, d1)>
+#out = affine_map<(d0, d1, d2) -> (d0, d1)>
+
+// CHECK-LABEL: func.func @bytes
+// CHECK: %[[W:.*]] = arith.constant dense<{{.*}}-128, 5{{.*}}> : tensor<4x2xi8>
+// CHECK: linalg.generic {{.*}} ins(%arg0, %[[W]] : tensor<8x4xi8>, tensor<4x2xi8>)
+// CHECK-NEXT: ^bb0(%[[A:.*]]: i8, %[[B:.*]]: i8, %{{.*}}: i32):
+// CHECK-DAG: arith.extui %[[A]] : i8 to i32
+// CHECK-DAG: arith.extsi %[[B]] : i8 to i32
+// CHECK: arith.muli
+func.func @bytes(%x: tensor<8x4xi8>, %init: tensor<8x2xi32>) -> tensor<8x2xi32> {
+  %w = arith.constant dense<[[-128, 5], [127, 1], [2, 3], [4, 6]]> : tensor<4x2xi32>
+  %empty = tensor.empty() : tensor<8x4xi32>
+  %a = linalg.generic {indexing_maps = [#identity, #identity], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<8x4xi8>) outs(%empty : tensor<8x4xi32>) {
+  ^bb0(%in: i8, %o: i32):
+    %0 = arith.extui %in : i8 to i32
+    linalg.yield %0 : i32
+  } -> tensor<8x4xi32>
+  %z = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%a, %w : tensor<8x4xi32>, tensor<4x2xi32>) outs(%init : tensor<8x2xi32>) {
+  ^bb0(%l: i32, %r: i32, %o: i32):
+    %0 = arith.muli %l, %r : i32
+    %1 = arith.addi %o, %0 : i32
+    linalg.yield %1 : i32
+  } -> tensor<8x2xi32>
+  return %z : tensor<8x2xi32>
+}
+
+// Rejected: both signed; a constant of nine bits.
+// CHECK-LABEL: func.func @others
+// CHECK-COUNT-2: ins(%{{.*}} : tensor<8x4xi32>, tensor<4x2xi32>)
+func.func @others(%x: tensor<8x4xi8>, %init: tensor<8x2xi32>) -> (tensor<8x2xi32>, tensor<8x2xi32>) {
+  %w = arith.constant dense<[[-128, 5], [127, 1], [2, 3], [4, 6]]> : tensor<4x2xi32>
+  %v = arith.constant dense<[[-128, 5], [128, 1], [2, 3], [4, 6]]> : tensor<4x2xi32>
+  %empty = tensor.empty() : tensor<8x4xi32>
+  %a = linalg.generic {indexing_maps = [#identity, #identity], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<8x4xi8>) outs(%empty : tensor<8x4xi32>) {
+  ^bb0(%in: i8, %o: i32):
+    %0 = arith.extsi %in : i8 to i32
+    linalg.yield %0 : i32
+  } -> tensor<8x4xi32>
+  %b = linalg.generic {indexing_maps = [#identity, #identity], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<8x4xi8>) outs(%empty : tensor<8x4xi32>) {
+  ^bb0(%in: i8, %o: i32):
+    %0 = arith.extui %in : i8 to i32
+    linalg.yield %0 : i32
+  } -> tensor<8x4xi32>
+  %y = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%a, %w : tensor<8x4xi32>, tensor<4x2xi32>) outs(%init : tensor<8x2xi32>) {
+  ^bb0(%l: i32, %r: i32, %o: i32):
+    %0 = arith.muli %l, %r : i32
+    %1 = arith.addi %o, %0 : i32
+    linalg.yield %1 : i32
+  } -> tensor<8x2xi32>
+  %z = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%b, %v : tensor<8x4xi32>, tensor<4x2xi32>) outs(%init : tensor<8x2xi32>) {
+  ^bb0(%l: i32, %r: i32, %o: i32):
+    %0 = arith.muli %l, %r : i32
+    %1 = arith.addi %o, %0 : i32
+    linalg.yield %1 : i32
+  } -> tensor<8x2xi32>
+  return %y, %z : tensor<8x2xi32>, tensor<8x2xi32>
+}

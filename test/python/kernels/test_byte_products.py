@@ -1,0 +1,233 @@
+"""Products of bytes, which CPUs with AVX-512 VNNI multiply four at a time: sums are exact."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import stepwell
+
+U8, S8 = np.uint8, np.int8
+WITH, WITHOUT = "x86_64-v4+vnni", "x86_64-v4"
+
+
+def numbers(shape: tuple[int, ...], dtype: type, seed: int = 0) -> np.ndarray:
+    info = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+class Graph:
+    """A graph under construction whose constants and inputs are arrays."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: dict[str, np.ndarray] = {}
+        self.inputs: dict[str, np.ndarray] = {}
+        self.outputs: dict[str, int] = {}
+
+    def constant(self, array: np.ndarray | np.generic) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights[name] = np.asarray(array)
+        return name
+
+    def input(self, array: np.ndarray) -> str:
+        name = f"x{len(self.inputs)}"
+        self.inputs[name] = array
+        return name
+
+    def node(self, kind: str, *inputs: str, domain: str = "", **attributes: object) -> str:
+        name = f"n{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], domain=domain, **attributes))
+        return name
+
+    def output(self, name: str, label: str, kind: int = TensorProto.INT32) -> None:
+        self.nodes.append(helper.make_node("Identity", [name], [label]))
+        self.outputs[label] = kind
+
+    def model(self) -> onnx.ModelProto:
+        inputs = [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in self.inputs.items()
+        ]
+        outputs = [helper.make_tensor_value_info(n, kind, None) for n, kind in self.outputs.items()]
+        weights = [numpy_helper.from_array(a, n) for n, a in self.weights.items()]
+        graph = helper.make_graph(self.nodes, "layers", inputs, outputs, weights)
+        domains = [helper.make_opsetid("", 19), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=domains, ir_version=9)
+
+    def check(self, expected: dict[str, np.ndarray]) -> None:
+        """Every output is what is expected, to the bit."""
+        got = stepwell.compile(self.model(), threads=1).run(self.inputs)
+        assert got.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_array_equal(got[name], value, err_msg=name)
+
+
+def product(a: np.ndarray, b: np.ndarray, zero_a: int = 0, zero_b: int = 0) -> np.ndarray:
+    return (a.astype(np.int64) - zero_a) @ (b.astype(np.int64) - zero_b)
+
+
+def test_matrix_products() -> None:
+    """Odd sizes: rows and columns that are left over, sums that fill no word."""
+    graph, expected = Graph(), {}
+    for m, k, n in itertools.product((1, 33), (3, 130), (7, 130)):
+        a, b = numbers((m, k), U8), numbers((k, n), S8, 1)
+        y = graph.node("MatMulInteger", graph.input(a), graph.constant(b), graph.constant(U8(120)))
+        label = f"{m}x{k}x{n}"
+        graph.output(y, label)
+        expected[label] = product(a, b, 120)
+    graph.check(expected)
+
+
+KINDS = {
+    "u8 by s8": (U8, S8, 100, 0),
+    "u8 by s8, of zero": (U8, S8, 0, 0),
+    "s8 by s8": (S8, S8, 0, 0),
+    "s8 by s8, zero at the end": (S8, S8, -128, 0),
+    "u8 by u8": (U8, U8, 3, 128),
+    "s8 by u8": (S8, U8, 5, 128),
+    "9 bits": (U8, U8, 100, 7),
+}
+"""Types of both operands, and their zero points; of the last, weights have no 8 bits."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_types_and_zero_points(kind: str) -> None:
+    of_a, of_b, zero_a, zero_b = KINDS[kind]
+    a, b = numbers((2, 9, 72), of_a), numbers((72, 40), of_b, 1)
+    graph = Graph()
+    zeros = graph.constant(of_a(zero_a)), graph.constant(of_b(zero_b))
+    graph.output(graph.node("MatMulInteger", graph.input(a), graph.constant(b), *zeros), "right")
+    turned = graph.input(np.ascontiguousarray(a.swapaxes(1, 2)))
+    left = graph.constant(np.ascontiguousarray(b.T))
+    graph.output(graph.node("MatMulInteger", left, turned, *reversed(zeros)), "left")
+    expected = product(a, b, zero_a, zero_b)
+    graph.check({"right": expected, "left": expected.swapaxes(1, 2)})
+
+
+def test_largest_sums() -> None:
+    """Of products that have all the same sign and the most bits; none saturates."""
+    a, b = np.full((5, 4096), 255, U8), np.full((4096, 33), -128, S8)
+    b[:, 1::2] = 127
+    graph = Graph()
+    graph.output(graph.node("MatMulInteger", graph.input(a), graph.constant(b)), "y")
+    graph.check({"y": product(a, b)})
+
+
+def test_operands_of_the_call() -> None:
+    """An rhs that is no constant is brought into words a panel at a time."""
+    graph, expected = Graph(), {}
+    for m, k, n in itertools.product((1, 70), (8, 132), (3, 40)):
+        a, b = numbers((2, m, k), U8), numbers((2, k, n), S8, 1)
+        label = f"{m}x{k}x{n}"
+        graph.output(graph.node("MatMulInteger", graph.input(a), graph.input(b)), label)
+        expected[label] = product(a, b)
+    graph.check(expected)
+
+
+def test_convolutions() -> None:
+    """Windows, strides, dilations, padding with the zero point, and channels that fill no word."""
+    graph, expected = Graph(), {}
+    windows = ((1, 1, 1), (1, 2, 1), (3, 1, 1), (3, 2, 1), (3, 1, 2))
+    sizes = itertools.cycle(((3, 48), (20, 5)))
+    for (side, stride, dilation), (channels, outputs) in zip(windows, sizes, strict=False):
+        x = numbers((2, channels, 11, 9), U8)
+        w = numbers((outputs, channels, side, side), S8, 1)
+        attributes = {
+            "strides": [stride] * 2,
+            "dilations": [dilation] * 2,
+            "pads": [side // 2, side // 2, 0, side // 2],
+        }
+        inputs = [graph.input(x), graph.constant(w), graph.constant(U8(77))]
+        label = f"{side}-{stride}-{dilation}-{channels}-{outputs}"
+        graph.output(graph.node("ConvInteger", *inputs, **attributes), label)
+        node = helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
+        shifted, filters = x.astype(np.float64) - 77, w.astype(np.float64)
+        (expected[label],) = ReferenceEvaluator(_alone(node)).run(
+            None, {"x": shifted, "w": filters}
+        )
+    graph.check(expected)
+
+
+def _alone(node: onnx.NodeProto) -> onnx.ModelProto:
+    inputs = [helper.make_tensor_value_info(n, TensorProto.DOUBLE, None) for n in node.input]
+    outputs = [helper.make_tensor_value_info(n, TensorProto.DOUBLE, None) for n in node.output]
+    graph = helper.make_graph([node], "one", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+def network() -> Graph:
+    """A residual block: each layer requantizes in the kernel of its convolution."""
+    graph = Graph()
+    scales = np.random.default_rng(3).uniform(0.001, 0.004, 24).astype(np.float32)
+    between = graph.constant(np.float32(0.05)), graph.constant(U8(128))
+
+    def layer(x: str, channels: int, side: int, seed: int) -> str:
+        w = graph.constant(numbers((24, channels, side, side), S8, seed) // 2)
+        zero = graph.constant(np.zeros(24, S8))
+        bias = graph.constant(numbers((24,), S8, seed + 1).astype(np.int32) * 10)
+        return graph.node(
+            "QLinearConv", x, *between, w, graph.constant(scales), zero, *between, bias,
+            pads=[side // 2] * 4,
+        )  # fmt: skip
+
+    first = layer(graph.input(numbers((1, 3, 14, 14), U8)), 3, 3, 1)
+    inner = layer(layer(first, 24, 1, 5), 24, 3, 9)
+    y = graph.node("QLinearAdd", inner, *between, first, *between, *between, domain="com.microsoft")
+    graph.output(y, "y", TensorProto.UINT8)
+    return graph
+
+
+def test_network() -> None:
+    """Beside onnxruntime, whose additions round in fixed point."""
+    graph = network()
+    (expected,) = onnxruntime.InferenceSession(graph.model().SerializeToString()).run(
+        None, graph.inputs
+    )
+    (got,) = stepwell.compile(graph.model(), threads=1).run(graph.inputs).values()
+    assert np.abs(got.astype(int) - expected).max() <= 1
+    assert got.std() > 10
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int16])
+def test_numbers_by_way_of_integers(kind: type) -> None:
+    """In one kernel: what the integer cannot hold gives its bounds, NaN gives 0."""
+    limits = np.iinfo(kind)
+    edges = [0.0, -0.5, 0.5, 1.5, limits.max + 0.5, limits.min - 0.5, 1e9, -1e9, 7.9, -7.9]
+    x = np.array([*edges, np.inf, -np.inf, np.nan], np.float32)
+
+    def there_and_back(x: jax.Array) -> jax.Array:
+        return x.astype(kind).astype(jnp.float32) * 2
+
+    (got,) = stepwell.compile(jax.jit(there_and_back).lower(x), threads=1)(x)
+    np.testing.assert_array_equal(
+        got, 2 * np.trunc(np.nan_to_num(x, nan=0).clip(limits.min, limits.max))
+    )
+
+
+def test_jax() -> None:
+    a, b = numbers((9, 68), S8), numbers((68, 50), S8, 1)
+
+    def dot(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.matmul(x, y, preferred_element_type=jnp.int32)
+
+    (got,) = stepwell.compile(jax.jit(dot).lower(a, b), threads=1)(a, b)
+    np.testing.assert_array_equal(got, product(a, b))
+
+
+def test_instructions() -> None:
+    """For a target that has them, whatever machine compiles."""
+    kernels = {
+        target: str(stepwell.lower(network().model(), target=target).step("affine"))
+        for target in (WITH, WITHOUT)
+    }
+    assert "vpdpbusd" in kernels[WITH]
+    assert "vpdpbusd" not in kernels[WITHOUT]
