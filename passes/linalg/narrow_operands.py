@@ -7,7 +7,8 @@
 
 for contractions of 32-bit integers of which one operand is made of unsigned bytes and the other of
 signed ones, or is a constant whose numbers fit into such; on machines with an instruction for that
-(StableHLO has no product of two types of operands, and so no form for it).
+(StableHLO has no product of two types of operands, and so no form for it). What is transposed
+between them becomes a transposition of the bytes.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from stepwell.passes.base import Pass, State
 from stepwell.weights import WeightTable
 
 arith = dialect("arith")
+tensor = dialect("tensor")
 
 _SIGNED, _UNSIGNED = "arith.extsi", "arith.extui"
 
@@ -91,7 +93,14 @@ def _bytes(value: ir.Value, weights: WeightTable) -> _Bytes | None:
     if op.name == "arith.constant":
         return _constant(op, weights)
     structured = Structured.of(op)
-    if structured is None or not structured.is_elementwise or len(structured.inputs) != 1:
+    if structured is None or len(structured.inputs) != 1:
+        return None
+    if structured.copied_input() is not None:
+        inner = _bytes(structured.inputs[0], weights)
+        if inner is None:
+            return None
+        return _Bytes(lambda: _copy_of_bytes(op, inner.make()), inner.extension)
+    if not structured.is_elementwise:
         return None
     body = [child.operation for child in structured.body.operations]
     source = structured.inputs[0]
@@ -99,6 +108,18 @@ def _bytes(value: ir.Value, weights: WeightTable) -> _Bytes | None:
     if not extends or str(element_type(source)) != "i8" or not is_identity(structured.maps[0]):
         return None
     return _Bytes(lambda: source, body[0].name)
+
+
+def _copy_of_bytes(op: ir.Operation, bytes: ir.Value) -> ir.Value:
+    """What `op`, which copies elements, makes of other ones."""
+    element = element_type(bytes)
+    empty = tensor.EmptyOp(shape_of(op.results[0]), element).result
+    copy = op.clone()
+    copy.operands[0], copy.operands[1] = bytes, empty
+    for argument in copy.regions[0].blocks[0].arguments:
+        argument.set_type(element)
+    copy.results[0].set_type(ir.RankedTensorType.get(shape_of(op.results[0]), element))
+    return copy.results[0]
 
 
 def _constant(op: ir.Operation, weights: WeightTable) -> _Bytes | None:

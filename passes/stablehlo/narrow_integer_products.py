@@ -16,9 +16,10 @@ two types, its operands stay converted ones, which `narrow-operands` looks throu
 
     %p = stablehlo.dot_general (convert %a : tensor<8x64xui8>), (convert %w : tensor<64x4xi8>)
 
-An offset, which may be known at run time alone, is multiplied by sums of the other operand, a
-constant; what pads a convolution's image is the number that stands for 0. Everything is exact,
-modulo 2^32 as it was.
+An offset, which may be known at run time alone, is multiplied by sums of the other operand. Where
+that is no constant, they are taken at run time, too, of products that are no convolutions. What
+pads a convolution's image is the number that stands for 0. Everything is exact, modulo 2^32 as it
+was.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from stepwell.weights import WeightTable
 
 RULES, CPU_RULES = Rules(), Rules()
 
+_BYTES = ("i8", "ui8")
 _SIGN = 128
 
 
@@ -89,18 +91,21 @@ class _Bytes:
 
 @RULES.on("dot_general")
 def dot(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """Both operands have 8 bits; the one that goes with an offset is a constant."""
-    found = _operands(op, weights, np.int8, np.int8)
+    """Both operands have 8 bits."""
+    found = _operands(op, weights, np.int8, np.int8) if _is_of_words(op) else None
     if found is None:
         return None
-    offsets = _offsets(op, found, weights)
-    return _sum(_product(op, *(own.make() for own in found)), *offsets)
+    operands = [own.make() for own in found]
+    offsets = _offsets(op, found, operands, weights)
+    return _sum(_product(op, *operands), *offsets)
 
 
 @CPU_RULES.on("dot_general")
 def dot_of_words(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """The same; either operand is unsigned."""
-    found = _operands(op, weights, np.uint8, np.int8) or _operands(op, weights, np.int8, np.uint8)
+    """The same; either operand is unsigned, such that fewer sums are taken at run time."""
+    kinds = (np.uint8, np.int8), (np.int8, np.uint8)
+    ways = [way for pair in kinds if (way := _operands(op, weights, *pair)) is not None]
+    found = min(ways, key=_run_time_sums, default=None)
     numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     contracted = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
     if found is None or not contracted[0]:
@@ -108,32 +113,55 @@ def dot_of_words(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     missing = -hlo.shape(op.operands[0])[contracted[0][-1]] % BYTES
     if not missing and all(own.plain for own in found):
         return None
-    offsets = _offsets(op, found, weights)
-    operands = [
-        _wide(_padded_dimension(own.make(), dims[-1], missing))
-        for own, dims in zip(found, contracted, strict=True)
-    ]
-    return _sum(_product(op, *operands), *offsets)
+    operands = [own.make() for own in found]
+    offsets = _offsets(op, found, operands, weights)
+    words = (
+        _wide(_padded_dimension(bytes, dims[-1], missing))
+        for bytes, dims in zip(operands, contracted, strict=True)
+    )
+    return _sum(_product(op, *words), *offsets)
+
+
+def _run_time_sums(found: tuple[_Bytes, _Bytes]) -> int:
+    """How many operands have to be summed where the model runs."""
+    return sum(
+        own.has_offset and other.array is None for own, other in (found, (found[1], found[0]))
+    )
 
 
 def _offsets(
-    op: ir.Operation, found: tuple[_Bytes, _Bytes], weights: WeightTable
+    op: ir.Operation,
+    found: tuple[_Bytes, _Bytes],
+    operands: Sequence[ir.Value],
+    weights: WeightTable,
 ) -> list[ir.Value]:
-    """What the offsets of a dot_general's operands add to its result."""
-    lhs, rhs = found
+    """What the offsets of a dot_general's `operands` add to its result."""
+    shape = hlo.shape(op.results[0])
     offsets = []
-    for number, (own, other) in enumerate(((lhs, rhs), (rhs, lhs))):
-        if own.has_offset:
-            assert other.array is not None
+    for number, own in enumerate(found):
+        if not own.has_offset:
+            continue
+        other = found[1 - number]
+        if other.array is not None:
             sums = _sums_of_product(op, other.array, of_rhs=number == 0)
-            offsets.append(_offset(own, sums, hlo.shape(op.results[0]), weights))
+            offsets.append(_offset(own, sums, shape, weights))
+        else:
+            sums = _sums_at_run_time(op, operands[1 - number], of_rhs=number == 0)
+            offsets.append(hlo.multiply(sums, hlo.broadcast_in_dim(_total(own), shape, [])))
+    if all(own.has_offset for own in found):
+        numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+        sizes = hlo.shape(op.operands[0])
+        terms = math.prod(sizes[d] for d in numbers.lhs_contracting_dimensions)
+        both = hlo.multiply(*(_total(own) for own in found))
+        both = hlo.multiply(both, hlo.full(terms, [], np.int32))
+        offsets.append(hlo.broadcast_in_dim(both, shape, []))
     return offsets
 
 
 @RULES.on("convolution")
 def convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """The same; a padded image has an offset that is known, since the padding becomes another."""
-    found = _image_and_kernel(op, weights, np.int8)
+    found = _image_and_kernel(op, weights, np.int8) if _is_of_words(op) else None
     if found is None:
         return None
     image, kernel = found
@@ -160,11 +188,14 @@ def convolution_of_words(op: ir.Operation, weights: WeightTable) -> ir.Value | N
 def _image_and_kernel(
     op: ir.Operation, weights: WeightTable, of_image: type
 ) -> tuple[_Bytes, _Bytes] | None:
-    """The operands of a convolution without groups whose kernel has no offset."""
+    """The operands of a convolution without groups whose kernel has no offset, and is a constant
+    where the image has one."""
     if integer(op, "feature_group_count", 1) != 1 or integer(op, "batch_group_count", 1) != 1:
         return None
     found = _operands(op, weights, of_image, np.int8)
-    return None if found is None or found[1].has_offset else found
+    if found is None or found[1].has_offset or _run_time_sums(found):
+        return None
+    return found
 
 
 def _padded_convolution(
@@ -222,25 +253,26 @@ def _wide(value: ir.Value) -> ir.Value:
 def _operands(
     op: ir.Operation, weights: WeightTable, of_lhs: type, of_rhs: type
 ) -> tuple[_Bytes, _Bytes] | None:
-    """Those of a product of 32-bit integers, in the types asked for; None where they have more than
-    8 bits, or an offset meets what is no constant or has one too."""
-    values = (*op.operands, op.results[0])
-    if any(str(hlo.element_type(value)) != "i32" for value in values):
+    """Those of a product that is summed in 32 bits, in the types asked for; None where they have
+    more than 8 bits."""
+    if str(hlo.element_type(op.results[0])) != "i32":
         return None
     kinds = of_lhs, of_rhs
     lhs, rhs = (_bytes_of(v, weights, kind) for v, kind in zip(op.operands, kinds, strict=True))
-    if lhs is None or rhs is None:
-        return None
-    for own, other in ((lhs, rhs), (rhs, lhs)):
-        if own.has_offset and (other.has_offset or other.array is None):
-            return None
-    return lhs, rhs
+    return None if lhs is None or rhs is None else (lhs, rhs)
+
+
+def _is_of_words(op: ir.Operation) -> bool:
+    """Whether the operands of a product have 32 bits."""
+    return all(str(hlo.element_type(value)) == "i32" for value in op.operands)
 
 
 def _bytes_of(value: ir.Value, weights: WeightTable, kind: type) -> _Bytes | None:
     array = constant_array(value, weights)
     if array is not None:
-        return _constant(array, weights, resource_name(value), kind)
+        return _constant(array.astype(np.int64), weights, resource_name(value), kind)
+    if str(hlo.element_type(value)) in _BYTES:
+        return _converted(value, kind)
     op = producer(value, "convert", "add", "subtract", "transpose", "reshape")
     if op is None:
         return None
@@ -269,7 +301,7 @@ def _constant(array: np.ndarray, weights: WeightTable, name: str, kind: type) ->
 
 def _converted(source: ir.Value, kind: type) -> _Bytes | None:
     known = str(hlo.element_type(source))
-    if known not in ("i8", "ui8"):
+    if known not in _BYTES:
         return None
     if known == ("ui8" if kind is np.uint8 else "i8"):
         return _Bytes(lambda: source, plain=True)
@@ -328,18 +360,38 @@ def _sums_of_product(op: ir.Operation, array: np.ndarray, *, of_rhs: bool) -> np
     return summed.reshape([*sizes[:split], *others, *sizes[split:]])
 
 
+def _sums_at_run_time(op: ir.Operation, bytes: ir.Value, *, of_rhs: bool) -> ir.Value:
+    """The same of an operand that is no constant, for every element of the result."""
+    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    lhs = numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions
+    rhs = numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions
+    batch, contracted = (list(dims) for dims in (rhs if of_rhs else lhs))
+    shape = hlo.shape(op.results[0])
+    kept = [d for d in range(len(hlo.shape(bytes))) if d not in contracted]
+    free = [d for d in kept if d not in batch]
+    first = len(shape) - len(free) if of_rhs else len(batch)
+    places = [batch.index(d) if d in batch else first + free.index(d) for d in kept]
+    sums = hlo.reduce(_wide(bytes), hlo.full(0, [], np.int32), contracted, "add")
+    return hlo.broadcast_in_dim(sums, shape, places)
+
+
 def _offset(own: _Bytes, sums: np.ndarray, shape: Sequence[int], weights: WeightTable) -> ir.Value:
     """The offset of an operand times `sums` of the other one. What is added to a product stands
     before it, so that it becomes a part of the product's epilogue."""
     if not own.scalars:
         total = (sums * own.offset).astype(np.int32)
         return broadcast_constant(total, shape, weights, "offset")
+    factors = broadcast_constant(sums.astype(np.int32), shape, weights, "sums")
+    return hlo.multiply(factors, hlo.broadcast_in_dim(_total(own), shape, []))
+
+
+def _total(own: _Bytes) -> ir.Value:
+    """The offset of an operand, with its scalars."""
     offset = hlo.full(own.offset, [], np.int32)
     for scalar, negative in own.scalars:
         scalar = hlo.reshape(scalar, [])
         offset = hlo.subtract(offset, scalar) if negative else hlo.add(offset, scalar)
-    factors = broadcast_constant(sums.astype(np.int32), shape, weights, "sums")
-    return hlo.multiply(factors, hlo.broadcast_in_dim(offset, shape, []))
+    return offset
 
 
 def _sum(product: ir.Value, *offsets: ir.Value) -> ir.Value:

@@ -133,6 +133,18 @@ def test_operands_of_the_call() -> None:
     graph.check(expected)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_offsets_of_operands_of_the_call(kind: str) -> None:
+    """Sums of rows and columns are taken at run time, and so is the one zero point."""
+    of_a, of_b, zero_a, zero_b = KINDS[kind]
+    a, b = numbers((2, 9, 70), of_a), numbers((2, 70, 40), of_b, 1)
+    graph = Graph()
+    factors = graph.input(a), graph.input(b)
+    zeros = graph.input(np.array(zero_a, of_a)), graph.constant(of_b(zero_b))
+    graph.output(graph.node("MatMulInteger", *factors, *zeros), "y")
+    graph.check({"y": product(a, b, zero_a, zero_b)})
+
+
 def test_convolutions() -> None:
     """Windows, strides, dilations, padding with the zero point, and channels that fill no word."""
     graph, expected = Graph(), {}
@@ -221,6 +233,21 @@ def test_jax() -> None:
 
     (got,) = stepwell.compile(jax.jit(dot).lower(a, b), threads=1)(a, b)
     np.testing.assert_array_equal(got, product(a, b))
+
+
+def test_batches_that_are_not_first() -> None:
+    """Heads of attention: the sums of signed bytes are of the product's rows and columns."""
+    q, k = numbers((33, 3, 64), S8), numbers((48, 3, 64), S8, 1)
+
+    def scores(q: jax.Array, k: jax.Array) -> jax.Array:
+        return jnp.einsum("qhd,khd->hqk", q, k, preferred_element_type=jnp.int32)
+
+    lowered = jax.jit(scores).lower(q, k)
+    (got,) = stepwell.compile(lowered, threads=1)(q, k)
+    expected = np.einsum("qhd,khd->hqk", q.astype(np.int64), k.astype(np.int64))
+    np.testing.assert_array_equal(got, expected)
+    kernels = str(stepwell.lower(lowered, target=WITH).step("affine"))
+    assert "vpdpbusd" in kernels
 
 
 def test_instructions() -> None:
