@@ -157,7 +157,7 @@ def test_unknown_export_version() -> None:
         to_portable_artifact(load(CALLS), "0.0.1")
 
 
-def test_jax_function() -> None:
+def test_jax_function(tmp_path: Path) -> None:
     jax = pytest.importorskip("jax")
     weights = np.linspace(-1, 1, 12 * 8, dtype=np.float32).reshape(12, 8)
 
@@ -166,8 +166,11 @@ def test_jax_function() -> None:
 
     x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 12)
     exported = jax.export.export(jax.jit(layer))(jax.ShapeDtypeStruct(x.shape, x.dtype))
+    serialized = exported.serialize()  # a bytearray
     with_gradient = bytes(exported.serialize(vjp_order=1))
-    forms = (exported, bytes(exported.serialize()), with_gradient, exported.mlir_module_serialized)
+    file = tmp_path / "layer.exported"
+    file.write_bytes(serialized)
+    forms = (exported, serialized, with_gradient, exported.mlir_module_serialized, file)
     for model in forms:
         imported = load(model)
         assert len(imported.weights) == 1
