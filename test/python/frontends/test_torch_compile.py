@@ -332,7 +332,8 @@ class _Cut(nn.Module):
         y = torch.tanh(self.first(x)) + 2
         z = torch.special.gammainc(torch.ones_like(y), y)
         identity = nn.functional.affine_grid(torch.eye(2, 3)[None], [1, 1, *z.shape], False)
-        z = nn.functional.grid_sample(torch.exp(z)[None, None], identity, align_corners=False)[0, 0]
+        image = torch.exp(z)[None, None]
+        z = nn.functional.grid_sample(image, identity, "bicubic", align_corners=False)[0, 0]
         return self.second(torch.sigmoid(z * 2))
 
 
@@ -359,6 +360,31 @@ def test_parts_of_training_graphs():
     for own, other in zip(module.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(own.grad, other.grad, atol=1e-5, rtol=1e-4)
     assert all(report.parts >= 2 for report in backend.reports)
+
+
+@pytest.mark.parametrize("sizes", [(4, 5), (3, 4, 5)], ids=["images", "volumes"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_gradients_of_sampling_at_points(mode, sizes):
+    def function(x, grid):
+        found = [
+            nn.functional.grid_sample(x, grid, mode, padding, corners)
+            for padding in ("zeros", "border", "reflection")
+            for corners in (False, True)
+        ]
+        return torch.stack(found).sin().sum()
+
+    x = torch.randn(2, 3, *sizes)
+    grid = torch.randn(2, *(size - 1 for size in sizes), len(sizes)) * 1.5
+    gradients = []
+    for run in (_compiled(function), function):
+        leaves = [x.clone().requires_grad_(), grid.clone().requires_grad_()]
+        run(*leaves).backward()
+        gradients.append([leaf.grad for leaf in leaves])
+    torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-4)
+    assert [(report.graph, report.compiled) for report in backend.reports] == [
+        ("forward", True),
+        ("backward", True),
+    ]
 
 
 def test_random_numbers_are_those_of_pytorch():
