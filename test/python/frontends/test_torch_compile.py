@@ -418,6 +418,43 @@ def test_results_of_parts_have_the_strides_that_pytorch_expects():
     assert found[0].stride() == expected[0].stride()
 
 
+def _results_of_one_memory(x):
+    y = (x * 2).t()
+    return y, y.t().view(2, 12)[1], y.t(), y.detach(), *y.unbind(0), y[:, :1].expand(6, 5)
+
+
+def test_results_share_memory_as_in_pytorch():
+    x = torch.randn(4, 6)
+    expected = _results_of_one_memory(x)
+    with torch.no_grad():
+        found = _compiled(_results_of_one_memory)(x)
+    for own, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(own, other)
+        assert own.stride() == other.stride()
+    for results in (found, expected):
+        results[0].zero_()
+    torch.testing.assert_close(found, expected)
+
+
+def test_results_that_share_no_memory():
+    """Of a part alone, the rest is not computed; what is turned lies as PyTorch has it."""
+
+    def function(x):
+        y = x @ x.T
+        bits = y.view(torch.int32)
+        return y[0] + 1, (x + 1)[1:], (x * 3).permute(1, 0), bits, torch.complex(x, x).conj()
+
+    x = torch.randn(4, 6)
+    expected = function(x)
+    with torch.no_grad():
+        found = _compiled(function)(x)
+    torch.testing.assert_close(found[0], expected[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found[1:3], expected[1:3])
+    torch.testing.assert_close(found[4], expected[4])
+    assert found[2].stride() == (1, 6)
+    assert found[1].untyped_storage().nbytes() == 3 * 6 * 4
+
+
 def test_changing_sizes_are_compiled_once():
     """The first graph is for the sizes of its call; that for other sizes has symbols for them."""
     module = _sequence_network().eval()
