@@ -76,7 +76,8 @@ def _lstsq(
     else:
         residuals, rank = none, counted.sum(-1)
     found = solution if sides is b else solution.squeeze(-1)
-    return torch.return_types.linalg_lstsq((found, residuals, rank, none))
+    results = (found, residuals, rank, none)
+    return torch.return_types.linalg_lstsq(results)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 _FUNCTIONS: Mapping[object, Callable[..., object]] = {

@@ -16,6 +16,7 @@ import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 import torch.fx
@@ -73,7 +74,7 @@ def views(graph: torch.fx.Graph) -> dict[int, View]:
     return found
 
 
-def is_tensor(node: object) -> bool:
+def is_tensor(node: object) -> TypeGuard[torch.fx.Node]:
     """Whether a node gives a tensor."""
     return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
@@ -98,10 +99,11 @@ def _viewed(node: object) -> torch.fx.Node | None:
 
 def _same_elements(source: torch.fx.Node, node: torch.fx.Node) -> bool:
     """Whether both have elements of one kind: a view may turn their bits into others, or signs."""
-    values = [source.meta.get("val"), node.meta.get("val")]
-    return all(
-        isinstance(v, torch.Tensor) and not v.is_conj() and not v.is_neg() for v in values
-    ) and (values[0].dtype == values[1].dtype)
+    if not is_tensor(source) or not is_tensor(node):
+        return False
+    values = (source.meta["val"], node.meta["val"])
+    turned = any(value.is_conj() or value.is_neg() for value in values)
+    return not turned and values[0].dtype == values[1].dtype
 
 
 def _order(value: torch.Tensor) -> list[int] | None:
