@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from stepwell.tools.commands import common
 from stepwell.tools.stepwell import run_command
 
+if TYPE_CHECKING:
+    from stepwell.frontends.export import Format
 
-def _to_stablehlo(data: object) -> str:
-    """Any model to StableHLO text, weights written out."""
+
+def _to_stablehlo(data: object, format: Format, version: str | None) -> bytes:
+    """Any model to StableHLO, weights written out."""
     from stepwell import frontends
-    from stepwell.frontends.export import with_inline_constants
+    from stepwell.frontends.export import to_bytes
 
-    return str(with_inline_constants(frontends.load(data)))
-
-
-def _to_portable_artifact(data: object) -> bytes:
-    """Any model to a StableHLO portable artifact."""
-    from stepwell import frontends
-    from stepwell.frontends.export import to_portable_artifact
-
-    return to_portable_artifact(frontends.load(data))
+    return to_bytes(frontends.load(data), format, version)
 
 
 def _to_llvm_ir(data: object) -> str:
@@ -41,16 +37,23 @@ def _to_llvm_ir(data: object) -> str:
             raise ModelError(f"{data}: error: {error}") from error
 
 
-_TRANSLATIONS: dict[str, Callable[[object], str | bytes]] = {
-    "import": _to_stablehlo,
-    "serialize-stablehlo": _to_portable_artifact,
-    "mlir-to-llvmir": _to_llvm_ir,
+_LLVM_IR = "mlir-to-llvmir"
+_STABLEHLO: dict[str, Format] = {
+    "import": "text",
+    "to-bytecode": "bytecode",
+    "serialize-stablehlo": "portable",
 }
 
 
 @click.command("stepwell-translate")
 @click.argument("file", default="-")
 @click.option("--import", "translation", flag_value="import", help="Any model to StableHLO.")
+@click.option(
+    "--to-bytecode",
+    "translation",
+    flag_value="to-bytecode",
+    help="Any model to StableHLO in MLIR's bytecode.",
+)
 @click.option(
     "--serialize-stablehlo",
     "translation",
@@ -60,15 +63,23 @@ _TRANSLATIONS: dict[str, Callable[[object], str | bytes]] = {
 @click.option(
     "--mlir-to-llvmir",
     "translation",
-    flag_value="mlir-to-llvmir",
+    flag_value=_LLVM_IR,
     help="The LLVM dialect to LLVM IR.",
 )
+@click.option("--version", help="StableHLO version of a portable artifact, 1.13.0 for instance.")
 @click.option("-o", "output", default="-", help="Output file; - is stdout.")
-def translate(file: str, translation: str | None, output: str) -> None:
+def translate(file: str, translation: str | None, version: str | None, output: str) -> None:
     """Translate FILE (- is stdin) from one format into another."""
     if translation is None:
-        raise click.UsageError(f"give one of: --{', --'.join(_TRANSLATIONS)}")
-    common.write_output(output, _TRANSLATIONS[translation](common.read_model(file)))
+        raise click.UsageError(f"give one of: --{', --'.join([*_STABLEHLO, _LLVM_IR])}")
+    model = common.read_model(file)
+    if translation in _STABLEHLO:
+        written = _to_stablehlo(model, _STABLEHLO[translation], version)
+    elif version is not None:
+        raise click.UsageError("--version is for StableHLO")
+    else:
+        written = _to_llvm_ir(model)
+    common.write_output(output, written)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

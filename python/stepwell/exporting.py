@@ -1,4 +1,4 @@
-"""`stepwell.export`: any model as a StableHLO portable artifact."""
+"""`stepwell.export`: any model as StableHLO."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ def export(
     path: str | os.PathLike[str],
     version: str | None = None,
     shapes: Shapes | None = None,
+    format: portable.Format | None = None,
 ) -> None:
     """Write `model` to `path` as a portable artifact of StableHLO `version` ("1.13.0"; default:
-    one that consumers of the last four weeks read).
+    one that consumers of the last four weeks read), or as text if `path` ends in `.mlir`.
+    `format`, "portable", "text" or "bytecode", says it for any path.
 
     `model` and `shapes` are as for `stepwell.compile`. Raises ModelError and UsageError.
     """
-    portable.export(frontends.load(model, shapes), path, version)
+    portable.export(frontends.load(model, shapes), path, version, format)

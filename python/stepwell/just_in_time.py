@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, overload
 
@@ -43,6 +44,7 @@ def jit(
     static_argnums: Numbers | None = None,
     static_argnames: Names | None = None,
     donate_argnums: Numbers | None = None,
+    donate_argnames: Names | None = None,
     target: str = "cpu",
     threads: int | None = None,
     options: CompileOptions | Mapping[str, object] | None = None,
@@ -53,6 +55,7 @@ def jit(
     static_argnums: Numbers | None = None,
     static_argnames: Names | None = None,
     donate_argnums: Numbers | None = None,
+    donate_argnames: Names | None = None,
     target: str = "cpu",
     threads: int | None = None,
     options: CompileOptions | Mapping[str, object] | None = None,
@@ -61,10 +64,10 @@ def jit(
     arguments, and for new values of static ones, which must be hashable. Arguments and results are
     pytrees; results hold numpy arrays, and random keys as JAX has them.
 
-    `static_argnums` and `static_argnames` are as for `jax.jit`. `donate_argnums` are taken as
-    permission alone: no argument is written to. Inside another function that is compiled, or that
-    JAX transforms, it is a part of that one. Raises what `stepwell.compile` raises, and
-    UsageError for a static argument that is not hashable.
+    `static_argnums` and `static_argnames` are as for `jax.jit`. `donate_argnums` and
+    `donate_argnames` are taken as permission alone: no argument is written to. Inside another
+    function that is compiled, or that JAX transforms, it is a part of that one. Raises what
+    `stepwell.compile` raises, and UsageError for a static argument that is not hashable.
     """
     if function is None:
         return functools.partial(  # pyright: ignore[reportReturnType]
@@ -72,6 +75,7 @@ def jit(
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
             target=target,
             threads=threads,
             options=options,
@@ -99,7 +103,7 @@ def jit(
             export = jax.export.export(
                 traced, platforms=["cpu"], disabled_checks=_without_guarantee()
             )
-            exported = _without_callbacks(export, function, args, kwargs)
+            exported = _exported(export, function, args, kwargs)
             compiled[key] = (compile(exported, target, threads, None, options), exported)
         executable, exported = compiled[key]
         arrays = (
@@ -112,7 +116,7 @@ def jit(
     return call
 
 
-def _without_callbacks(
+def _exported(
     export: Callable[..., jax.export.Exported],
     function: Function,
     args: Sequence[object],
@@ -120,10 +124,16 @@ def _without_callbacks(
 ) -> jax.export.Exported:
     try:
         return export(*args, **kwargs)
-    except NotImplementedError as error:
+    except (NotImplementedError, ValueError) as error:
+        name = getattr(function, "__name__", str(function))
+        if isinstance(error, ValueError) and "compatibility-guarantees" in str(error):
+            targets = sorted(set(re.findall(r"custom_call @([^\s(]+)", str(error))))
+            raise ModelError(
+                f"the function {name} calls {', '.join(targets)} by way of jax.ffi, which compiled "
+                "code does not; only functions of LAPACK are known"
+            ) from error
         if "host_callbacks" not in str(error):
             raise
-        name = getattr(function, "__name__", str(function))
         raise ModelError(
             f"the function {name} calls back into Python, which compiled code does not; take "
             "jax.pure_callback, io_callback or jax.debug.print out of it"

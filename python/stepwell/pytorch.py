@@ -43,8 +43,10 @@ def exported(model: object, example_inputs: object = None) -> object:
     """
     if not is_model(model):
         if example_inputs is not None:
+            function = "; stepwell.jit compiles functions of JAX" if callable(model) else ""
             raise UsageError(
-                f"example_inputs= is for a torch.nn.Module; this is a {type(model).__name__}"
+                "example_inputs= is for a torch.nn.Module; this is a "
+                f"{type(model).__name__}{function}"
             )
         return model
     if isinstance(model, tuple):

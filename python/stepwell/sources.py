@@ -148,7 +148,8 @@ def _locations(path: Path) -> list[str]:
 def _serialized(model: Model) -> tuple[bytes, str]:
     if isinstance(model, str):
         return model.encode(), ".mlir"
-    if isinstance(model, bytes):
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        model = bytes(model)
         if model.startswith(_MLIR_MAGIC):
             return model, ".mlirbc"
         if re.match(rb"\s*(module|func|#|//)", model):
@@ -164,11 +165,22 @@ def _serialized(model: Model) -> tuple[bytes, str]:
         return text.encode(), ".mlir"
     if hasattr(model, "operation"):
         return _bytecode(getattr(model, "operation")), ".mlirbc"  # noqa: B009
-    raise UsageError(
-        f"a {type(model).__module__}.{type(model).__name__} is not a model; give a path, an "
+    raise not_a_model(model)
+
+
+def not_a_model(model: object) -> UsageError:
+    """What to raise for an object that is none of the kinds of models."""
+    function = ""
+    if callable(model):
+        function = (
+            "; functions of JAX are compiled by stepwell.jit(function), or lowered for their "
+            "arguments: jax.jit(function).lower(x)"
+        )
+    return UsageError(
+        f"a {type(model).__module__}.{type(model).__qualname__} is not a model; give a path, an "
         "onnx.ModelProto, a jax.export.Exported, a jax.stages.Lowered, a "
         "torch.export.ExportedProgram, a torch.nn.Module with example_inputs=, StableHLO text or "
-        "bytes, or an MLIR module"
+        f"bytes, or an MLIR module{function}"
     )
 
 

@@ -6,6 +6,7 @@ static shapes, in StableHLO (and some of CHLO), its large constants in a side ta
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from stepwell.artifact import Cut, Layout
 from stepwell.errors import ModelError
 from stepwell.mlir import ir
 from stepwell.sizes import OpenShapes
+from stepwell.sources import not_a_model
 from stepwell.specialization import Specialization
 from stepwell.weights import WeightTable
 
@@ -65,7 +67,8 @@ def load(
     pair of an `nn.Module` and its inputs.
     `shapes` gives concrete shapes, by input name, where the model leaves dimensions open, and
     `specialization` what else it leaves open.
-    Raises ModelError (UnsupportedError among them) with one sentence on what is wrong.
+    Raises ModelError (UnsupportedError among them) with one sentence on what is wrong, and
+    UsageError for what is no model.
     """
     values = specialization.values if specialization else {}
     if pytorch.is_model(model):
@@ -94,11 +97,7 @@ def load(
         from stepwell.frontends import onnx
 
         return onnx.from_model(model, shapes, specialization)  # pyright: ignore[reportArgumentType]
-    raise ModelError(
-        f"a {type(model).__module__}.{type(model).__qualname__} is not a model; give a path, an "
-        "onnx.ModelProto, a jax.export.Exported, a jax.stages.Lowered, StableHLO text or bytes, or "
-        "an MLIR module"
-    )
+    raise not_a_model(model)
 
 
 def _is_text(model: str | os.PathLike[str]) -> bool:
@@ -117,11 +116,18 @@ def _load_file(
         return pytorch.load(path, shapes)
     with path.open("rb") as file:
         head = file.read(4096)
-    if path.suffix == ".onnx" or not (_is_mlir(head) or path.suffix == ".jax_export"):
+    if path.suffix == ".onnx" or not (_is_mlir(head) or _is_exported(path)):
         from stepwell.frontends import onnx
 
         return onnx.from_file(path, shapes, specialization)
     return _load_bytes(path.read_bytes(), str(path), shapes, specialization)
+
+
+def _is_exported(path: Path) -> bool:
+    from stepwell.frontends import jax
+
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return jax.is_serialized(data)
 
 
 def importer_module(path: Path) -> str:

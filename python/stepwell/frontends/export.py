@@ -1,10 +1,12 @@
-"""Writing a model as a StableHLO portable artifact, which other compilers read."""
+"""Writing a model as StableHLO, which other compilers read: portable artifacts, text, bytecode."""
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 from pathlib import Path
+from typing import Literal, get_args
 
 from stepwell.dense import write_dense
 from stepwell.errors import UsageError
@@ -12,18 +14,50 @@ from stepwell.frontends import Imported
 from stepwell.mlir import ir, run_upstream
 from stepwell.mlir import stablehlo as bindings
 
+Format = Literal["portable", "text", "bytecode"]
+"""A portable artifact, or a module of MLIR for readers with the same StableHLO."""
 
-def export(imported: Imported, path: str | os.PathLike[str], version: str | None = None) -> None:
-    """Write `imported` to `path` as a portable artifact of StableHLO `version` ("1.13.0").
+_TEXT_SUFFIX = ".mlir"
 
-    By default the version is one that all consumers of the last four weeks read. The file appears
-    complete or not at all. Raises UsageError when `version` cannot be written.
+
+def export(
+    imported: Imported,
+    path: str | os.PathLike[str],
+    version: str | None = None,
+    format: Format | None = None,
+) -> None:
+    """Write `imported` to `path`: as text if it ends in `.mlir`, else as a portable artifact,
+    unless `format` says what to write. `version` is as for `to_bytes`.
+
+    The file appears complete or not at all. Raises UsageError when `version` cannot be written.
     """
-    write_atomically(Path(path), to_portable_artifact(imported, version))
+    file = Path(path)
+    chosen = format or ("text" if file.suffix == _TEXT_SUFFIX else "portable")
+    write_atomically(file, to_bytes(imported, chosen, version))
 
 
-def to_portable_artifact(imported: Imported, version: str | None = None) -> bytes:
-    """The bytes of the portable artifact that `export` writes."""
+def to_bytes(imported: Imported, format: Format, version: str | None = None) -> bytes:
+    """The model in a format. `version` is that of a portable artifact ("1.13.0"), by default one
+    that all consumers of the last four weeks read."""
+    if format not in get_args(Format):
+        listed = ", ".join(get_args(Format))
+        raise UsageError(f"StableHLO is not written as {format}; there are {listed}")
+    if format == "portable":
+        return _portable_artifact(imported, version)
+    if version is not None:
+        raise UsageError(
+            f"StableHLO is written as {format} in its current version alone, "
+            f"{bindings.get_current_version()}; version= is for portable artifacts"
+        )
+    module = with_inline_constants(imported)
+    if format == "text":
+        return str(module).encode()
+    file = io.BytesIO()
+    module.operation.write_bytecode(file)
+    return file.getvalue()
+
+
+def _portable_artifact(imported: Imported, version: str | None) -> bytes:
     version = version or bindings.get_version_from_compatibility_requirement(
         bindings.StablehloCompatibilityRequirement.WEEK_4
     )

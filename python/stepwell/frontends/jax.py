@@ -3,6 +3,7 @@ imported."""
 
 from __future__ import annotations
 
+import mmap
 import struct
 from typing import Protocol
 
@@ -41,7 +42,7 @@ def from_lowered(
     return stablehlo.from_bytes(text.encode(), "the lowered JAX function", shapes, values)
 
 
-def is_serialized(data: bytes) -> bool:
+def is_serialized(data: bytes | mmap.mmap) -> bool:
     """Whether `data` is a file of `Exported.serialize()`: it holds a portable artifact."""
     return data.find(_ARTIFACT) > 0
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from stepwell.errors import ModelError, UnsupportedError
+from stepwell.errors import ModelError, UnsupportedError, UsageError
 from stepwell.frontends import load
 
 
@@ -196,7 +196,7 @@ def test_bad_stablehlo_text() -> None:
 
 
 def test_not_a_model_at_all() -> None:
-    with pytest.raises(ModelError, match="int is not a model"):
+    with pytest.raises(UsageError, match="int is not a model"):
         load(3)
 
 

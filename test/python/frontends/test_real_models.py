@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from xla import run_artifact
 
 from stepwell.frontends import load
-from stepwell.frontends.export import to_portable_artifact
+from stepwell.frontends.export import to_bytes
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 ZOO = Path(os.environ.get("STEPWELL_ZOO", "zoo"))
@@ -44,7 +44,7 @@ def test_light_models_compute(stem: str) -> None:
     x = np.random.default_rng(0).standard_normal(spec.shape, np.float32)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     expected = np.asarray(session.run(None, {spec.name: x})[0])
-    result = run_artifact(to_portable_artifact(imported), [x])[0]
+    result = run_artifact(to_bytes(imported, "portable"), [x])[0]
     assert _relative_l2(result, expected) < RELATIVE_L2
 
 
@@ -67,7 +67,7 @@ def test_zoo_models_compute(stem: str) -> None:
     imported = load(ZOO / f"{stem}.onnx")
     with np.load(ZOO / f"{stem}.npz") as data:
         arrays = [data[f"in:{spec.name}"] for spec in imported.inputs]
-        results = run_artifact(to_portable_artifact(imported), arrays)
+        results = run_artifact(to_bytes(imported, "portable"), arrays)
         for i, result in enumerate(results):
             assert _relative_l2(result, data[f"out:{i}"]) < RELATIVE_L2
 

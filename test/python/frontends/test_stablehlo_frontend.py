@@ -14,7 +14,7 @@ import stepwell
 from stepwell.dense import read_dense, write_dense
 from stepwell.errors import ModelError, UsageError
 from stepwell.frontends import Imported, load
-from stepwell.frontends.export import export, to_portable_artifact
+from stepwell.frontends.export import Format, export, to_bytes
 from stepwell.mlir import ir, new_context
 
 CALLS = """
@@ -152,12 +152,25 @@ def test_older_versions_are_read_by_xla_and_by_us(tmp_path: Path, version: str) 
             np.testing.assert_allclose(result, value, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("format", ["text", "bytecode"])
+def test_text_and_bytecode_are_read_by_xla_and_by_us(tmp_path: Path, format: Format) -> None:
+    x = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
+    imported = load(CALLS)
+    path = tmp_path / "model"
+    export(imported, path, format=format)
+    expected = interpret(imported, [x])[0]
+    np.testing.assert_allclose(run_artifact(path.read_bytes(), [x])[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(interpret(load(path), [x])[0], expected, rtol=1e-6)
+    with pytest.raises(UsageError, match="current version alone"):
+        to_bytes(imported, format, "1.8.0")
+
+
 def test_unknown_export_version() -> None:
     with pytest.raises(UsageError, match=r"StableHLO 0\.0\.1; versions from"):
-        to_portable_artifact(load(CALLS), "0.0.1")
+        to_bytes(load(CALLS), "portable", "0.0.1")
 
 
-def test_jax_function() -> None:
+def test_jax_function(tmp_path: Path) -> None:
     jax = pytest.importorskip("jax")
     weights = np.linspace(-1, 1, 12 * 8, dtype=np.float32).reshape(12, 8)
 
@@ -166,8 +179,11 @@ def test_jax_function() -> None:
 
     x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 12)
     exported = jax.export.export(jax.jit(layer))(jax.ShapeDtypeStruct(x.shape, x.dtype))
+    serialized = exported.serialize()  # a bytearray
     with_gradient = bytes(exported.serialize(vjp_order=1))
-    forms = (exported, bytes(exported.serialize()), with_gradient, exported.mlir_module_serialized)
+    file = tmp_path / "layer.exported"
+    file.write_bytes(serialized)
+    forms = (exported, serialized, with_gradient, exported.mlir_module_serialized, file)
     for model in forms:
         imported = load(model)
         assert len(imported.weights) == 1

@@ -332,7 +332,8 @@ class _Cut(nn.Module):
         y = torch.tanh(self.first(x)) + 2
         z = torch.special.gammainc(torch.ones_like(y), y)
         identity = nn.functional.affine_grid(torch.eye(2, 3)[None], [1, 1, *z.shape], False)
-        z = nn.functional.grid_sample(torch.exp(z)[None, None], identity, align_corners=False)[0, 0]
+        image = torch.exp(z)[None, None]
+        z = nn.functional.grid_sample(image, identity, "bicubic", align_corners=False)[0, 0]
         return self.second(torch.sigmoid(z * 2))
 
 
@@ -359,6 +360,31 @@ def test_parts_of_training_graphs():
     for own, other in zip(module.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(own.grad, other.grad, atol=1e-5, rtol=1e-4)
     assert all(report.parts >= 2 for report in backend.reports)
+
+
+@pytest.mark.parametrize("sizes", [(4, 5), (3, 4, 5)], ids=["images", "volumes"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_gradients_of_sampling_at_points(mode, sizes):
+    def function(x, grid):
+        found = [
+            nn.functional.grid_sample(x, grid, mode, padding, corners)
+            for padding in ("zeros", "border", "reflection")
+            for corners in (False, True)
+        ]
+        return torch.stack(found).sin().sum()
+
+    x = torch.randn(2, 3, *sizes)
+    grid = torch.randn(2, *(size - 1 for size in sizes), len(sizes)) * 1.5
+    gradients = []
+    for run in (_compiled(function), function):
+        leaves = [x.clone().requires_grad_(), grid.clone().requires_grad_()]
+        run(*leaves).backward()
+        gradients.append([leaf.grad for leaf in leaves])
+    torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-4)
+    assert [(report.graph, report.compiled) for report in backend.reports] == [
+        ("forward", True),
+        ("backward", True),
+    ]
 
 
 def test_random_numbers_are_those_of_pytorch():
@@ -390,6 +416,43 @@ def test_results_of_parts_have_the_strides_that_pytorch_expects():
         found = _compiled(function)(x)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert found[0].stride() == expected[0].stride()
+
+
+def _results_of_one_memory(x):
+    y = (x * 2).t()
+    return y, y.t().view(2, 12)[1], y.t(), y.detach(), *y.unbind(0), y[:, :1].expand(6, 5)
+
+
+def test_results_share_memory_as_in_pytorch():
+    x = torch.randn(4, 6)
+    expected = _results_of_one_memory(x)
+    with torch.no_grad():
+        found = _compiled(_results_of_one_memory)(x)
+    for own, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(own, other)
+        assert own.stride() == other.stride()
+    for results in (found, expected):
+        results[0].zero_()
+    torch.testing.assert_close(found, expected)
+
+
+def test_results_that_share_no_memory():
+    """Of a part alone, the rest is not computed; what is turned lies as PyTorch has it."""
+
+    def function(x):
+        y = x @ x.T
+        bits = y.view(torch.int32)
+        return y[0] + 1, (x + 1)[1:], (x * 3).permute(1, 0), bits, torch.complex(x, x).conj()
+
+    x = torch.randn(4, 6)
+    expected = function(x)
+    with torch.no_grad():
+        found = _compiled(function)(x)
+    torch.testing.assert_close(found[0], expected[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found[1:3], expected[1:3])
+    torch.testing.assert_close(found[4], expected[4])
+    assert found[2].stride() == (1, 6)
+    assert found[1].untyped_storage().nbytes() == 3 * 6 * 4
 
 
 def test_changing_sizes_are_compiled_once():

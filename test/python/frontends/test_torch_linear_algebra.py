@@ -129,6 +129,25 @@ def test_what_stands_on_factorisations():
     compare(_what_stands_on_them, x, _matrices(5, 3, dtype=dtype), _definite(4, 4, dtype=dtype))
 
 
+def _least_squares(tall, b):
+    wide = tall.mT
+    singular = torch.cat([tall, tall[..., :1]], -1)
+    exact = linalg.lstsq(tall, b, driver="gels")
+    return (
+        *linalg.lstsq(tall, b),
+        *exact,
+        linalg.lstsq(wide, wide @ b).solution,
+        linalg.lstsq(singular, b).solution,
+        linalg.lstsq(singular, b).rank,
+        linalg.lstsq(tall, b[..., 0]).solution,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_least_squares(dtype):
+    compare(_least_squares, _matrices(2, 5, 3, dtype=dtype), _matrices(2, 5, 2, dtype=dtype))
+
+
 def test_matrices_that_have_no_factorisation_give_nan():
     singular = np.ones((2, 2), np.float32)
 

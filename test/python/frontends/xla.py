@@ -1,4 +1,4 @@
-"""Runs a portable artifact with XLA, the consumer it is written for, in a process of its own.
+"""Runs StableHLO, a portable artifact, text or bytecode, with XLA, in a process of its own.
 
 python xla.py model.mlirbc inputs.npz outputs.npz
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 
 def run_artifact(artifact: bytes, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The outputs of the portable artifact's main on `arrays`, on XLA's CPU backend."""
+    """The outputs of the main of StableHLO in any format on `arrays`, on XLA's CPU backend."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in ("model.mlirbc", "inputs.npz", "outputs.npz")]
         paths[0].write_bytes(artifact)
@@ -34,12 +34,16 @@ def _main(model: str, inputs: str, outputs: str) -> None:
     from jax._src.interpreters import mlir
     from jax._src.lib import xla_client
     from jax.extend.backend import get_backend
+    from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
 
     jax.config.update("jax_enable_x64", True)
     backend = get_backend("cpu")
     artifact = Path(model).read_bytes()
-    module = stablehlo.deserialize_portable_artifact(mlir.make_ir_context(), artifact)
+    if b"StableHLO_v" in artifact[:32]:
+        module = stablehlo.deserialize_portable_artifact(mlir.make_ir_context(), artifact)
+    else:
+        module = ir.Module.parse(artifact, mlir.make_ir_context())
     devices = xla_client.DeviceList(tuple(backend.local_devices()[:1]))
     executable = backend.compile_and_load(module, devices, xla_client.CompileOptions())
     results = executable.execute_sharded([jax.device_put(array) for array in _arrays(inputs)])

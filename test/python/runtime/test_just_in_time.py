@@ -75,7 +75,7 @@ def test_static_arguments_by_either_name(exported: list[jax.export.Exported]) ->
 
     x = np.arange(2)
     by_name = stepwell.jit(static_argnames=("count",))(tile)
-    by_number = stepwell.jit(static_argnums=(-1,), donate_argnums=0)(tile)
+    by_number = stepwell.jit(static_argnums=(-1,), donate_argnums=0, donate_argnames="x")(tile)
     for result in (by_name(x, 2), by_name(x, count=2), by_number(x, 2), by_number(x, count=2)):
         np.testing.assert_array_equal(result, [0, 1, 0, 1])
     with pytest.raises(stepwell.UsageError, match="static argument 1 is a list"):
@@ -110,6 +110,22 @@ def test_callbacks_are_refused(call: str) -> None:
         stepwell.jit(host)(x)
     with pytest.raises(stepwell.LoweringError, match=r"calls back into Python, .* take jax\."):
         stepwell.compile(jax.jit(host).lower(x))
+
+
+def test_foreign_functions_are_refused() -> None:
+    def foreign(x: jax.Array) -> jax.Array:
+        return jax.ffi.ffi_call("in_c", jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+    with pytest.raises(stepwell.ModelError, match=r"the function foreign calls in_c by way of jax"):
+        stepwell.jit(foreign)(np.arange(3, dtype=np.float32))
+
+
+def test_compile_names_jit_for_functions() -> None:
+    x = np.arange(3, dtype=np.float32)
+    with pytest.raises(stepwell.UsageError, match=r"not a model; .* compiled by stepwell\.jit"):
+        stepwell.compile(jax.jit(jnp.sin))
+    with pytest.raises(stepwell.UsageError, match=r"this is a PjitFunction; stepwell\.jit"):
+        stepwell.compile(jax.jit(jnp.sin), (x,))
 
 
 def test_inside_transformations_of_jax() -> None:

@@ -1,7 +1,8 @@
 """Functions that check the values of their arguments, which an export does not know.
 
-`torch.cov` and `torch.corrcoef` ask whether their weights are positive, and so are not exported.
-Inside of `without_checks()` the same is computed without the questions.
+`torch.cov` and `torch.corrcoef` ask whether their weights are positive, `torch.linalg.lstsq` what
+rank a matrix has, and so are not exported. Inside of `without_checks()` the same is computed
+without the questions.
 """
 
 # pyright: reportMissingImports=false
@@ -47,7 +48,40 @@ def _corrcoef(x: torch.Tensor) -> torch.Tensor:
     return found if found.dtype.is_complex else found.clamp(-1, 1)
 
 
-_FUNCTIONS: Mapping[object, Callable[..., torch.Tensor]] = {
+def _lstsq(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    rcond: float | None = None,
+    *,
+    driver: str | None = None,
+) -> object:
+    """The solution of least norm, of singular values above `rcond` times the largest. How many
+    those are decides for "gelsd" and "gelss" whether residuals are returned."""
+    if driver not in (None, "gelsy", "gels"):
+        return torch.linalg.lstsq(a, b, rcond, driver=driver)
+    sides = b.unsqueeze(-1) if b.dim() == 1 or b.shape == a.shape[:-1] else b
+    if rcond is None:
+        rcond = max(a.shape[-2:]) * torch.finfo(a.dtype).eps
+    left, values, right = torch.linalg.svd(a, full_matrices=False)
+    counted = values > rcond * values[..., :1]
+    if driver == "gels":  # every matrix is taken to be of full rank
+        counted = torch.ones_like(counted)
+    inverse = torch.where(counted, 1 / values, 0).unsqueeze(-1)
+    solution = right.mH @ (inverse * (left.mH @ sides))
+    none = values.new_zeros(0)
+    if driver == "gels":
+        more_rows = a.shape[-2] > a.shape[-1]
+        residuals = (sides - a @ solution).abs().square().sum(-2) if more_rows else none
+        rank = none.to(torch.int64)
+    else:
+        residuals, rank = none, counted.sum(-1)
+    found = solution if sides is b else solution.squeeze(-1)
+    results = (found, residuals, rank, none)
+    return torch.return_types.linalg_lstsq(results)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+_FUNCTIONS: Mapping[object, Callable[..., object]] = {
+    torch.linalg.lstsq: _lstsq,
     torch.cov: _cov,
     torch.Tensor.cov: _cov,
     torch.corrcoef: _corrcoef,

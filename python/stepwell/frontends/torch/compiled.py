@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +13,9 @@ import torch.fx
 from stepwell import cache
 from stepwell.artifact import Artifact
 from stepwell.errors import ModelError
-from stepwell.frontends.torch import program_file
+from stepwell.frontends.torch import program_file, result_views
 from stepwell.frontends.torch.graph import Argument, to_array, to_program
+from stepwell.frontends.torch.result_views import View, is_tensor
 from stepwell.frontends.torch.symbolic import SymbolicGraph, capacity
 from stepwell.options import CompileOptions
 from stepwell.runtime.executable import Executable
@@ -33,22 +34,26 @@ class Settings:
 
 @dataclass(frozen=True)
 class _Described:
-    """A graph as a program. `taken` are the placeholders that a call hands over, `returned` has the
-    place of each result among the program's outputs, None for `others`, which are no tensors."""
+    """A graph as a program. `taken` are the placeholders that a call hands over, `returned` are its
+    results by number, `others` those that are no tensors."""
 
     program: program_file.Program
     taken: tuple[int, ...]
-    returned: tuple[int | None, ...]
+    returned: Mapping[int, View]
     others: Mapping[int, object]
 
     @staticmethod
-    def of(module: torch.fx.GraphModule, constants: Mapping[int, torch.Tensor]) -> _Described:
-        """Changes `module`. `constants` are values of placeholders, by their numbers. Raises
-        UnsupportedError with the nodes that cannot be imported."""
+    def of(
+        module: torch.fx.GraphModule,
+        constants: Mapping[int, torch.Tensor],
+        returned: Callable[[torch.fx.Graph], Mapping[int, View]],
+    ) -> _Described:
+        """Changes `module`. `constants` are values of placeholders, by their numbers, `returned`
+        says how results lie in what the program returns. Raises UnsupportedError with the nodes
+        that cannot be imported."""
         (output,) = (node for node in module.graph.nodes if node.op == "output")
-        results = list(output.args[0])
-        tensors = [i for i, node in enumerate(results) if _is_tensor(node)]
-        others = {i: value for i, value in enumerate(results) if i not in tensors}
+        others = {i: value for i, value in enumerate(output.args[0]) if not is_tensor(value)}
+        results = returned(module.graph)
         placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
         arguments: list[Argument] = [
             constants.get(i, _argument_name(i)) for i, _ in enumerate(placeholders)
@@ -56,12 +61,11 @@ class _Described:
         taken = tuple(
             i
             for i, node in enumerate(placeholders)
-            if _is_tensor(node) and isinstance(arguments[i], str)
+            if is_tensor(node) and isinstance(arguments[i], str)
         )
-        order = {i: position for position, i in enumerate(tensors)}
-        returned = tuple(order.get(i) for i in range(len(results)))
-        program = to_program(module, arguments, [f"out{i}" for i in tensors])
-        return _Described(program, taken, returned, others)
+        count = len(output.args[0])
+        program = to_program(module, arguments, [f"out{i}" for i in range(count)])
+        return _Described(program, taken, results, others)
 
 
 class Compiled:
@@ -76,6 +80,7 @@ class Compiled:
         self._executable = executable
         self._taken, self._returned = described.taken, described.returned
         self._others = described.others
+        self._count = len(described.returned) + len(described.others)
 
     @staticmethod
     def of(
@@ -89,7 +94,7 @@ class Compiled:
         Raises UnsupportedError with the nodes that cannot be imported, and other errors of
         `stepwell.compile`.
         """
-        described = _Described.of(module, constants)
+        described = _Described.of(module, constants, result_views.views)
         executable = None
         if described.program.outputs:
             built = _build(settings, None, described.program)
@@ -103,11 +108,10 @@ class Compiled:
             arrays = self._executable(
                 *(to_array(t) for t in tensors if isinstance(t, torch.Tensor))
             )
-        others = self._numbers(values)
-        return [
-            others.get(number) if position is None else _tensor(arrays[position])
-            for number, position in enumerate(self._returned)
-        ]
+        tensors = list(map(_tensor, arrays))
+        results = {**self._numbers(values)}
+        results |= {number: view.of(tensors) for number, view in self._returned.items()}
+        return [results.get(number) for number in range(self._count)]
 
     def _numbers(self, values: Sequence[object]) -> Mapping[int, object]:
         """The results that are no tensors, by number."""
@@ -140,8 +144,9 @@ class CompiledForAnySize(Compiled):
             if isinstance(value, torch.Tensor) and i not in constants
         }
         shapes = graph.shapes(names, capacities)
+        whole = result_views.whole_results  # strides depend on sizes
         samples = [
-            _Described.of(graph.traced(dict(zip(capacities, point, strict=True))), constants)
+            _Described.of(graph.traced(dict(zip(capacities, point, strict=True))), constants, whole)
             for point in shapes.samples()
         ]
         if not samples[0].program.outputs:
@@ -175,10 +180,6 @@ def _build(
         program_file.write(path, *programs)
         options = CompileOptions(**{"progress": False, **settings.options})  # pyright: ignore[reportArgumentType]
         return build(path, "cpu", settings.threads, None, options, specialization)
-
-
-def _is_tensor(node: object) -> bool:
-    return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:

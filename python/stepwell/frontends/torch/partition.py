@@ -213,6 +213,8 @@ def _strides(value: torch.Tensor) -> tuple[int, ...] | None:
 
 def _strided(result: object, strides: tuple[int, ...]) -> torch.Tensor:
     assert isinstance(result, torch.Tensor)
+    if result.stride() == strides:
+        return result
     return torch.empty_strided(result.shape, strides, dtype=result.dtype).copy_(result)
 
 

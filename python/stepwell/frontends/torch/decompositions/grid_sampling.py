@@ -1,9 +1,11 @@
-"""Sampling of volumes at points of a grid."""
+"""Sampling of volumes at points of a grid, and the gradients of it and of sampling images."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -15,56 +17,128 @@ _BILINEAR, _NEAREST = 0, 1
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
 
 
+Tensors = Sequence[torch.Tensor]
+
+
 @mend(aten.grid_sampler_3d.default)
 def _grid_sampler_3d(
     x: torch.Tensor, grid: torch.Tensor, interpolation: int, padding: int, align_corners: bool
 ) -> torch.Tensor:
     """`x` [N, C, D, H, W] at `grid` [N, d, h, w, 3], whose last dimension counts from W to D."""
-    sizes = x.shape[2:]
-    places = [
-        _place(grid[..., 2 - d], size, padding, align_corners) for d, size in enumerate(sizes)
-    ]
+    places, _ = _places(x, grid, padding, align_corners)
     if interpolation == _NEAREST:
         return _taken(x, [place.round() for place in places])
-    lows = [place.floor() for place in places]
-    total = torch.zeros_like(_taken(x, lows))
-    for corner in itertools.product((0, 1), repeat=3):
-        weight = torch.ones_like(places[0])
-        for place, low, end in zip(places, lows, corner, strict=True):
-            part = place - low
-            weight = weight * (part if end else 1 - part)
-        corners = [low + end for low, end in zip(lows, corner, strict=True)]
-        total = total + _taken(x, corners) * weight.unsqueeze(1)
-    return total
+    found = [_taken(x, near) * math.prod(parts) for near, parts, _ in _corners(places)]
+    return torch.stack(found).sum(0)
 
 
-def _place(point: torch.Tensor, size: int, padding: int, align_corners: bool) -> torch.Tensor:
-    """Where a point of [-1, 1] lies among the elements of a dimension."""
+@mend(aten.grid_sampler_2d_backward.default, aten.grid_sampler_3d_backward.default)
+def _grid_sampler_backward(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    grid: torch.Tensor,
+    interpolation: int,
+    padding: int,
+    align_corners: bool,
+    output_mask: Sequence[bool],
+) -> object:
+    """For `x` [N, C, sizes] and `grid`, whose last dimension counts from the last size to the
+    first. What the grid gets is the slope along each dimension, and zero for the nearest."""
+    if interpolation not in (_BILINEAR, _NEAREST):
+        return NotImplemented
+    places, slopes = _places(x, grid, padding, align_corners)
+    if interpolation == _NEAREST:
+        of_x = _given([(gradient, [place.round() for place in places])], x)
+        return of_x if output_mask[0] else None, torch.zeros_like(grid)
+    given: list[tuple[torch.Tensor, Tensors]] = []
+    of_places = [torch.zeros_like(place) for place in places]
+    for near, parts, signs in _corners(places):
+        given.append((gradient * math.prod(parts), near))
+        height = (gradient * _taken(x, near)).sum(1, keepdim=True)
+        for dim, sign in enumerate(signs):
+            others = math.prod(part for d, part in enumerate(parts) if d != dim)
+            of_places[dim] = of_places[dim] + (sign * others * height).squeeze(1)
+    of_grid = [slope * there for slope, there in zip(slopes, of_places, strict=True)]
+    of_x = _given(given, x) if output_mask[0] else None
+    return of_x, torch.stack(of_grid[::-1], -1)
+
+
+def _places(
+    x: torch.Tensor, grid: torch.Tensor, padding: int, align_corners: bool
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Where the points lie among the elements, by dimension of `x`, and how that changes with
+    them."""
+    sizes = x.shape[2:]
+    found = [
+        _place(grid[..., len(sizes) - 1 - d], size, padding, align_corners)
+        for d, size in enumerate(sizes)
+    ]
+    return [place for place, _ in found], [slope for _, slope in found]
+
+
+def _place(
+    point: torch.Tensor, size: int, padding: int, align_corners: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where a point of [-1, 1] lies among the elements of a dimension, and the slope of that."""
     if align_corners:
-        place, low, high = (point + 1) / 2 * (size - 1), 0.0, size - 1.0
+        scale, low, high = (size - 1) / 2, 0.0, size - 1.0
+        place = (point + 1) / 2 * (size - 1)
     else:
-        place, low, high = ((point + 1) * size - 1) / 2, -0.5, size - 0.5
+        scale, low, high = size / 2, -0.5, size - 0.5
+        place = ((point + 1) * size - 1) / 2
+    slope = torch.full_like(place, scale)
     if padding == _ZEROS:
-        return place
+        return place, slope
     if padding == _REFLECTION:
         span = high - low
         if not span:
-            return torch.zeros_like(place)
-        away = (place - low).abs()
-        turns = (away / span).floor()
-        rest = away - turns * span
-        place = torch.where(turns % 2 == 0, rest, span - rest) + low
-    return place.clamp(0.0, size - 1.0)
+            return torch.zeros_like(place), torch.zeros_like(place)
+        away = place - low
+        turns = (away.abs() / span).floor()
+        rest = away.abs() - turns * span
+        forth = turns % 2 == 0
+        place = torch.where(forth, rest, span - rest) + low
+        slope = torch.where(forth == (away >= 0), slope, -slope)
+    inside = (place > 0) & (place < size - 1)
+    return place.clamp(0.0, size - 1.0), torch.where(inside, slope, 0)
 
 
-def _taken(x: torch.Tensor, places: list[torch.Tensor]) -> torch.Tensor:
-    """Zero outside."""
-    batch, channels, *sizes = x.shape
+def _corners(places: Tensors) -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor], list[int]]]:
+    """The elements around each place; by dimension the part of each, over the channels, and whether
+    it grows (1) or shrinks (-1) with the place."""
+    lows = [place.floor() for place in places]
+    for ends in itertools.product((0, 1), repeat=len(places)):
+        parts = [
+            (place - low if end else 1 - (place - low)).unsqueeze(1)
+            for place, low, end in zip(places, lows, ends, strict=True)
+        ]
+        near = [low + end for low, end in zip(lows, ends, strict=True)]
+        yield near, parts, [1 if end else -1 for end in ends]
+
+
+def _index(x: torch.Tensor, places: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of whole places: which are inside, and their numbers among the elements of a channel, the
+    nearest for others."""
     inside = torch.ones_like(places[0], dtype=torch.bool)
     flat = torch.zeros_like(places[0], dtype=torch.int64)
-    for place, size in zip(places, sizes, strict=True):
+    for place, size in zip(places, x.shape[2:], strict=True):
         inside = inside & (place >= 0) & (place < size)
         flat = flat * size + place.clamp(0, size - 1).to(torch.int64)
-    index = flat.reshape(batch, 1, -1).expand(-1, channels, -1)
-    found = x.flatten(2).gather(2, index).reshape(batch, channels, *places[0].shape[1:])
-    return torch.where(inside.unsqueeze(1), found, 0)
+    index = flat.flatten(1).unsqueeze(1).expand(-1, x.shape[1], -1)
+    return inside.unsqueeze(1), index
+
+
+def _taken(x: torch.Tensor, places: Tensors) -> torch.Tensor:
+    """Zero outside."""
+    inside, index = _index(x, places)
+    found = x.flatten(2).gather(2, index).unflatten(2, places[0].shape[1:])
+    return torch.where(inside, found, 0)
+
+
+def _given(shares: Sequence[tuple[torch.Tensor, Tensors]], x: torch.Tensor) -> torch.Tensor:
+    """Values summed at their places, in the shape of `x`; what lies outside is left out."""
+    total = torch.zeros_like(x).flatten(2)
+    for values, places in shares:
+        inside, index = _index(x, places)
+        total = total.scatter_add(2, index, torch.where(inside, values, 0).flatten(2))
+    return total.reshape(x.shape)
