@@ -33,6 +33,7 @@ from stepwell.kernels.cpu import (
     transpose,
     update,
     winograd,
+    winograd_strategy,
 )
 from stepwell.kernels.evaluate import storage_type
 from stepwell.kernels.gpu import scatter, triangular
@@ -200,9 +201,9 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
     lanes = target.vector_lanes
     if kind == "contraction":
         anchor = group.anchor()
-        if winograd.ATTRIBUTE in anchor.op.attributes:
+        if winograd_strategy.ATTRIBUTE in anchor.op.attributes:
             chosen = kernel.attributes["kernel.strategy"]
-            winograd.emit(group, winograd.WinogradStrategy.from_attribute(chosen), lanes)
+            winograd.emit(group, winograd_strategy.WinogradStrategy.from_attribute(chosen), lanes)
             return
         operands = contraction_operands(anchor)
         assert operands is not None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.attributes import i64
-from stepwell.kernels.cpu import winograd
+from stepwell.kernels.cpu import winograd_strategy
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape, estimated_time
 from stepwell.kernels.structured import (
     RESHAPES,
@@ -30,10 +30,12 @@ from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg._grouped_convolution import channels_of
 from stepwell.passes.linalg.hoist_constants import (
     PARAMETER,
+    bytes_of_weights,
     has_attribute,
     hoist,
     weight_arguments,
 )
+from stepwell.targets import Target
 
 arith, tensor = dialect("arith"), dialect("tensor")
 
@@ -53,6 +55,7 @@ class ChooseConvolution(Pass):
         if self.tile < 0 or state.precision == "strict" or not len(op.regions[0].blocks):
             return
         weights = weight_arguments(op)
+        target = state.target.reading(bytes_of_weights(op))
         hoisted: dict[ir.Value, ir.Value] = {}
         padded: dict[tuple[ir.Value, tuple[int, ...], ir.Block], ir.Value] = {}
         for inner in nested_operations(op):
@@ -61,10 +64,10 @@ class ChooseConvolution(Pass):
                 continue
             if not is_host_block(inner.block):
                 continue
-            shape = winograd.ConvolutionShape.of(convolution)
+            shape = winograd_strategy.ConvolutionShape.of(convolution)
             if shape is None or not _is_weight(convolution.inputs[1], weights, op):
                 continue
-            tile = self._tile(convolution, shape, state)
+            tile = self._tile(convolution, shape, target, state.threads)
             if not tile:
                 continue
             filters = convolution.inputs[1]
@@ -75,12 +78,18 @@ class ChooseConvolution(Pass):
                 convolution.op.operands[1] = hoisted[filters]
             _mark(convolution, shape, tile, padded)
 
-    def _tile(self, convolution: Structured, shape: winograd.ConvolutionShape, state: State) -> int:
+    def _tile(
+        self,
+        convolution: Structured,
+        shape: winograd_strategy.ConvolutionShape,
+        target: Target,
+        threads: int,
+    ) -> int:
         if self.tile:
-            return self.tile if winograd.applies(shape, state.target) else 0
+            return self.tile if winograd_strategy.applies(shape, target) else 0
         contraction = ContractionShape.of(convolution, (0, 1))
-        direct = estimated_time(convolution, contraction, state.target)
-        strategy = winograd.choose(shape, state.target, state.threads, direct)
+        direct = estimated_time(convolution, contraction, target)
+        strategy = winograd_strategy.choose(shape, target, threads, direct)
         return strategy.tile if strategy is not None else 0
 
 
@@ -97,7 +106,7 @@ def _is_weight(value: ir.Value, weights: dict[int, str], host: ir.Operation) -> 
 
 def _mark(
     convolution: Structured,
-    shape: winograd.ConvolutionShape,
+    shape: winograd_strategy.ConvolutionShape,
     tile: int,
     padded: dict[tuple[ir.Value, tuple[int, ...], ir.Block], ir.Value],
 ) -> None:
@@ -113,7 +122,7 @@ def _mark(
                 widened = _widen(whole, wanted)
                 padded[key] = widened if whole == image else _in_groups(widened, image)
         op.operands[0] = padded[key]
-    op.attributes[winograd.ATTRIBUTE] = i64(tile)
+    op.attributes[winograd_strategy.ATTRIBUTE] = i64(tile)
 
 
 def _in_groups(whole: ir.Value, like: ir.Value) -> ir.Value:

@@ -8,6 +8,7 @@ new argument carries `stepwell.weight`, its name in the weight table. Splats and
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -114,6 +115,17 @@ def marked_arguments(function: ir.Operation, attribute: str) -> dict[int, str]:
 def weight_arguments(function: ir.Operation) -> dict[int, str]:
     """Weight name by argument number of a function."""
     return marked_arguments(function, WEIGHT)
+
+
+def bytes_of_weights(function: ir.Operation) -> int:
+    """What the weights among a function's arguments take, parameters included, an element as much
+    as one of f32; their packed forms are not counted."""
+    types = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).inputs
+    return 4 * sum(
+        math.prod(ir.ShapedType(kind).shape)
+        for number, kind in enumerate(types)
+        if has_attribute(function, number, WEIGHT) or has_attribute(function, number, PARAMETER)
+    )
 
 
 def weight_name(function: ir.Operation, number: int) -> str | None:

@@ -11,12 +11,13 @@ argument, its packed form, which the runtime makes.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stepwell.kernels.cpu import attention, dot_products, winograd
+from stepwell.kernels.cpu import attention, dot_products, winograd_strategy
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape, choose
 from stepwell.kernels.structured import (
     RESHAPES,
@@ -35,6 +36,7 @@ from stepwell.passes.linalg.hoist_constants import (
     PARAMETER,
     WEIGHT,
     add_argument,
+    bytes_of_weights,
     has_attribute,
     weight_name,
 )
@@ -65,6 +67,8 @@ class PackOperands(Pass):
                 callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
                 calls.setdefault(callee, []).append((function, call))
         packed: dict[tuple[Weight, Packing], ir.Value] = {}
+        weights = sum(map(bytes_of_weights, functions.values()))
+        state = dataclasses.replace(state, target=state.target.reading(weights))
         for name, kernel in functions.items():
             kind = kernel.attributes.get("kernel.kind", None)
             if kind is not None and ir.StringAttr(kind).value == "contraction":
@@ -92,11 +96,11 @@ class PackOperands(Pass):
         number = _argument_behind(anchor.inputs[shape.rhs])
         weights = [_weight_of(host, call, number) for host, call in calls]
         known = bool(weights) and all(weight is not None for weight in weights)
-        if winograd.ATTRIBUTE in anchor.op.attributes:
+        if winograd_strategy.ATTRIBUTE in anchor.op.attributes:
             if number is not None and known:
                 _pack_winograd(kernel, anchor, number, calls, weights, state, packed)
                 return
-            del anchor.op.attributes[winograd.ATTRIBUTE]
+            del anchor.op.attributes[winograd_strategy.ATTRIBUTE]
         is_weight = self.pack and number is not None and known and _is_read_once(kernel, number)
         packed_bytes = is_weight and _plan(anchor, shape, 1) is not None
         terms = dot_products.terms_of(anchor, operands, state.target, packed_bytes)
@@ -194,18 +198,18 @@ def _pack_winograd(
     state: State,
     packed: dict[tuple[Weight, Packing], ir.Value],
 ) -> None:
-    """Pass transformed weights; in the body a cast stands for undoing the transform."""
-    shape = winograd.ConvolutionShape.of(anchor)
+    """Pass weights as the kernel takes them; in the body a cast stands for undoing that."""
+    shape = winograd_strategy.ConvolutionShape.of(anchor)
     assert shape is not None
-    tile = ir.IntegerAttr(anchor.op.attributes[winograd.ATTRIBUTE]).value
-    strategy = winograd.blocking(tile, shape, state.target, state.threads)
+    tile = ir.IntegerAttr(anchor.op.attributes[winograd_strategy.ATTRIBUTE]).value
+    strategy = winograd_strategy.blocking(tile, shape, state.target, state.threads)
     kernel.attributes["kernel.strategy"] = strategy.to_attribute()
-    panel = strategy.vectors * state.target.vector_lanes
     plain = anchor.inputs[1].type
     *lead, outputs = plain.shape
     if shape.group is not None:
         outputs *= lead.pop()
-    packing = winograd.packing((*lead, outputs), strategy.tile, panel, shape.stride)
+    lanes = state.target.vector_lanes
+    packing = winograd_strategy.packing((*lead, outputs), strategy, lanes, shape.stride)
     kind = ir.RankedTensorType.get(packing.shape, plain.element_type)
     _retype_argument(kernel, number, kind)
     with ir.InsertionPoint(anchor.op), anchor.op.location:

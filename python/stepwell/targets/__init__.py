@@ -17,8 +17,11 @@ class Target:
     `features` are LLVM feature names that code may use; `vector_bits` the register width,
     `vector_registers` their count; cache sizes are bytes per core. Times are in units of one vector
     multiply-add, of which `in_flight` hide the latency of each other: `broadcast_time` is that of
-    loading a scalar to all lanes; `l3_rate` and `memory_rate` are the bytes that come from there
-    meanwhile, `asked_rate` those that come from memory where they are asked for long before.
+    loading a scalar to all lanes, `l2_load` that of a vector from L2, `far_load` from beyond it;
+    `l3_rate` and `memory_rate` are the bytes that come from there meanwhile, `asked_rate` those
+    that come from memory where they are asked for long before. `waiting` is the part of the shorter
+    of multiply-adds and weights' reading that the longer does not hide. A network whose weights
+    take no more than `resident_bytes` finds them in L3 at each call.
     `byte_dot` says that one instruction adds four products, of unsigned bytes by signed ones, to
     each 32-bit integer of a vector (vpdpbusd); `bfloat_dot`, that one adds two products of bf16 to
     each f32 (vdpbf16ps).
@@ -35,11 +38,21 @@ class Target:
     l3_bytes: int = 16 << 20
     in_flight: int = 4
     broadcast_time: float = 0.5
+    l2_load: float = 2.0
+    far_load: float = 2.0
     l3_rate: float = 16.0
     memory_rate: float = 7.0
     asked_rate: float = 6.2
+    waiting: float = 0.3
+    resident_bytes: int = 0
     byte_dot: bool = False
     bfloat_dot: bool = False
+
+    def reading(self, weights: int) -> Target:
+        """This machine as a network with so many bytes of weights knows it."""
+        if not 0 < weights <= self.resident_bytes:
+            return self
+        return dataclasses.replace(self, memory_rate=self.l3_rate, asked_rate=self.l3_rate)
 
     @property
     def vector_lanes(self) -> int:
@@ -84,7 +97,7 @@ def get(name: str) -> Target:
 @functools.cache
 def host() -> Target:
     """This machine: the widest named target whose features it has, with the caches of its first
-    core."""
+    core and the rates of its microarchitecture, where they are known."""
     import platform
 
     import llvmlite.binding as llvm
@@ -97,7 +110,8 @@ def host() -> Target:
     have = {name for name, on in llvm.get_host_cpu_features().items() if on}
     for target in reversed(x86_64.TARGETS):
         if set(target.features) <= have:
-            return dataclasses.replace(target, **cache_sizes())
+            tuned = x86_64.MICROARCHITECTURES.get(llvm.get_host_cpu_name(), {})
+            return dataclasses.replace(target, **tuned, **cache_sizes())
     raise UsageError(f"this machine ({machine}) is older than x86_64-v3, the oldest target")
 
 

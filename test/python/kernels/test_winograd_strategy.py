@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -11,9 +12,16 @@ import onnx.numpy_helper
 import pytest
 
 import stepwell
-from stepwell.kernels.cpu.winograd import ConvolutionShape, WinogradStrategy, blocking, choose
+from stepwell.kernels.cpu import winograd_strategy
+from stepwell.kernels.cpu.winograd_strategy import (
+    ConvolutionShape,
+    WinogradStrategy,
+    blocking,
+    choose,
+)
 from stepwell.passes.linalg.choose_convolution import ChooseConvolution
-from stepwell.targets import get
+from stepwell.targets import Target, get
+from stepwell.targets.x86_64 import MICROARCHITECTURES
 
 TOLERANCE = 1e-5
 """Relative L2 error: sums of 576 terms in float32 by Winograd's algorithm."""
@@ -53,8 +61,27 @@ def test_scratch_fits_a_stack(tile: int, batch: int, size: int, channels: int) -
     assert shape.window(tile) ** 2 * strategy.block * channels * 4 <= 3 << 20
 
 
-def test_uneven_groups_match() -> None:
+def test_few_tiles_transform_filters_where_memory_is_slow() -> None:
+    """The processor multiplies 7x7 images sooner than it reads transformed filters; where there
+    are more tiles, or memory is faster, these are transformed at compile time."""
+    plain = get("x86_64-v4")
+    slow = dataclasses.replace(plain, l2_bytes=2 << 20, **MICROARCHITECTURES["emeraldrapids"])  # pyright: ignore[reportArgumentType]
+
+    def chosen(size: int, channels: int, target: Target) -> WinogradStrategy:
+        sizes = (1, size, size, channels, 3, 3, channels)
+        shape = ConvolutionShape((0,), 1, 2, 3, (), 4, 5, 6, sizes)
+        strategy = choose(shape, target, 1, math.inf)
+        assert strategy is not None
+        return strategy
+
+    assert chosen(7, 512, slow) == WinogradStrategy(4, 4, 4, 1, 32, plain=1)
+    assert not chosen(28, 128, slow).plain
+    assert not chosen(7, 512, plain).plain
+
+
+def test_uneven_groups_match(monkeypatch: pytest.MonkeyPatch) -> None:
     """Panels that the threads cannot share evenly, and more threads than panels."""
+    monkeypatch.setattr(ChooseConvolution, "_tile", lambda *_: 4)
     random = np.random.default_rng(0)
     filters = (random.standard_normal((208, 64, 3, 3)) / 24).astype(np.float32)
     image = random.standard_normal((1, 64, 14, 14)).astype(np.float32)
@@ -97,6 +124,38 @@ def test_forms_match(
     """Dilated and grouped filters and filters of three dimensions, a batch of two; channels are
     whole vectors of every target."""
     _check_form(monkeypatch, tile, size, window, strides, dilation, groups, (32, 48))
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "dilation", "groups", "channels"),
+    [
+        ((13, 18), (3, 3), 1, 1, (32, 48)),
+        ((7, 7), (3, 3), 1, 1, (512, 32)),
+        ((13, 18), (3, 3), 2, 1, (26, 26)),
+        ((5, 14, 9), (3, 3, 3), 1, 1, (17, 40)),
+        ((13, 18), (3, 3), 1, 3, (26, 32)),
+    ],
+)
+@pytest.mark.parametrize("tile", [2, 4])
+def test_filters_that_are_transformed_in_registers_match(
+    monkeypatch: pytest.MonkeyPatch,
+    tile: int,
+    size: tuple[int, ...],
+    window: tuple[int, ...],
+    dilation: int,
+    groups: int,
+    channels: tuple[int, int],
+) -> None:
+    """Also with several register tiles, and channels that are no whole vectors."""
+
+    def plain(tile: int, shape: ConvolutionShape, target: Target, _threads: int) -> object:
+        panels = -(-shape.extents()[-1] // target.vector_lanes)
+        block = 3 * math.ceil(math.prod(shape.grid(tile)) / 3)
+        return WinogradStrategy(tile, block, 3, 1, panels, plain=1)
+
+    monkeypatch.setattr(winograd_strategy, "blocking", plain)
+    strides = (1,) * len(size)
+    _check_form(monkeypatch, tile, size, window, strides, dilation, groups, channels)
 
 
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2)])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
+import llvmlite.binding as llvm
 import pytest
 
 from stepwell import targets
+from stepwell.targets.x86_64 import MICROARCHITECTURES
 
 
 def _cache(folder: Path, index: int, level: str, kind: str, size: str) -> None:
@@ -34,3 +37,22 @@ def test_sizes_that_are_no_numbers_of_kilobytes(tmp_path: Path, size: str) -> No
 def test_no_sizes(tmp_path: Path) -> None:
     (tmp_path / "index0").mkdir()
     assert targets.cache_sizes(tmp_path / "none") == targets.cache_sizes(tmp_path) == {}
+
+
+@pytest.mark.parametrize("name", MICROARCHITECTURES)
+def test_rates_of_a_microarchitecture(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The host keeps its instructions and caches and gets the rates; others stay as they are."""
+    monkeypatch.setattr(llvm, "get_host_cpu_name", lambda: "x86-64-v4")
+    plain = targets.host.__wrapped__()
+    monkeypatch.setattr(llvm, "get_host_cpu_name", lambda: name)
+    tuned = targets.host.__wrapped__()
+    assert tuned == dataclasses.replace(plain, **MICROARCHITECTURES[name])  # pyright: ignore[reportArgumentType]
+    assert tuned != plain
+
+
+def test_small_networks_stay_in_l3() -> None:
+    target = dataclasses.replace(targets.get("x86_64-v4"), resident_bytes=1000)
+    assert target.reading(1001) is target
+    assert target.reading(0) is target
+    resident = target.reading(1000)
+    assert resident.memory_rate == resident.asked_rate == target.l3_rate

@@ -2,7 +2,8 @@
 
 Blocking: with a small rhs (it fits half of L2) a block of rows meets all panels; else a block is as
 many rows as keep it in half of L2. Then all blocks meet a panel before they meet the next, or each
-block meets all panels: the lhs is read once a panel, or the rhs once a block.
+block meets all panels: the lhs is read once a panel, or the rhs once a block. Few rows meet panel
+after panel as well, each asked for while they meet the one before.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ ASKING_EXTENTS = range(ASKING_STEPS, 257)
 come too late, with more than the range holds they are a small part of the tile's time."""
 
 
-_WAITING = 0.3
-"""The part of the shorter of products and weights' reading that the longer does not hide."""
+_COLD, _FEWEST_TASKS = 0.05, 8
+"""Where reading the weights once takes more than that part of the multiply-adds' time, a panel is
+asked for while the one before is multiplied, in at least so many tasks."""
 
 _GAIN, _LEAST_TASKS = 2, 16
 """All panels at once have to save so many times what they cost, and leave so many tasks."""
@@ -210,7 +212,7 @@ def estimated_time(op: Structured, shape: ContractionShape, target: Target) -> f
     *_, cost = _best_tile(op, shape, target)
     products = shape.extent(shape.batch) * shape.m * shape.n * shape.k * cost
     weights = 4 * shape.extent(shape.batch) * shape.n * shape.k / target.memory_rate
-    return max(products, weights) + _WAITING * min(products, weights)
+    return max(products, weights) + target.waiting * min(products, weights)
 
 
 def _best_tile(
@@ -265,10 +267,13 @@ def tile_cost(
 ) -> float:
     """Cycles per useful multiply-add, up to a factor: waste at the edges, and per step of k the
     larger of multiply-adds (never fewer than their latency) and loads, plus a little overhead.
-    Vectors of a panel that is larger than L1 come from L2, at half the speed."""
+    Vectors of a panel that is larger than L1 come from L2; those of one that L2 cannot hold beside
+    the next, from further away."""
     lanes = target.vector_lanes
     panel_bytes = shape.k * vectors * lanes * 4
-    load = 2.0 if panel_bytes > target.l1_bytes // 2 else 1.0
+    load = target.l2_load if panel_bytes > target.l1_bytes // 2 else 1.0
+    if 2 * panel_bytes > target.l2_bytes * 3 // 4:
+        load = target.far_load
 
     def step(rows: int) -> float:
         return max(step_time(rows, vectors, target), vectors * load) + 0.02 * rows + 0.35
@@ -306,6 +311,11 @@ def _block(
     panels = math.ceil(shape.n / (strategy.vectors * target.vector_lanes))
     rhs_bytes = shape.k * panels * strategy.vectors * target.vector_lanes * 4
     lhs_tile_bytes = rows * shape.k * 4
+    cold = packed and row_tiles > 1 and _is_cold(strategy, shape, target, lhs_bytes)
+    if cold and rhs_bytes <= half:
+        blocks = min(row_tiles, math.ceil(_FEWEST_TASKS / panels))
+        taken = math.ceil(row_tiles / blocks)
+        return dataclasses.replace(strategy, row_tiles=taken, ask_panels=True)
     if rhs_bytes <= half or not packed:
         taken, width = 1, panels
         while row_tiles // taken > 64:
@@ -338,6 +348,18 @@ def _block(
         ask_panels=streams and taken > 1,
         chains=_chains(strategy, shape, target, streams) if row_tiles == 1 else 1,
     )
+
+
+def _is_cold(
+    strategy: ContractionStrategy, shape: ContractionShape, target: Target, lhs_bytes: int
+) -> bool:
+    """Whether a network's weights, which come from memory at every call, are worth asking for, and
+    the lhs and two panels stay in L2 meanwhile."""
+    reading = 4 * shape.n * shape.k / target.memory_rate
+    products = shape.m * shape.n * shape.k / target.vector_lanes
+    panel_bytes = shape.k * strategy.vectors * target.vector_lanes * 4
+    fits = lhs_bytes + 2 * panel_bytes <= target.l2_bytes * 3 // 4
+    return fits and strategy.merge_rows and reading > _COLD * products
 
 
 def _chains(

@@ -98,7 +98,7 @@ class Prefetching:
 def lines_ahead(
     k: Index, tile: Index, tiles: int, steps: int, width: int, unroll: int
 ) -> list[Index]:
-    """What an iteration of `unroll` steps, the first of them `k`, asks for of the panel that comes
+    """What an iteration of `unroll` steps of `steps`, the first of them `k`, asks for of what comes
     next, `steps` rows of `width` numbers: places of lines in it. Tile number `tile` of `tiles` has
     its share of the lines, and asks slowly, so that few are asked for twice."""
     share = math.ceil(steps * width / _LINE / tiles)

@@ -10,14 +10,16 @@ the channels. With a stride of 2, even and odd rows and columns are four images 
 
 m x m outputs take (m + 2)^2 multiplications an input and output channel, instead of 9 m^2: 2.25 and
 4 times fewer; with a stride of 2 (2 m + 1)^2, 1.44 and 1.78 times fewer. The weights G w G^T are
-made at compile time in float64. A task transforms a block of input tiles into scratch that stays in
-L2, then, a panel of output channels at a time, multiplies each position as a small matrix product
-and transforms back, with the epilogue on the results.
+made at compile time in float64, or in registers where tiles are so few that reading them takes
+longer. A task transforms a block of input tiles into scratch that stays in L2, then, a panel of
+output channels at a time, multiplies each position as a small matrix product and transforms back,
+with the epilogue on the results.
 
 F(4x4) uses the points 0, +-11/16, +-3/2 and infinity: over three random layers (128 channels,
 positive inputs) its relative L2 error is 8.2e-7 to 9.3e-7, where direct summation in one chain
 gives 4.3e-7, the points 0, +-1, +-2 about 2.0e-6, and F(2x2) 3.1e-7. With a stride of 2 it uses
-+-7/16, +-11/8 and infinity: 9.6e-7, and F(2x2) 4.8e-7.
++-7/16, +-11/8 and infinity: 9.6e-7, and F(2x2) 4.8e-7. Filters that are transformed in registers
+add 0.03e-7.
 """
 
 from __future__ import annotations
@@ -25,342 +27,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes
-from stepwell.kernels.cpu.contraction_strategy import (
-    fits_registers,
-    steps_at_once,
-    summation_levels,
-)
+from stepwell.kernels.cpu.contraction_strategy import steps_at_once, summation_levels
 from stepwell.kernels.cpu.prefetch import lines_ahead
-from stepwell.kernels.cpu.winograd_transform import (
-    FILTER,
-    TILES,
-    Transform,
-    transform_matrices,
-    window_of,
-)
+from stepwell.kernels.cpu.winograd_strategy import LINE, ConvolutionShape, WinogradStrategy
+from stepwell.kernels.cpu.winograd_transform import FILTER, Transform
 from stepwell.kernels.group import KernelGroup, widths
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
-from stepwell.kernels.strategy import IntegerStrategy
-from stepwell.kernels.structured import Structured, element_type
+from stepwell.kernels.structured import element_type
 from stepwell.mlir import ir
-from stepwell.packing import (
-    WinogradPacking,
-    WinogradRegion,
-    winograd_phases,
-    winograd_regions,
-)
-from stepwell.targets import Target
-
-_SCRATCH_BYTES = 3 << 20
-"""The largest scratch of a task: a thread's stack has 8 MiB, or what its creator gave it."""
-
-_MOST_ROWS = 14
-"""Tiles of a register tile at most: more have no registers on any target for two vectors."""
-
-_FEWEST = 16
-"""Channels that the transforms are worth, at least."""
-
-_LARGE_BLOCKS = 8
-"""Up to so many blocks may be larger than L2, of the same size each."""
-
-_LINE = 16
-"""Numbers that keep the positions of a tile apart: without them, they would lie a power of two
-apart, in few sets of the cache."""
-
-ATTRIBUTE = "kernel.winograd"
-"""Marks a convolution whose input is padded to whole tiles: its value is the tile."""
-
-
-@dataclass(frozen=True)
-class WinogradStrategy(IntegerStrategy):
-    """`tile` outputs a side; `block` input tiles and `panels` panels of `vectors` vectors a task;
-    `rows` tiles in a register tile of the matrix products."""
-
-    tile: int
-    block: int
-    rows: int
-    vectors: int
-    panels: int
-
-
-@dataclass(frozen=True)
-class ConvolutionShape:
-    """A 3x3 convolution on images with channels last: the positions of its loops, their sizes, the
-    dilations of height and width, and the stride of both, 2 only without dilation. There may be
-    further dimensions in front: those of the result are `images`, those that are summed over beside
-    the channels (the depth of a 3-D filter) `taps`. The channels may be in groups: `inputs` and
-    `outputs` are those of one."""
-
-    images: tuple[int, ...]
-    height: int
-    width: int
-    outputs: int
-    taps: tuple[int, ...]
-    filter_height: int
-    filter_width: int
-    inputs: int
-    sizes: tuple[int, ...]
-    dilations: tuple[int, int] = (1, 1)
-    group: int | None = None
-    stride: int = 1
-
-    @staticmethod
-    def of(op: Structured) -> ConvolutionShape | None:
-        """The shape of `op` if it is such a convolution: lhs [image.., height, width, in], rhs
-        [tap.., 3, 3, in, out], or with groups before the channels, [.., group, in] and
-        [.., in, group, out]."""
-        if len(op.inputs) != 2 or str(element_type(op.op.results[0])) != "f32":
-            return None
-        output, filters = _positions(op.output_map), _positions(op.maps[1])
-        sizes = tuple(op.loop_sizes())
-        group = output[-2] if len(output) > 1 and output[-2] in filters else None
-        if group is not None:
-            if filters[-2] != group:
-                return None
-            output, filters = [*output[:-2], output[-1]], [*filters[:-2], filters[-1]]
-        here = len(output) + len(filters) + (group is not None)
-        if len(output) < 4 or len(filters) < 4 or here != len(sizes) + 1:
-            return None
-        *images, height, width, outputs = output
-        *taps, filter_height, filter_width, inputs, last = filters
-        loops = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(sizes)]
-        reads = [
-            {loops.index(v): index.coefficient(v) for v in index.variables()}
-            for index in apply_map(op.maps[0], [Index(((loop, 1),)) for loop in loops])
-        ]
-        if group is not None and len(reads) > 1 and reads.pop(-2) != {group: 1}:
-            return None
-        if len(reads) != len(output) or last != outputs or reads[-1] != {inputs: 1}:
-            return None
-        down, dilation_down = reads[-3].get(height, 0), reads[-3].get(filter_height, 0)
-        across, dilation_across = reads[-2].get(width, 0), reads[-2].get(filter_width, 0)
-        dilations = (dilation_down, dilation_across)
-        outer = {d for read in reads[:-3] for d in read}
-        if (
-            reads[-3].keys() != {height, filter_height}
-            or reads[-2].keys() != {width, filter_width}
-            or down != across
-            or not (down == 1 or (down == 2 and dilations == (1, 1)))
-            or not outer <= {*images, *taps}
-            or (sizes[filter_height], sizes[filter_width]) != (FILTER, FILTER)
-        ):
-            return None
-        return ConvolutionShape(
-            tuple(images),
-            height,
-            width,
-            outputs,
-            tuple(taps),
-            filter_height,
-            filter_width,
-            inputs,
-            sizes,
-            dilations,
-            group,
-            down,
-        )
-
-    def extents(self) -> tuple[int, int, int, int, int]:
-        """(images, height, width, terms beside those of the 3x3 filter, output channels), those of
-        a group."""
-        s = self.sizes
-        return self.of_all(self.images), s[self.height], s[self.width], self.terms, s[self.outputs]
-
-    def of_all(self, dims: tuple[int, ...]) -> int:
-        return math.prod(self.sizes[d] for d in dims)
-
-    @property
-    def groups(self) -> int:
-        return 1 if self.group is None else self.sizes[self.group]
-
-    @property
-    def terms(self) -> int:
-        """Terms of a sum beside those of the 3x3 filter."""
-        return self.of_all((*self.taps, self.inputs))
-
-    @property
-    def summed(self) -> int:
-        """Terms of a position's sum, where all phases of the image are in it."""
-        return self.terms * len(winograd_phases(self.stride))
-
-    def window(self, tile: int) -> int:
-        """Positions a side of a tile."""
-        return window_of(tile, self.stride)
-
-    def regions(self, tile: int) -> tuple[WinogradRegion, ...]:
-        """The positions of a tile."""
-        return winograd_regions(self.window(tile), self.stride)
-
-    def sums(self, tile: int) -> int:
-        """Positions of a tile, each as often as phases meet there."""
-        return sum(len(region.positions) * region.phases for region in self.regions(tile))
-
-    def grid(self, tile: int) -> list[int]:
-        """How many tiles there are: of images, of phases of dilated rows and columns, which are
-        images of their own, of rows and of columns."""
-        spatial = zip((self.height, self.width), self.dilations, strict=True)
-        counts = [-(-self.sizes[d] // (dilation * tile)) for d, dilation in spatial]
-        return [*(self.sizes[d] for d in self.images), *self.dilations, *counts]
-
-    def padded(self, tile: int) -> tuple[int, int]:
-        """Input rows and columns that whole tiles read."""
-        down, across = self.grid(tile)[-2:]
-        rows, columns = self.dilations
-        by, margin = tile * self.stride, FILTER - self.stride
-        return (down * by + margin) * rows, (across * by + margin) * columns
-
-
-def _positions(affine_map: ir.AffineMap) -> list[int]:
-    """The loops that the results of a map are; none where one is no plain loop."""
-    results = list(affine_map.results)
-    plain = [e.position for e in results if isinstance(e, ir.AffineDimExpr)]
-    return plain if len(plain) == len(results) else []
-
-
-def packing(filters: tuple[int, ...], tile: int, panel: int, stride: int = 1) -> WinogradPacking:
-    """How filters of shape [tap.., 3, 3, in, out] are transformed and packed for F(tile x tile);
-    the outputs of all groups are columns."""
-    _, g, _ = transform_matrices(tile, stride)
-    return WinogradPacking(filters, tuple(map(tuple, g.tolist())), panel, stride)
-
-
-def applies(shape: ConvolutionShape, target: Target) -> bool:
-    """Whether there are channels for vectors: of groups, whole ones of outputs."""
-    lanes = target.vector_lanes
-    inputs, outputs = shape.sizes[shape.inputs], shape.sizes[shape.outputs]
-    whole = shape.group is None or outputs % lanes == 0
-    return whole and inputs >= max(lanes, _FEWEST) and outputs >= lanes
-
-
-def choose(
-    shape: ConvolutionShape, target: Target, threads: int, direct: float
-) -> WinogradStrategy | None:
-    """The strategy with the least estimated time on `threads` cores of `target`, None where direct
-    convolution is faster, which takes as long as `direct` vector multiply-adds of one core."""
-    if not applies(shape, target):
-        return None
-    strategies = [blocking(tile, shape, target, threads) for tile in TILES]
-    strategies = [s for s in strategies if _scratch_bytes(s, shape, target) <= _SCRATCH_BYTES]
-    if not strategies:
-        return None
-    best = min(strategies, key=lambda strategy: _time(strategy, shape, target, threads))
-    return best if _time(best, shape, target, threads) < direct / threads else None
-
-
-@functools.lru_cache(256)
-def blocking(tile: int, shape: ConvolutionShape, target: Target, threads: int) -> WinogradStrategy:
-    """How to run F(tile x tile): register tiles that waste little, as many input tiles a task as
-    keep their transforms in L2 (or more, where weights come from memory), and panels in as few
-    groups as keep the threads busy, since each group transforms its input tiles itself."""
-    lanes = target.vector_lanes
-    *_, outputs = shape.extents()
-    tiles = _tiles(tile, shape)
-    tile_bytes = shape.window(tile) ** 2 * shape.summed * 4
-    most = max(4, target.l2_bytes * 6 // 10 // tile_bytes)
-    strategies = []
-    for vectors in (v for v in (4, 3, 2, 1) if -(-outputs // lanes) % v == 0):
-        panels = math.ceil(outputs / (vectors * lanes))
-        groups = {min(panels, g) for g in (1, threads, 2 * threads)}
-        for rows in range(1, min(_MOST_ROWS, tiles) + 1):
-            if not fits_registers(rows, vectors, target):
-                break
-            last = math.ceil(tiles / rows)
-            even = {math.ceil(last / blocks) for blocks in range(1, _LARGE_BLOCKS + 1)}
-            counts = {*range(1, min(max(1, most // rows), last) + 1), *even}
-            strategies += [
-                WinogradStrategy(tile, rows * count, rows, vectors, math.ceil(panels / group))
-                for count in sorted(counts)
-                for group in sorted(groups)
-            ]
-    small = [s for s in strategies if _scratch_bytes(s, shape, target) <= _SCRATCH_BYTES]
-    return min(small or strategies[:1], key=lambda s: _time(s, shape, target, threads))
-
-
-def _scratch_bytes(strategy: WinogradStrategy, shape: ConvolutionShape, target: Target) -> int:
-    """What a task has on its stack: transformed tiles, and products of a panel."""
-    panel = strategy.vectors * target.vector_lanes
-    positions = shape.window(strategy.tile) ** 2
-    return positions * (strategy.block * (shape.summed + panel) + 2 * _LINE) * 4
-
-
-def _tiles(tile: int, shape: ConvolutionShape) -> int:
-    return math.prod(shape.grid(tile))
-
-
-_THERE, _BACK = 10, 10
-"""Multiply-adds that a position's share of a tile's transforms takes as long as."""
-
-_TILE = 80
-"""The same of what a register tile takes beside its steps."""
-
-_STEP, _STEP_ROW = 0.4, 0.03
-"""And of what a step of it takes beside its multiply-adds and loads, and for each row."""
-
-_IN_FLIGHT = 0.8
-"""The part of `in_flight` that register tiles need here, whose sums are short."""
-
-_IN_ORDER = 1.6
-"""How much faster L3 gives transformed tiles, which are read in order, than it gives others."""
-
-_WAITING = 0.3
-"""The part of the shorter of products and weights' reading that the longer does not hide."""
-
-
-def _time(
-    strategy: WinogradStrategy, shape: ConvolutionShape, target: Target, threads: int
-) -> float:
-    """Estimated time, in vector multiply-adds: the products and the weights they wait for, both
-    transforms, and the transformed tiles that each panel reads, half a vector at a time from L2;
-    all by the thread that has most.
-
-    The constants were fitted to 190 strategies of 14 shapes, timed with AVX2, and to those that
-    they choose for 15 layers of stride 1 and 2 whose weights come from memory."""
-    lanes = target.vector_lanes
-    *_, outputs = shape.extents()
-    tiles = _tiles(strategy.tile, shape)
-    blocks = math.ceil(tiles / strategy.block)
-    panels = math.ceil(outputs / (strategy.vectors * lanes))
-    groups = math.ceil(panels / strategy.panels)
-    positions, sums = shape.window(strategy.tile) ** 2, shape.sums(strategy.tile) * shape.terms
-    register_tiles = blocks * strategy.block // strategy.rows * panels
-    steps = sums * _step(strategy, shape.summed, target)
-    products = register_tiles * (steps + positions * _TILE)
-    weights = _streaming(strategy, shape, target)
-    vectors = shape.of_all(shape.taps) * math.ceil(shape.sizes[shape.inputs] / lanes)
-    there = groups * tiles * shape.sums(strategy.tile) * vectors * _THERE
-    stored = sum((end - begin) // width for begin, end, width in widths(outputs, lanes))
-    back = tiles * stored * positions * _BACK
-    moved = strategy.block * sums * 4
-    in_l2 = moved <= target.l2_bytes * 3 // 4
-    rate = target.vector_bits / 16 if in_l2 else _IN_ORDER * target.l3_rate
-    read = blocks * panels * moved / rate
-    time = max(products, weights) + _WAITING * min(products, weights) + there + back + read
-    tasks = shape.groups * blocks * groups
-    time *= shape.groups
-    return time * math.ceil(tasks / threads) / tasks
-
-
-def _step(strategy: WinogradStrategy, inputs: int, target: Target) -> float:
-    """Of a step of a register tile. Vectors of a panel that fills L1 come from L2."""
-    panel_bytes = inputs * strategy.vectors * target.vector_lanes * 4
-    load = 1 + (panel_bytes > target.l1_bytes // 2) + (panel_bytes > target.l1_bytes)
-    rows, vectors = strategy.rows, strategy.vectors
-    loads = max(rows * target.broadcast_time + vectors, vectors * load)
-    return max(rows * vectors, _IN_FLIGHT * target.in_flight, loads) + _STEP + _STEP_ROW * rows
-
-
-def _streaming(strategy: WinogradStrategy, shape: ConvolutionShape, target: Target) -> float:
-    """Vector multiply-adds that take as long as the weights of each block: from memory first, asked
-    for a position ahead, then from where they stay."""
-    *_, outputs = shape.extents()
-    blocks = math.ceil(_tiles(strategy.tile, shape) / strategy.block)
-    weights = shape.sums(strategy.tile) * shape.terms * outputs * 4
-    again = (blocks - 1) * weights if weights > target.l2_bytes // 2 else 0
-    rate = target.l3_rate if weights < target.l3_bytes * 3 // 4 else target.asked_rate
-    return weights / target.asked_rate + again / rate
+from stepwell.packing import winograd_phases
 
 
 def emit(group: KernelGroup, strategy: WinogradStrategy, lanes: int) -> None:
@@ -396,8 +73,8 @@ class _Winograd:
         strategy, nest = self.strategy, self.nest
         element = element_type(self.op.op.results[0])
         positions = len(self.places)
-        moved = nest.scratch([positions, strategy.block * self.shape.summed + _LINE], element)
-        products = nest.scratch([positions, strategy.block * self.panel + _LINE], element)
+        moved = nest.scratch([positions, strategy.block * self.shape.summed + LINE], element)
+        products = nest.scratch([positions, strategy.block * self.panel + LINE], element)
         blocks = -(-self.tiles // strategy.block)
         panels = self.panels
         groups = -(-panels // strategy.panels)
@@ -415,7 +92,10 @@ class _Winograd:
                     self._transform_input(Index.of(tile), Index.of(tile) - start, moved)
             first = number * strategy.panels
             with nest.loop_between("panel", first, first + strategy.panels, panels) as panel:
-                self._multiply(Index.of(panel), moved, products)
+                if strategy.plain:
+                    self._multiply_plain(Index.of(panel), moved, products)
+                else:
+                    self._multiply(Index.of(panel), moved, products)
                 self._transform_panel(Index.of(panel), start, products)
 
     def _transform_panel(self, panel: Index, start: Index, products: ir.Value) -> None:
@@ -518,6 +198,57 @@ class _Winograd:
                 terms = (region.first * self.shape.terms, region.phases * self.shape.terms)
                 self._multiply_position(panel, Index.of(position), terms, moved, products)
             start = stop
+
+    def _multiply_plain(self, panel: Index, moved: ir.Value, products: ir.Value) -> None:
+        """The same, a row of positions of some tiles at a time, whose sums are in registers with
+        the transformed filters: weights are [panels, tap, in, 3, 3, panel]."""
+        shape, nest, rows = self.shape, self.nest, self.strategy.rows
+        panel = self.here * self.panels + panel
+        vector, one = Lanes.of(self.lanes), Lanes.of(1)
+        window, tiles = shape.window(self.strategy.tile), self.strategy.block // rows
+        channels, numbers = shape.sizes[shape.inputs], FILTER**2 * self.panel
+        unrolled = steps_at_once(rows * window)
+
+        def row_of_positions(first: Index, i: int) -> None:
+            places = [constant(self.places[i, j]) for j in range(window)]
+
+            def step(k: Index, carried: list[ir.Value]) -> list[ir.Value]:
+                terms = delinearize(k, [shape.terms // channels, channels])
+                taps = [[constant(a), constant(b)] for a in range(FILTER) for b in range(FILTER)]
+                w = [
+                    nest.load(self.weights, [panel, *terms, *tap, vector.index], vector)
+                    for tap in taps
+                ]
+                by_rows = [w[a : a + FILTER] for a in range(0, len(w), FILTER)]
+                row = self.transform.row_of_filter(i, by_rows)
+                following = list(carried)
+                for j, value in enumerate(self.transform.of_filter(row)):
+                    for r in range(rows):
+                        place = [places[j], (first + r) * shape.summed + k]
+                        left = nest.as_vector(nest.load(moved, place, one), vector)
+                        cell = j * rows + r
+                        following[cell] = nest.fma(left, value, following[cell])
+                return following
+
+            def ask(k: Index) -> None:
+                """For lines of the next panel."""
+                tile = first.floordiv(rows) * window + i
+                for place in lines_ahead(k, tile, tiles * window, shape.terms, numbers, unrolled):
+                    nest.prefetch(
+                        nest.flattened(self.weights),
+                        [(panel + 1) * (shape.terms * numbers) + place],
+                    )
+
+            zero = nest.zero(moved.type.element_type, self.lanes)
+            sums = self._sum(shape.terms, step, [zero] * (rows * window), ask)
+            for j in range(window):
+                for r in range(rows):
+                    place = [places[j], (first + r) * self.panel + vector.index]
+                    nest.store(sums[j * rows + r], products, place, vector)
+
+        with nest.loop("row", 0, self.strategy.block, rows) as row:
+            for i in range(window):
+                row_of_positions(Index.of(row), i)
 
     def _multiply_position(
         self,

@@ -8,7 +8,7 @@ terms on the even inputs and one of a single term on the odd ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -70,6 +70,7 @@ class Transform:
         self.tile = tile
         self.points = POINTS[stride][tile]
         self.has_zero = _has_zero(tile, stride)
+        self.filter_rows = transform_matrices(tile, stride)[1].tolist()
 
     def of_input(self, d: list[ir.Value], infinity: bool = True) -> list[ir.Value]:
         """B^T d; without `infinity`, d has an element less, and so has the result."""
@@ -86,6 +87,28 @@ class Transform:
         if infinity:
             rows.append(self._combine(_even_polynomial(self.points), d[skip::2]))
         return rows
+
+    def row_of_filter(self, row: int, w: Sequence[Sequence[ir.Value]]) -> list[ir.Value]:
+        """One row of G w; `w` is a filter by rows."""
+        factors = self.filter_rows[row]
+        used = [i for i, factor in enumerate(factors) if factor != 0.0]
+        return [
+            self._combine([factors[i] for i in used], [w[i][column] for i in used])
+            for column in range(FILTER)
+        ]
+
+    def of_filter(self, g: list[ir.Value]) -> Iterator[ir.Value]:
+        """G g, element by element, with a stride of 1."""
+        *finite, _ = self.filter_rows
+        first = int(self.has_zero)
+        for row in finite[:first]:
+            yield self.nest.scaled(g[0], row[0])
+        for plus, minus in zip(finite[first::2], finite[first + 1 :: 2], strict=True):
+            even, odd = (self._combine(plus[i::2], g[i::2]) for i in (0, 1))
+            yield self.nest.add(even, odd)
+            opposite = minus[0] != plus[0]  # the scale has another sign at -p
+            yield self.nest.subtract(*((odd, even) if opposite else (even, odd)))
+        yield g[-1]
 
     def of_output(self, m: list[ir.Value]) -> list[ir.Value]:
         """A^T m."""
