@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -74,6 +75,15 @@ def write(model: object, path: Path, *shapes: Shapes | None) -> None:
     program = exported(model)
     programs = [exports.program_of(program, known) for known in shapes]  # pyright: ignore[reportArgumentType]
     program_file.write(path, *programs)
+
+
+def load_saved(data: bytes, source: str, shapes: Shapes | None) -> Imported:
+    """Import what is in a file of `torch.export.save`, in this process."""
+    from stepwell.frontends.torch import exported as exports
+    from stepwell.frontends.torch import importer
+
+    program = exports.program_of(exports.load(io.BytesIO(data), source), shapes)
+    return importer.from_program(program, source)
 
 
 def load(model: object, shapes: Shapes | None) -> Imported:

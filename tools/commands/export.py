@@ -11,6 +11,7 @@ import click
 from stepwell.tools.commands import common
 
 if TYPE_CHECKING:
+    from stepwell.frontends import Frontend
     from stepwell.frontends.export import Format
 
 
@@ -28,9 +29,20 @@ if TYPE_CHECKING:
     type=click.Choice(["portable", "text", "bytecode"]),
     help="What to write, whatever the file's name.",
 )
+@click.option(
+    "--from",
+    "frontend",
+    type=click.Choice(["onnx", "jax", "torch", "stablehlo"]),
+    help="What MODEL is, whatever its name says.  [default: by name and content]",
+)
 @common.shape_option
 def export(
-    model: str, output: str, version: str | None, format: Format | None, shapes: tuple[str, ...]
+    model: str,
+    output: str,
+    version: str | None,
+    format: Format | None,
+    frontend: Frontend | None,
+    shapes: tuple[str, ...],
 ) -> None:
     """Write MODEL as StableHLO, which jaxlib and XLA read."""
     from stepwell import exporting
@@ -38,5 +50,5 @@ def export(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"model{Path(output).suffix}"
         known = common.parse_shapes(shapes)
-        exporting.export(common.read_model(model), path, version, known, format)
+        exporting.export(common.read_model(model), path, version, known, format, frontend)
         common.write_output(output, path.read_bytes())

@@ -11,13 +11,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast, get_args
 
 import numpy as np
 
 from stepwell import pytorch
 from stepwell.artifact import Cut, Layout
-from stepwell.errors import ModelError
+from stepwell.errors import ModelError, UsageError
 from stepwell.mlir import ir
 from stepwell.sizes import OpenShapes
 from stepwell.sources import not_a_model
@@ -26,6 +26,10 @@ from stepwell.weights import WeightTable
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Concrete shapes by input name, for inputs whose dimensions the model leaves open."""
+
+
+Frontend = Literal["onnx", "jax", "torch", "stablehlo"]
+"""Who reads a file whose name and content need not tell."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,36 @@ def load(
 
         return onnx.from_model(model, shapes, specialization)  # pyright: ignore[reportArgumentType]
     raise not_a_model(model)
+
+
+def load_as(frontend: Frontend, file: Path | bytes, shapes: Shapes | None = None) -> Imported:
+    """Import a file, or what is in one, as `frontend` reads it, whatever it is called: of ONNX, of
+    `jax.export.Exported.serialize()`, of `torch.export.save`, or of StableHLO.
+
+    Raises ModelError where the file is none of these, and UsageError for another frontend.
+    """
+    if frontend not in get_args(Frontend):
+        known = ", ".join(get_args(Frontend))
+        raise UsageError(f"there is no frontend {frontend}; there are {known}")
+    if isinstance(file, Path) and not file.is_file():
+        raise ModelError(f"there is no model file {file}")
+    source = str(file) if isinstance(file, Path) else "the given bytes"
+    if frontend == "onnx":
+        from stepwell.frontends import onnx
+
+        if isinstance(file, Path):
+            return onnx.from_file(file, shapes)
+        return onnx.from_bytes(file, source, shapes)
+    data = file.read_bytes() if isinstance(file, Path) else file
+    if frontend == "torch":
+        return pytorch.load_saved(data, source, shapes)
+    from stepwell.frontends import jax, stablehlo
+
+    if frontend == "stablehlo":
+        return stablehlo.from_bytes(data, source, shapes)
+    if not jax.is_serialized(data):
+        raise ModelError(f"{source} is no exported JAX function, as Exported.serialize() writes it")
+    return jax.from_serialized(data, source, shapes)
 
 
 def _is_text(model: str | os.PathLike[str]) -> bool:

@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import torch
 from torch.export import ExportedProgram
@@ -43,12 +44,13 @@ def export(module: torch.nn.Module, example_inputs: object) -> ExportedProgram:
     return _export(module, arguments, keywords, f"the module {type(module).__name__}")
 
 
-def load(path: Path) -> ExportedProgram:
-    """The program that `torch.export.save` wrote. Raises ModelError."""
+def load(file: Path | IO[bytes], source: str | None = None) -> ExportedProgram:
+    """The program that `torch.export.save` wrote; errors call it `source`. Raises ModelError."""
     try:
-        return torch.export.load(path)
+        return torch.export.load(file)
     except Exception as error:  # zip, JSON, pickle and torch have their own kinds
-        raise ModelError(f"{path} is no exported program: {_first_line(error)}") from error
+        name = source or file
+        raise ModelError(f"{name} is no exported program: {_first_line(error)}") from error
 
 
 def program_of(exported: ExportedProgram, shapes: Shapes | None = None) -> Program:
