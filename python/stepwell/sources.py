@@ -16,9 +16,9 @@ from stepwell.errors import ModelError, UsageError
 from stepwell.sizes import OpenShapes
 
 Model = object
-"""A path; an onnx.ModelProto; a jax.export.Exported or jax.stages.Lowered; StableHLO text, bytecode
-or portable artifact; an MLIR module; a torch.export.ExportedProgram, or a pair of a torch.nn.Module
-and example inputs.
+"""A path; an onnx.ModelProto; a jax.export.Exported, jax.stages.Traced or jax.stages.Lowered;
+StableHLO text, bytecode or portable artifact; an MLIR module; a torch.export.ExportedProgram, or a
+pair of a torch.nn.Module and example inputs.
 """
 
 Shapes = Mapping[str, Sequence[int]]
@@ -159,6 +159,7 @@ def _serialized(model: Model) -> tuple[bytes, str]:
         return getattr(model, "mlir_module_serialized"), ".mlirbc"  # noqa: B009
     if hasattr(model, "SerializeToString"):
         return _onnx_bytes(model), ".onnx"
+    model = lowered_if_traced(model)
     if hasattr(model, "compiler_ir"):
         # As text: the bytecode of JAX's own build of MLIR has dialects that the wheel lacks.
         text = getattr(model, "as_text")("stablehlo", debug_info=True)  # noqa: B009
@@ -166,6 +167,13 @@ def _serialized(model: Model) -> tuple[bytes, str]:
     if hasattr(model, "operation"):
         return _bytecode(getattr(model, "operation")), ".mlirbc"  # noqa: B009
     raise not_a_model(model)
+
+
+def lowered_if_traced(model: Model) -> Model:
+    """A jax.stages.Traced as the Lowered that it becomes, any other model as it is."""
+    if hasattr(model, "jaxpr") and hasattr(model, "lower"):
+        return getattr(model, "lower")()  # noqa: B009
+    return model
 
 
 def not_a_model(model: object) -> UsageError:

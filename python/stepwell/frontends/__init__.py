@@ -20,7 +20,7 @@ from stepwell.artifact import Cut, Layout
 from stepwell.errors import ModelError, UsageError
 from stepwell.mlir import ir
 from stepwell.sizes import OpenShapes
-from stepwell.sources import not_a_model
+from stepwell.sources import lowered_if_traced, not_a_model
 from stepwell.specialization import Specialization
 from stepwell.weights import WeightTable
 
@@ -66,9 +66,9 @@ def load(
     """Import `model` into StableHLO.
 
     `model` is a path (.onnx, .mlir, .mlirbc, .bc, or told by its content), an `onnx.ModelProto`,
-    bytes of any of these files, StableHLO text, a `jax.export.Exported`, a
-    `jax.stages.Lowered`, an `ir.Module`, a `torch.export.ExportedProgram` or its file (.pt2), or a
-    pair of an `nn.Module` and its inputs.
+    bytes of any of these files, StableHLO text, a `jax.export.Exported`, a `jax.stages.Traced` or
+    `Lowered`, an `ir.Module`, a `torch.export.ExportedProgram` or its file (.pt2), or a pair of an
+    `nn.Module` and its inputs.
     `shapes` gives concrete shapes, by input name, where the model leaves dimensions open, and
     `specialization` what else it leaves open.
     Raises ModelError (UnsupportedError among them) with one sentence on what is wrong, and
@@ -93,6 +93,7 @@ def load(
         from stepwell.frontends import jax
 
         return jax.from_exported(cast(jax.Exported, model), shapes, values)
+    model = lowered_if_traced(model)
     if hasattr(model, "compiler_ir"):
         from stepwell.frontends import jax
 

@@ -152,6 +152,17 @@ def test_older_versions_are_read_by_xla_and_by_us(tmp_path: Path, version: str) 
             np.testing.assert_allclose(result, value, rtol=1e-5, atol=1e-6)
 
 
+def test_traced_functions_are_models(tmp_path: Path) -> None:
+    jax = pytest.importorskip("jax")
+    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    traced = jax.jit(lambda x: jax.numpy.cos(x).sum(0)).trace(x)
+    (result,) = stepwell.compile(traced, threads=1)(x)
+    np.testing.assert_allclose(result, np.cos(x).sum(0), rtol=1e-6)
+    stepwell.export(traced, tmp_path / "model.mlirbc")
+    (result,) = run_artifact((tmp_path / "model.mlirbc").read_bytes(), [x])
+    np.testing.assert_allclose(result, np.cos(x).sum(0), rtol=1e-6)
+
+
 @pytest.mark.parametrize("format", ["text", "bytecode"])
 def test_text_and_bytecode_are_read_by_xla_and_by_us(tmp_path: Path, format: Format) -> None:
     x = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
