@@ -53,7 +53,7 @@ class Prefetching:
 
         def ask(k: Index) -> None:
             tiles = self.strategy.row_tiles
-            for place in lines_ahead(k, number, tiles, steps, self.width, unroll):
+            for place in lines_ahead(k, number, tiles, steps, steps * self.width, unroll):
                 for leaf, indices in accesses(value, start, set(self.group.inputs)):
                     words = begin * self.width + place
                     at = [*indices[:-1], indices[-1] + words * self.shape.terms]
@@ -96,12 +96,12 @@ class Prefetching:
 
 
 def lines_ahead(
-    k: Index, tile: Index, tiles: int, steps: int, width: int, unroll: int
+    k: Index, tile: Index, tiles: int, steps: int, numbers: int, unroll: int
 ) -> list[Index]:
-    """What an iteration of `unroll` steps of `steps`, the first of them `k`, asks for of what comes
-    next, `steps` rows of `width` numbers: places of lines in it. Tile number `tile` of `tiles` has
-    its share of the lines, and asks slowly, so that few are asked for twice."""
-    share = math.ceil(steps * width / _LINE / tiles)
+    """What an iteration of `unroll` steps of `steps`, the first of them `k`, asks for of the
+    `numbers` that come next: places of lines among them. Tile number `tile` of `tiles` has its
+    share of the lines, and asks slowly, so that few are asked for twice."""
+    share = math.ceil(numbers / _LINE / tiles)
     iterations = max(1, steps // unroll)
     iteration = k.floordiv(unroll)
     if share < iterations:
