@@ -20,7 +20,7 @@ class IntegerStrategy:
 
     @classmethod
     def from_attribute(cls, attribute: ir.Attribute) -> Self:
-        """The inverse of `to_attribute`."""
+        """The inverse of `to_attribute`; a field with a default value may be missing."""
         entries = ir.DictAttr(attribute)
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(*(ir.IntegerAttr(entries[name]).value for name in names))
+        names = [field.name for field in dataclasses.fields(cls) if field.name in entries]
+        return cls(**{name: ir.IntegerAttr(entries[name]).value for name in names})

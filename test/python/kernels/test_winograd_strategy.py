@@ -19,6 +19,7 @@ from stepwell.kernels.cpu.winograd_strategy import (
     blocking,
     choose,
 )
+from stepwell.mlir import ir, new_context
 from stepwell.passes.linalg.choose_convolution import ChooseConvolution
 from stepwell.targets import Target, get
 from stepwell.targets.x86_64 import MICROARCHITECTURES
@@ -232,3 +233,12 @@ def _model(
     )
     weights = [onnx.numpy_helper.from_array(filters, "w")]
     return onnx.helper.make_model(onnx.helper.make_graph([node], "layer", [x], [y], weights))
+
+
+def test_attribute_may_lack_what_has_a_default() -> None:
+    strategy = WinogradStrategy(4, 128, 6, 2, 1, plain=1)
+    text = "{tile = 4, block = 128, rows = 6, vectors = 2, panels = 1}"
+    with new_context():
+        assert WinogradStrategy.from_attribute(strategy.to_attribute()) == strategy
+        earlier = WinogradStrategy.from_attribute(ir.Attribute.parse(text))
+    assert earlier == dataclasses.replace(strategy, plain=0)
