@@ -509,3 +509,19 @@ def test_sizes_for_which_there_is_no_code_for_any():
         x = torch.randn(size)
         torch.testing.assert_close(compiled(x), torch.flip(x, (0,)) + 1)
     assert [(report.compiled, report.any_size) for report in backend.reports] == [(True, False)] * 2
+
+
+@pytest.mark.parametrize(("size", "stride", "offset"), [((3, 4), (8, 2), 0), ((4, 3), (1, 9), 2)])
+def test_gradients_of_strided_reads(size, stride, offset):
+    x = torch.randn(6, 8)
+
+    def function(x):
+        return (x * 2).t().contiguous().t().as_strided(size, stride, offset).sin()
+
+    results = []
+    for called in (function, _compiled(function)):
+        leaf = x.clone().requires_grad_()
+        called(leaf).square().sum().backward()
+        results.append(leaf.grad)
+    torch.testing.assert_close(results[1], results[0])
+    assert [report.compiled for report in backend.reports] == [True, True]

@@ -9,9 +9,7 @@ torch = pytest.importorskip("torch")
 
 import stepwell  # noqa: E402
 from stepwell.frontends.torch import backend, exported  # noqa: E402
-from stepwell.frontends.torch.decompositions.recurrent import (  # noqa: E402
-    loops_instead_of_steps,
-)
+from stepwell.frontends.torch.decompositions.rules import own_rules  # noqa: E402
 from stepwell.frontends.torch.graph import to_array  # noqa: E402
 from stepwell.runtime.open_sizes import OpenSizeExecutable  # noqa: E402
 
@@ -75,7 +73,7 @@ def test_any_number_of_steps():
     torch.manual_seed(0)
     module = nn.LSTM(6, 8, bidirectional=True, batch_first=True).eval()
     sizes = ({1: torch.export.Dim("time", min=2)},)
-    with loops_instead_of_steps():
+    with own_rules():
         program = torch.export.export(module, (R(3, 14, 6),), dynamic_shapes=sizes)
     executable = stepwell.compile(program)
     for steps in (12, 9, 2, 16):
@@ -155,7 +153,7 @@ def test_rules_that_overlap_are_restored():
     def rules():
         return dict(torch.ops.aten.lstm.input.py_kernels)
 
-    own, first, second = rules(), loops_instead_of_steps(), loops_instead_of_steps()
+    own, first, second = rules(), own_rules(), own_rules()
     first.__enter__()
     changed = rules()
     second.__enter__()

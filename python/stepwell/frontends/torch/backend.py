@@ -29,7 +29,7 @@ from torch._guards import TracingContext
 from stepwell.errors import Error, ModelError, Unsupported, UnsupportedError
 from stepwell.frontends.torch.compiled import Compiled, CompiledForAnySize, Settings
 from stepwell.frontends.torch.decompositions import decompositions
-from stepwell.frontends.torch.decompositions.recurrent import loops_instead_of_steps
+from stepwell.frontends.torch.decompositions.rules import own_rules
 from stepwell.frontends.torch.graph import to_array
 from stepwell.frontends.torch.partition import ALONE, partition
 from stepwell.frontends.torch.symbolic import SymbolicGraph, fake_mode, trace_at
@@ -87,7 +87,7 @@ def stepwell(
         decompositions=decompositions(),
         keep_inference_input_mutations=False,
     )
-    with loops_instead_of_steps():
+    with own_rules():
         return compiler(module, example_inputs)
 
 

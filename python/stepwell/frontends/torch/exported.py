@@ -24,7 +24,7 @@ from stepwell.errors import (
 )
 from stepwell.frontends.torch.checked_functions import without_checks
 from stepwell.frontends.torch.decompositions import decompositions
-from stepwell.frontends.torch.decompositions.recurrent import loops_instead_of_steps
+from stepwell.frontends.torch.decompositions.rules import own_rules
 from stepwell.frontends.torch.graph import Argument, dtype_name, to_program
 from stepwell.frontends.torch.program_file import Program
 from stepwell.specialization import OpenSpec
@@ -113,7 +113,7 @@ def _export(
         with (
             torch.no_grad(),
             warnings.catch_warnings(),
-            loops_instead_of_steps(),
+            own_rules(),
             without_checks(),
         ):
             warnings.simplefilter("ignore")
@@ -223,7 +223,7 @@ def _static_program(
     for target, value in list(exported.constants.items()):
         exported.constants.setdefault(target.rsplit(".", 1)[-1], value)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), own_rules():
             warnings.simplefilter("ignore")
             core = exported.run_decompositions(decompositions())
     except Exception as error:  # what operators raise for numbers that are known only at run time

@@ -40,7 +40,7 @@ def _scaled_dot_product_attention(
     scores = torch.bmm(query, key.transpose(1, 2)).view(*batch, rows, keys) * factor
     if is_causal:
         scores = _causal(scores)
-    weights = _softmax(scores, attn_mask)
+    weights = softmax(scores, attn_mask)
     out = torch.bmm(weights.view(count, -1, keys), value).view(*batch, rows, -1)
     return out.transpose(-3, -2).contiguous().transpose(-3, -2)
 
@@ -90,7 +90,7 @@ def _flash_attention_backward(
         return NotImplemented
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     keys, values = _for_all_heads(key, query), _for_all_heads(value, query)
-    weights = _softmax(_scores(query, keys, is_causal, None, scale), attn_mask)
+    weights = softmax(_scores(query, keys, is_causal, None, scale), attn_mask)
     of_weights = grad_out @ values.transpose(-2, -1)
     of_scores = weights * (of_weights - (grad_out * out).sum(-1, keepdim=True))
     return (
@@ -138,7 +138,7 @@ def _sum_of_groups(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return x.unflatten(1, (like.shape[1], -1)).sum(2)
 
 
-def _softmax(scores: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+def softmax(scores: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """Over the last dimension; zeros for a query that may see no key."""
     if mask is None:
         return torch.softmax(scores, -1)

@@ -7,10 +7,7 @@ the product of the hidden state with its weights.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-import contextlib
-import functools
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +22,8 @@ from stepwell.frontends.torch.decompositions.recurrent_cells import (
     Tanh,
     Tensors,
 )
-from stepwell.frontends.torch.decompositions.registry import MENDS, Decomposition, mend
+from stepwell.frontends.torch.decompositions.registry import MENDS, mend
+from stepwell.frontends.torch.decompositions.rules import instead
 
 aten = torch.ops.aten
 
@@ -236,38 +234,7 @@ class _WithGradient(torch.autograd.Function):
         return None, None, of_inputs, flat_h.t() @ flat, of_bias, of_projection, *of_states
 
 
-@contextlib.contextmanager
-def loops_instead_of_steps() -> Iterator[None]:
-    """Inside of it, PyTorch breaks recurrent networks down into loops, where its own rules, which
-    come before any table of decompositions, copy every step."""
-    with _changing:
-        _inside.append(True)
-        if len(_inside) == 1:
-            for operator in _NETWORKS:
-                for key in _RULES:
-                    rule = _own_rules[operator, key] = operator.py_kernels[key]
-                    operator.py_kernels[key] = functools.partial(_either, MENDS[operator], rule)
-                operator._dispatch_cache.clear()
-    try:
-        yield
-    finally:
-        with _changing:
-            _inside.pop()
-            if not _inside:
-                for (operator, key), rule in _own_rules.items():
-                    operator.py_kernels[key] = rule
-                    operator._dispatch_cache.clear()
-
-
 _NETWORKS = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
-_RULES = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
-_own_rules: dict[tuple[Any, Any], Any] = {}
-_changing = threading.Lock()
-_inside: list[bool] = []
-"""One for each thread, or level of a thread, that is inside: the first changes the rules, the last
-restores them."""
-
-
-def _either(first: Decomposition, second: Decomposition, *arguments: object) -> object:
-    result = first(*arguments)
-    return second(*arguments) if result is NotImplemented else result
+for _network_operator in _NETWORKS:  # PyTorch's own rules copy every step
+    for _key in (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd):
+        instead(_network_operator, "py_kernels", _key)(MENDS[_network_operator])

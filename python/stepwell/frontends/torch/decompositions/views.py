@@ -89,6 +89,28 @@ def _diagonal_scatter(
     return torch.where(column - row == offset, spread, moved).movedim((-2, -1), (dim1, dim2))
 
 
+@mend(aten.as_strided_scatter.default)
+def _as_strided_scatter(
+    x: torch.Tensor,
+    source: torch.Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> torch.Tensor:
+    """The positions are those in memory, which `x` has to fill without gaps."""
+    order = sorted(range(x.dim()), key=x.stride, reverse=True)
+    in_memory = x.permute(order)
+    if not in_memory.is_contiguous():
+        return NotImplemented
+    begin = 0 if storage_offset is None else storage_offset - int(x.storage_offset())
+    position = torch.full((), begin)
+    for length, step in zip(size, stride, strict=True):
+        position = position.unsqueeze(-1) + torch.arange(length) * step
+    flat = in_memory.reshape(-1).scatter(0, position.reshape(-1), source.reshape(-1))
+    back = sorted(range(x.dim()), key=order.__getitem__)
+    return flat.view(in_memory.shape).permute(back)
+
+
 @mend(aten.unfold.default)
 def _unfold(x: torch.Tensor, dim: int, size: int, step: int) -> torch.Tensor:
     if x.dim() == 0:
