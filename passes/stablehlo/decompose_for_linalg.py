@@ -15,7 +15,8 @@ own taps, and the four are concatenated in the place of %p.
 
 - A convolution of one element a channel becomes a multiplication.
 - Of a grouped convolution that is not depthwise, neighbouring groups are joined until their results
-  fill a vector, with zeros in the filters between them; legalize-to-linalg takes the rest whole.
+  fill a vector, with zeros in the filters between them (not with precision "strict", as infinities
+  would spread); legalize-to-linalg takes the rest whole.
   One of unsigned or of complex numbers becomes one convolution a group.
 - Windows that are read backwards are reversed kernels.
 - A dot_general with several contracting dimensions gets one; its batch dimensions come first.
@@ -481,6 +482,8 @@ class DecomposeForLinalg(Pass):
                 return canonical
             if not is_taken_whole(op):
                 return group_by_group(op)
+            if state.precision == "strict":  # a zero times infinity is not zero
+                return None
             return joined_groups(op, _columns(op, state.target))
 
         rules.apply(op, state.weights)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
+import pytest
 from jax import lax
 from jax import numpy as jnp
 from programs import Batch, Case, normal
+
+import stepwell
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 NCHW = ("NCHW", "OIHW", "NCHW")
@@ -208,3 +212,30 @@ def test_forms(name: str) -> None:
 @NETWORK_BATCH.parametrize()
 def test_networks(name: str) -> None:
     NETWORK_BATCH.check(name)
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_infinities_of_one_group_stay_in_it(dilation: int) -> None:
+    image, weights = IMAGE.copy(), _weights(3, 3, 4, 32)
+    image[0, 5, 6, 2] = np.inf
+
+    def grouped(x):
+        return lax.conv_general_dilated(
+            x,
+            weights,
+            (1, 1),
+            "SAME",
+            rhs_dilation=(dilation, dilation),
+            dimension_numbers=NHWC,
+            feature_group_count=4,
+        )
+
+    (result,) = stepwell.compile(jax.jit(grouped).trace(image), options={"precision": "strict"})(
+        image
+    )
+    finite = np.isfinite(result)
+    reached = (5 + dilation * np.arange(-1, 2), 6 + dilation * np.arange(-1, 2))
+    expected = np.ones(result.shape, bool)
+    expected[0, reached[0][:, None], reached[1], :8] = False
+    np.testing.assert_array_equal(finite, expected)
+    np.testing.assert_allclose(result[finite], np.asarray(grouped(image))[finite], atol=1e-5)
