@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
-from stepwell.kernels.gpu import mma_tile, wgmma_tile
+from stepwell.kernels.gpu import mma_tile, simt_tile, wgmma_tile
 from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES, MatrixType
 from stepwell.mlir import ir
 from stepwell.passes.base import State
@@ -14,6 +14,8 @@ MOST_PARTS = 32
 
 _LINE_BYTES, _SHORTEST_BYTES = 128, 512
 """A part's row or column is whole lines, and no shorter."""
+
+_F32_BYTES = 4
 
 _LAUNCH_CYCLES = 3000
 """What one more kernel takes."""
@@ -39,37 +41,49 @@ def parts_of(
     """Into how many parts `product`, of `m` x `n` elements, is best cut along `whole` of its terms
     that lie one after another, of which there are `times`; 1 leaves it as it is. With `by_warps`
     warpgroups do not multiply the parts."""
-    kind = _matrix_type(product, target, tf32=state.multiplies_tf32)
-    if kind is None:
-        return 1
 
     def shape(parts: int) -> ContractionShape:
         terms = whole // parts * times
         return ContractionShape(0, 1, (0,), (1,), 2, (3,), (parts, m, n, terms))
 
-    if not mma_tile.is_large_enough(shape(1), kind):
+    kind = _matrix_type(product, target, tf32=state.multiplies_tf32)
+    if kind is None:
+        enough = set(_types(product)) == {"f32"} and simt_tile.is_large_enough(shape(1))
+    else:
+        enough = mma_tile.is_large_enough(shape(1), kind)
+    if not enough:
         return 1
-    best, least = 1, _GAIN * _cycles(shape(1), kind, target)
+
+    def cycles(parts: int) -> float:
+        if kind is None:
+            return simt_tile.cycles(simt_tile.choose(shape(parts)), shape(parts), target)
+        if by_warps and parts > 1:
+            return _cycles_of_warps(shape(parts), kind, target)
+        return _cycles(shape(parts), kind, target)
+
+    best, least = 1, _GAIN * cycles(1)
     for parts in range(2, MOST_PARTS + 1):
-        length = whole // parts * kind.bytes
+        length = whole // parts * (_F32_BYTES if kind is None else kind.bytes)
         if whole % parts or length % _LINE_BYTES or length * times < _SHORTEST_BYTES:
             continue
-        moved = 2 * parts * m * n * 4
-        split = (_cycles_of_warps if by_warps else _cycles)(shape(parts), kind, target)
-        cycles = split + _LAUNCH_CYCLES + moved / _MEMORY_BYTES
-        if cycles < least:
-            best, least = parts, cycles
+        moved = 2 * parts * m * n * _F32_BYTES
+        total = cycles(parts) + _LAUNCH_CYCLES + moved / _MEMORY_BYTES
+        if total < least:
+            best, least = parts, total
     return best
+
+
+def _types(product: ir.Operation) -> tuple[str, ...]:
+    """Of lhs, rhs and result."""
+    return tuple(str(hlo.element_type(v)) for v in (*product.operands, product.results[0]))
 
 
 def _matrix_type(product: ir.Operation, target: NvidiaTarget, *, tf32: bool) -> MatrixType | None:
     """What tensor cores multiply the operands as."""
-    left, right, total = (
-        str(hlo.element_type(value)) for value in (*product.operands, product.results[0])
-    )
+    *operands, total = _types(product)
     known = dict(target.matrix_instructions).get("mma.sync", ())
     for kind in MATRIX_TYPES:
-        if (left, right) == kind.elements and total == kind.sum and kind.ptx in known:
+        if tuple(operands) == kind.elements and total == kind.sum and kind.ptx in known:
             return kind if tf32 or kind.ptx != "tf32" else None
     return None
 

@@ -13,7 +13,7 @@ from models import compile_for_gpu, load_on_emulator
 import stepwell
 from stepwell import cuda_assembly, ptxas, targets
 from stepwell.assembly import kernel_units
-from stepwell.kernels.gpu.contraction import FLAT, LARGE, MEDIUM, NARROW, SimtTile
+from stepwell.kernels.gpu.simt_tile import FLAT, LARGE, MEDIUM, NARROW, SimtTile
 from stepwell.mlir import ir, new_context
 from stepwell.ptx import kernel_llvm, ptx
 from stepwell.targets.nvidia import NvidiaTarget
@@ -81,3 +81,38 @@ def test_inner_loop(name: str) -> None:
     assert sass.count("LDS.128") == 16 * 4
     assert sass.count("LDG.E.128") >= 4
     assert sass.count("STG.E.128") == 16
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(24, 5760, 40), (1, 3072, 132)])
+def test_split_sums(m: int, k: int, n: int, emulator: Emulator) -> None:
+    """A small product with long sums: its parts in one kernel, their sums and what follows in
+    another."""
+    a, b, bias = integers(m, k, seed=1), integers(k, n, seed=2), integers(n, seed=3)
+    layer = jax.jit(lambda a, b, bias: jax.nn.relu(a @ b + bias))
+    compiled = compile_for_gpu(str(jax.export.export(layer)(a, b, bias).mlir_module()))
+    assert len(compiled.kernels) == 2
+    (result,) = load_on_emulator(compiled, emulator)(a, b, bias)
+    np.testing.assert_array_equal(result, np.maximum(a @ b + bias, 0))
+
+
+def test_split_channels(emulator: Emulator) -> None:
+    """A small convolution of many channels: groups of them in one kernel, their sums and what
+    follows in another."""
+    x, w, bias = (
+        integers(1, 5, 5, 512, seed=1),
+        integers(3, 3, 512, 40, seed=2),
+        integers(40, seed=3),
+    )
+
+    def layer(x: jax.Array) -> jax.Array:
+        names = ("NHWC", "HWIO", "NHWC")
+        sums = jax.lax.conv_general_dilated(x, w, (2, 1), "VALID", dimension_numbers=names)
+        return jax.nn.relu(sums + bias)
+
+    compiled = compile_for_gpu(str(jax.export.export(jax.jit(layer))(x).mlir_module()))
+    assert len(compiled.kernels) == 2
+    (result,) = load_on_emulator(compiled, emulator)(x)
+    sums = np.zeros((1, 2, 3, 40), np.float32)
+    for i, j in np.ndindex(3, 3):
+        sums += x[:, i : i + 3 : 2, j : j + 3] @ w[i, j]
+    np.testing.assert_array_equal(result, np.maximum(sums + bias, 0))

@@ -69,7 +69,8 @@ class NvidiaTarget(Target):
     its launch, `sm_*` what a multiprocessor has; `async_copies` and `matrix_instructions` are PTX
     names, the latter with the operand types they take; `ptx` is the PTX version written;
     `multiprocessors` are those of the largest GPU sold of the architecture; `widened_types` are
-    operands that `mma.sync` multiplies after a conversion to f16, which takes registers."""
+    operands that `mma.sync` multiplies after a conversion to f16, which takes registers;
+    `f32_multiplies` are the multiply-adds of f32 that a multiprocessor does a cycle."""
 
     ptx: int
     multiprocessors: int
@@ -81,6 +82,7 @@ class NvidiaTarget(Target):
     matrix_instructions: tuple[tuple[str, tuple[str, ...]], ...]
     sm_registers: int = 64 << 10
     widened_types: tuple[str, ...] = ()
+    f32_multiplies: int = 128
 
     @property
     def compute_capability(self) -> tuple[int, int]:
@@ -152,6 +154,7 @@ def _target(
     copies: tuple[str, ...],
     matrix: tuple[tuple[str, tuple[str, ...]], ...],
     widened: tuple[str, ...] = (),
+    f32_multiplies: int = 128,
 ) -> NvidiaTarget:
     reserved = 1 << 10
     """Of a block's shared memory, 1 KB is the system's."""
@@ -171,12 +174,13 @@ def _target(
         async_copies=copies,
         matrix_instructions=matrix,
         widened_types=widened,
+        f32_multiplies=f32_multiplies,
     )
 
 
 TARGETS = (
     _target("sm_80", 80, sms=108, sm_shared=164 << 10, threads=2048, blocks=32,
-            copies=("cp.async",), matrix=(("mma.sync", _MMA_80),)),
+            copies=("cp.async",), matrix=(("mma.sync", _MMA_80),), f32_multiplies=64),
     _target("sm_86", 80, sms=84, sm_shared=100 << 10, threads=1536, blocks=16,
             copies=("cp.async",), matrix=(("mma.sync", _MMA_80),)),
     _target("sm_89", 84, sms=142, sm_shared=100 << 10, threads=1536, blocks=24,

@@ -11,15 +11,14 @@ epilogue works on the accumulators. Arithmetic is that of the operands' own type
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stepwell.errors import LoweringError
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
-from stepwell.kernels.gpu import mma_tile, reduction, wgmma, wgmma_tile
+from stepwell.kernels.gpu import mma_tile, reduction, simt_tile, wgmma, wgmma_tile
 from stepwell.kernels.gpu.elementwise import element_bits, fill_halos
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.mma import MmaKernel
+from stepwell.kernels.gpu.simt_tile import GROUP, SimtTile
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.group import KernelGroup, accesses
@@ -28,48 +27,10 @@ from stepwell.kernels.structured import Structured, element_type, is_multiply_ad
 from stepwell.mlir import ir
 from stepwell.targets.nvidia import NvidiaTarget
 
-GROUP = 4
-"""Elements of a vector access to memory, and of a group of rows or columns of a thread."""
-
 PADDING_BITS = 128
 """Shared rows are longer by this: writes along a column then meet different banks."""
 
 _WORD_BITS = 32
-
-FULL_GRID = 128
-"""Blocks that keep a large GPU busy; with fewer, tiles are smaller."""
-
-
-@dataclass(frozen=True)
-class SimtTile:
-    """A block's tile and each thread's part of it; extents are multiples of each other's."""
-
-    rows: int
-    columns: int
-    depth: int
-    thread_rows: int
-    thread_columns: int
-
-    @property
-    def threads(self) -> int:
-        return self.rows // self.thread_rows * (self.columns // self.thread_columns)
-
-
-LARGE = SimtTile(128, 128, 16, 8, 8)
-MEDIUM = SimtTile(64, 64, 16, 4, 4)
-NARROW = SimtTile(128, 32, 16, 4, 4)
-FLAT = SimtTile(8, 128, 32, 2, 4)
-
-
-def choose(shape: ContractionShape) -> SimtTile:
-    """The tile for a contraction: as large as leaves enough blocks, and not much larger than the
-    output."""
-    if shape.m <= FLAT.rows:
-        return FLAT
-    if shape.n <= NARROW.columns:
-        return NARROW
-    blocks = -(-shape.m // LARGE.rows) * -(-shape.n // LARGE.columns) * shape.extent(shape.batch)
-    return LARGE if blocks >= FULL_GRID else MEDIUM
 
 
 def emit(
@@ -103,8 +64,8 @@ def emit(
         if maps is None:
             raise LoweringError("an operand of this strategy is no array of which boxes are copied")
         wgmma.WgmmaKernel(space, tile, kind, maps).emit()
-    elif min(shape.n, shape.k) >= GROUP:
-        _Tiled(group, nest, op, shape, choose(shape)).emit()
+    elif simt_tile.is_large_enough(shape):
+        _Tiled(group, nest, op, shape, simt_tile.choose(shape)).emit()
     else:
         reduction.emit(group, nest)
 
