@@ -15,9 +15,9 @@ becomes
 
 What split-long-sums does to matrix products, by the same cost model: the image stays as it is, each
 group of channels has a product of its own (by warps: the copies of warpgroups take whole images),
-and the kernel of whatever follows adds them. Run this
-after choose-layout, which puts channels last, and fold-constants behind it: the kernel has to be a
-constant. With precision "strict" sums stay in one piece.
+and the kernel of whatever follows adds them. Run this after choose-layout, which puts channels
+last, and fold-constants behind it: filters are constants, or an argument with the outputs last,
+whose groups are read where they lie. With precision "strict" sums stay in one piece.
 """
 
 from __future__ import annotations
@@ -61,14 +61,16 @@ def _parts(op: ir.Operation, target: NvidiaTarget, state: State) -> int:
     values = (*op.operands, op.results[0])
     if not all(hlo.tensor_type(value).has_static_shape for value in values):
         return 1
-    if not is_constant(op.operands[1]):
-        return 1
     if integer(op, "feature_group_count", 1) != 1 or integer(op, "batch_group_count", 1) != 1:
         return 1
     numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     image, kernel, result = (hlo.shape(value) for value in values)
     last = len(image) - 1
     if numbers.input_feature_dimension != last or numbers.output_feature_dimension != last:
+        return 1
+    outputs_last = numbers.kernel_output_feature_dimension == len(kernel) - 1
+    is_argument = isinstance(op.operands[1], ir.BlockArgument)
+    if not (is_constant(op.operands[1]) or (is_argument and outputs_last)):
         return 1
     taps = math.prod(kernel[d] for d in numbers.kernel_spatial_dimensions)
     rows = math.prod(result[:-1])

@@ -95,23 +95,26 @@ def test_split_sums(m: int, k: int, n: int, emulator: Emulator) -> None:
     np.testing.assert_array_equal(result, np.maximum(a @ b + bias, 0))
 
 
-def test_split_channels(emulator: Emulator) -> None:
+@pytest.mark.parametrize("given", [False, True])
+def test_split_channels(given: bool, emulator: Emulator) -> None:
     """A small convolution of many channels: groups of them in one kernel, their sums and what
-    follows in another."""
+    follows in another. Filters that are an argument are not copied."""
     x, w, bias = (
         integers(1, 5, 5, 512, seed=1),
         integers(3, 3, 512, 40, seed=2),
         integers(40, seed=3),
     )
 
-    def layer(x: jax.Array) -> jax.Array:
+    def layer(x: jax.Array, w: jax.Array) -> jax.Array:
         names = ("NHWC", "HWIO", "NHWC")
         sums = jax.lax.conv_general_dilated(x, w, (2, 1), "VALID", dimension_numbers=names)
         return jax.nn.relu(sums + bias)
 
-    compiled = compile_for_gpu(str(jax.export.export(jax.jit(layer))(x).mlir_module()))
+    function = layer if given else lambda x: layer(x, jax.numpy.asarray(w))
+    inputs = [x, w] if given else [x]
+    compiled = compile_for_gpu(str(jax.export.export(jax.jit(function))(*inputs).mlir_module()))
     assert len(compiled.kernels) == 2
-    (result,) = load_on_emulator(compiled, emulator)(x)
+    (result,) = load_on_emulator(compiled, emulator)(*inputs)
     sums = np.zeros((1, 2, 3, 40), np.float32)
     for i, j in np.ndindex(3, 3):
         sums += x[:, i : i + 3 : 2, j : j + 3] @ w[i, j]

@@ -105,17 +105,19 @@ def test_split_sums(dtype: type, target: str, emulator: Emulator) -> None:
     assert len(compiled.kernels) == 2
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.int8])
-def test_split_channels(dtype: type, emulator: Emulator) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "given"), [(np.float16, False), (np.float16, True), (np.int8, False)]
+)
+def test_split_channels(dtype: type, given: bool, emulator: Emulator) -> None:
     """A small convolution of many channels: groups of them in one kernel, their sums and what
-    follows in another."""
+    follows in another. Filters that are an argument are not copied."""
     x, w = integers(1, 5, 5, 512, seed=1, dtype=dtype), integers(3, 3, 512, 40, seed=2, dtype=dtype)
     bias = integers(40, seed=3, dtype=SUMS[dtype])
 
-    def layer(x: jax.Array) -> jax.Array:
+    def layer(x: jax.Array, w: jax.Array) -> jax.Array:
         names = ("NHWC", "HWIO", "NHWC")
         return jax.nn.relu(bias + jax.lax.conv_general_dilated(
-            x, jax.numpy.asarray(w), (2, 1), "VALID", dimension_numbers=names,
+            x, w, (2, 1), "VALID", dimension_numbers=names,
             preferred_element_type=SUMS[dtype],
         ))  # fmt: skip
 
@@ -123,8 +125,10 @@ def test_split_channels(dtype: type, emulator: Emulator) -> None:
     for i, j in np.ndindex(3, 3):
         window = x[:, i : i + 3 : 2, j : j + 3].astype(np.float64)
         sums += window @ w[i, j].astype(np.float64)
-    model = jax.export.export(jax.jit(layer))(x).mlir_module()
-    compiled = check(model, [x], np.maximum(sums + bias, 0), emulator, "cuda:sm_90a")
+    function = layer if given else lambda x: layer(x, jax.numpy.asarray(w))
+    inputs = [x, w] if given else [x]
+    model = jax.export.export(jax.jit(function))(*inputs).mlir_module()
+    compiled = check(model, inputs, np.maximum(sums + bias, 0), emulator, "cuda:sm_90a")
     assert len(compiled.kernels) == 2
 
 

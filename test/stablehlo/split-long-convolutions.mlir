@@ -30,13 +30,25 @@ func.func @outputs_first(%x: tensor<1x7x7x1024xi8>) -> tensor<1x7x7x512xi32> {
   return %z : tensor<1x7x7x512xi32>
 }
 
-// Rejected: outputs that fill the GPU, few channels, groups, channels first, a kernel that is no
-// constant.
+// An argument with its outputs last.
+// CHECK-LABEL: func.func @argument
+// CHECK: %[[T:.*]] = stablehlo.transpose %{{.*}}, dims = [0, 1, 3, 2, 4] : (tensor<3x3x[[P:[0-9]+]]x[[C:[0-9]+]]x512xf32>)
+// CHECK: stablehlo.convolution({{.*}} feature_group_count = [[P]]
+// CHECK: stablehlo.reduce
+func.func @argument(%x: tensor<1x7x7x512xf32>, %w: tensor<3x3x512x512xf32>) -> tensor<1x7x7x512xf32> {
+  %z = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+       window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x7x7x512xf32>, tensor<3x3x512x512xf32>) -> tensor<1x7x7x512xf32>
+  return %z : tensor<1x7x7x512xf32>
+}
+
+// Rejected: outputs that fill the GPU, few channels, groups, channels first, a kernel that is
+// computed, or an argument with its inputs last.
 // CHECK-LABEL: func.func @rejected
 // CHECK-NOT: stablehlo.reduce
 func.func @rejected(%x: tensor<32x56x56x256xf16>, %y: tensor<1x7x7x64xf16>, %u: tensor<1x7x7x512xf16>,
-                    %t: tensor<1x512x7x7xf16>, %a: tensor<3x3x512x512xf16>)
-    -> (tensor<32x56x56x256xf32>, tensor<1x7x7x512xf32>, tensor<1x7x7x512xf32>, tensor<1x512x7x7xf32>, tensor<1x7x7x512xf32>) {
+                    %t: tensor<1x512x7x7xf16>, %a: tensor<3x3x512x512xf16>, %o: tensor<3x3x512x512xf16>)
+    -> (tensor<32x56x56x256xf32>, tensor<1x7x7x512xf32>, tensor<1x7x7x512xf32>, tensor<1x512x7x7xf32>, tensor<1x7x7x512xf32>, tensor<1x7x7x512xf32>) {
   %w = stablehlo.constant dense<1.0> : tensor<3x3x256x256xf16>
   %v = stablehlo.constant dense<1.0> : tensor<3x3x64x512xf16>
   %g = stablehlo.constant dense<1.0> : tensor<3x3x256x512xf16>
@@ -53,8 +65,12 @@ func.func @rejected(%x: tensor<32x56x56x256xf16>, %y: tensor<1x7x7x64xf16>, %u: 
   %3 = stablehlo.convolution(%t, %k) dim_numbers = [b, f, 0, 1]x[0, 1, i, o]->[b, f, 0, 1],
        window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
        : (tensor<1x512x7x7xf16>, tensor<3x3x512x512xf16>) -> tensor<1x512x7x7xf32>
-  %4 = stablehlo.convolution(%u, %a) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+  %b = stablehlo.add %a, %o : tensor<3x3x512x512xf16>
+  %4 = stablehlo.convolution(%u, %b) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
        window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
        : (tensor<1x7x7x512xf16>, tensor<3x3x512x512xf16>) -> tensor<1x7x7x512xf32>
-  return %0, %1, %2, %3, %4 : tensor<32x56x56x256xf32>, tensor<1x7x7x512xf32>, tensor<1x7x7x512xf32>, tensor<1x512x7x7xf32>, tensor<1x7x7x512xf32>
+  %5 = stablehlo.convolution(%u, %o) dim_numbers = [b, 0, 1, f]x[0, 1, o, i]->[b, 0, 1, f],
+       window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x7x7x512xf16>, tensor<3x3x512x512xf16>) -> tensor<1x7x7x512xf32>
+  return %0, %1, %2, %3, %4, %5 : tensor<32x56x56x256xf32>, tensor<1x7x7x512xf32>, tensor<1x7x7x512xf32>, tensor<1x512x7x7xf32>, tensor<1x7x7x512xf32>, tensor<1x7x7x512xf32>
 }
