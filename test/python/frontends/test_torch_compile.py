@@ -9,7 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from stepwell.frontends.torch import backend  # noqa: E402
+from stepwell.frontends.torch import backend, decompositions  # noqa: E402
+from stepwell.frontends.torch.decompositions.registry import MENDS  # noqa: E402
 
 nn = torch.nn
 
@@ -525,3 +526,16 @@ def test_gradients_of_strided_reads(size, stride, offset):
         results.append(leaf.grad)
     torch.testing.assert_close(results[1], results[0])
     assert [report.compiled for report in backend.reports] == [True, True]
+
+
+def test_an_operator_without_a_lowering_is_named_though_its_constants_come_first(monkeypatch):
+    scatter = torch.ops.aten.as_strided_scatter.default
+    monkeypatch.delitem(MENDS, scatter)
+    monkeypatch.setattr(decompositions, "_of_torch", decompositions._of_torch.__wrapped__)
+    leaf = torch.randn(6, 8, requires_grad=True)
+    with pytest.warns(RuntimeWarning, match="nodes of the backward graph .* as_strided_scatter"):
+        _compiled(lambda x: x.as_strided((3, 4), (8, 2)).sin())(leaf).sum().backward()
+    forward, backward = backend.reports
+    assert forward.compiled
+    assert backward.operators == ("aten.as_strided_scatter",)
+    assert backward.parts == 1

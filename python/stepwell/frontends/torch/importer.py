@@ -81,7 +81,7 @@ def _leftovers(module: ir.Module, message: str) -> list[Unsupported]:
     named = set(re.findall(r"'(torch\.[\w.]+)'", message)) | set(
         re.findall(r"op:? \"?(torch\.aten[\w.]+)", message)
     )
-    named = {name for name in named if not name.startswith("torch.constant.")}
+    named = {name for name in named if not name.startswith(("torch.constant.", "torch.vtensor."))}
     found: list[Unsupported] = []
     seen: Counter[str] = Counter()
     for op in nested_operations(module.operation):
