@@ -9,7 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402
+from torch.nn.attention.flex_attention import (  # noqa: E402
+    AuxRequest,
+    create_block_mask,
+    flex_attention,
+)
 
 import stepwell  # noqa: E402
 from stepwell.frontends.torch import backend  # noqa: E402
@@ -70,6 +74,22 @@ def test_torch_compile(kind):
     result, expected = torch.compile(module, backend="stepwell")(*inputs), _expected(module, inputs)
     torch.testing.assert_close(result, expected, atol=TOLERANCE, rtol=TOLERANCE)
     assert result.stride() == expected.stride()
+    assert [report.compiled for report in backend.reports] == [True]
+
+
+def test_sums_of_weights_and_keys_for_all_batches():
+    mask = create_block_mask(lambda b, h, q, k: q < k, 2, None, ROWS, ROWS, "cpu", BLOCK_SIZE=16)
+
+    def attention(*inputs):
+        out, found = flex_attention(
+            *inputs, block_mask=mask, enable_gqa=True, return_aux=AuxRequest(lse=True)
+        )
+        return out, found.lse
+
+    query, key, value = _inputs()
+    inputs = (query, key[:1], value[:1])
+    result = torch.compile(attention, backend="stepwell")(*inputs)
+    torch.testing.assert_close(result, _expected(attention, inputs), atol=TOLERANCE, rtol=TOLERANCE)
     assert [report.compiled for report in backend.reports] == [True]
 
 

@@ -21,6 +21,8 @@ from typing import TypeGuard
 import torch
 import torch.fx
 
+from stepwell.frontends.torch.memory_order import memory_order
+
 aten = torch.ops.aten
 
 
@@ -108,7 +110,7 @@ def _same_elements(source: torch.fx.Node, node: torch.fx.Node) -> bool:
 
 def _order(value: torch.Tensor) -> list[int] | None:
     """The dimensions as they follow each other in memory; None for a tensor with gaps."""
-    order = sorted(range(value.dim()), key=lambda d: (-value.stride(d), d))
+    order = memory_order(value.stride())
     return order if value.permute(order).is_contiguous() else None
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from stepwell.frontends.torch.decompositions.registry import itself, mend
+from stepwell.frontends.torch.memory_order import inverse, memory_order
 
 aten = torch.ops.aten
 
@@ -31,12 +32,12 @@ def _empty_strided(
 ) -> torch.Tensor:
     """Zeros come down to this operator, too: only what is like it is filled without it. The
     importer knows it where it is contiguous."""
-    order = sorted(range(len(size)), key=lambda d: -stride[d])
+    order = memory_order(stride)
     placed = [size[d] for d in order]
     steps = [math.prod(placed[d + 1 :]) for d in range(len(size))]
     empty = itself(aten.empty_strided.default, placed, steps, dtype=dtype)
     zeros = torch.full_like(empty, 0)  # pyright: ignore[reportArgumentType]
-    return zeros.permute([order.index(d) for d in range(len(size))])
+    return zeros.permute(inverse(order))
 
 
 @mend(aten._new_zeros_with_same_feature_meta.default)

@@ -19,6 +19,7 @@ from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from stepwell.frontends.torch.decompositions.attention import softmax
 from stepwell.frontends.torch.decompositions.rules import instead
+from stepwell.frontends.torch.memory_order import inverse, memory_order
 
 Function = Callable[..., torch.Tensor]
 Buffers = tuple[torch.Tensor, ...]
@@ -70,6 +71,5 @@ def _at_places(function: Function, of_scores: Sequence[bool], buffers: Buffers) 
 
 def _laid_out_like(query: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """With the dimensions in memory in the order that those of `query` have."""
-    order = sorted(range(query.dim()), key=query.stride, reverse=True)
-    back = sorted(range(query.dim()), key=order.__getitem__)
-    return out.permute(order).contiguous().permute(back)
+    order = memory_order(query.stride())
+    return out.permute(order).contiguous().permute(inverse(order))

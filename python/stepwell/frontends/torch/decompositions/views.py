@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from stepwell.frontends.torch.decompositions.registry import mend
+from stepwell.frontends.torch.memory_order import inverse, memory_order
 
 aten = torch.ops.aten
 
@@ -98,7 +99,7 @@ def _as_strided_scatter(
     storage_offset: int | None = None,
 ) -> torch.Tensor:
     """The positions are those in memory, which `x` has to fill without gaps."""
-    order = sorted(range(x.dim()), key=x.stride, reverse=True)
+    order = memory_order(x.stride())
     in_memory = x.permute(order)
     if not in_memory.is_contiguous():
         return NotImplemented
@@ -107,8 +108,7 @@ def _as_strided_scatter(
     for length, step in zip(size, stride, strict=True):
         position = position.unsqueeze(-1) + torch.arange(length) * step
     flat = in_memory.reshape(-1).scatter(0, position.reshape(-1), source.reshape(-1))
-    back = sorted(range(x.dim()), key=order.__getitem__)
-    return flat.view(in_memory.shape).permute(back)
+    return flat.view(in_memory.shape).permute(inverse(order))
 
 
 @mend(aten.unfold.default)
