@@ -11,7 +11,7 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-_LARGE_WINDOWS = [(28, 240, 5), (56, 96, 7)]
+_LARGE_WINDOWS = [(28, 240, 5), (56, 96, 7), (32, 768, 9)]
 _GROUPED = [(56, 128, 32), (14, 512, 32), (28, 128, 4)]
 _SEED = 7
 _OPSET = 20

@@ -112,6 +112,7 @@ FORMS = [
     convolution("depthwise-40", (9, 11), (3, 3), (40, 40), groups=40, pads=1),
     convolution("depthwise-5x5", (9, 11), (5, 5), (33, 33), groups=33, pads=2),
     convolution("depthwise-7x7", (9, 21), (7, 7), (40, 40), groups=40, pads=3, batch=2),
+    convolution("depthwise-9x9-in-parts", (20, 40), (9, 9), (520, 520), groups=520, pads=4),
     convolution("depthwise-9x9-strided", (17, 20), (9, 9), (17, 17), groups=17, pads=4, stride=2),
     convolution("depthwise-13x13-dilated", (9, 11), (13, 13), (8, 8), groups=8, pads=12,
                 dilation=2),

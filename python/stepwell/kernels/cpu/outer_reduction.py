@@ -2,10 +2,10 @@
 
 Vectors run over the innermost output dimension (channels). A register tile is a box of neighbouring
 outputs in the two dimensions before it times `vectors` vectors, so that enough independent
-accumulators hide the latency of the combiner. Small windows are unrolled, and neighbours share what
-they read: the steps go through the input in its order, each element once for all whose window it
-is in. Large ones are loops, in which neighbours share the weights. Of an open dimension
-(docs/levels.md) no more is read than is in use.
+accumulators hide the latency of the combiner. Small windows are written out, and neighbours share
+what they read: the steps go through the input in its order, each element once for all whose window
+it is in. Large ones are loops, of which the innermost are written out so where neighbours share
+more than the weights. Of an open dimension (docs/levels.md) no more is read than is in use.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stepwell.errors import LoweringError
@@ -22,12 +22,12 @@ from stepwell.kernels.cpu.used_elements import used_terms
 from stepwell.kernels.group import KernelGroup, widths
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.reduction import Combiner
-from stepwell.kernels.structured import Structured
+from stepwell.kernels.structured import Structured, element_type, shape_of
 from stepwell.mlir import ir
 from stepwell.targets import Target
 
 _UNROLLED_STEPS = 160
-"""A window of at most this many combiner steps a tile is unrolled."""
+"""At most so many combiner steps of a tile are written out."""
 
 _ACCUMULATORS = 8
 """Accumulators that a tile should have at least: latency times throughput of an addition."""
@@ -39,6 +39,9 @@ _LOADED = 3
 """Vectors of the input that LLVM has loaded at a time, beside those of a row of the window."""
 
 _MOST_ROWS, _MOST_POINTS = 4, 8
+
+_FEW_TASKS = 8
+"""Where there are fewer boxes of outputs, tasks share the channels, too."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,6 @@ class Window:
     moves: tuple[tuple[tuple[int, ...], ...], ...]
     extents: tuple[int, ...]
 
-    @functools.cached_property
-    def steps(self) -> list[tuple[int, ...]]:
-        """Its points, in their order."""
-        return list(itertools.product(*map(range, self.extents)))
-
     def place(self, operand: int, cell: Sequence[int], step: Sequence[int]) -> tuple[int, ...]:
         """Where output `cell` (row, point) reads an input at a point of the window."""
         moved = [
@@ -71,20 +69,35 @@ class Window:
         ]
         return tuple(map(sum, zip(*moved, strict=True)))
 
+    def written_out(self, rows: int, points: int) -> int:
+        """How many of its last dimensions a box of outputs has written out: all of them if they are
+        few steps, of others those in which outputs read the same elements."""
+        cells = rows * points
+        if cells * math.prod(self.extents) <= _UNROLLED_STEPS:
+            return len(self.extents)
+        for count in range(len(self.extents) - 1, 0, -1):
+            steps = cells * math.prod(self.extents[-count:])
+            if steps <= _UNROLLED_STEPS and self._loads(rows, points, count) < self._loads(
+                rows, points, 0
+            ):
+                return count
+        return 0
+
     def loads(self, rows: int, points: int) -> int:
-        """How many elements a box of outputs reads, each once."""
-        return self._distinct(rows, points, self.steps)
+        """How many elements a box of outputs reads: those of the dimensions that are written out
+        once, in every iteration of the loops over the others."""
+        return self._loads(rows, points, self.written_out(rows, points))
 
-    def loads_at_once(self, rows: int, points: int) -> int:
-        """How many of them it reads in one step."""
-        return self._distinct(rows, points, [(0,) * len(self.extents)])
-
-    def _distinct(self, rows: int, points: int, steps: Sequence[tuple[int, ...]]) -> int:
+    def _loads(self, rows: int, points: int, written_out: int) -> int:
+        looped = len(self.extents) - written_out
         cells = list(itertools.product(range(rows), range(points)))
-        return sum(
+        inner = itertools.product(*map(range, self.extents[looped:]))
+        steps = [(0,) * looped + step for step in inner]
+        once = sum(
             len({self.place(operand, cell, step) for cell in cells for step in steps})
             for operand in range(len(self.moves))
         )
+        return once * math.prod(self.extents[:looped])
 
 
 def choose_tile(
@@ -92,7 +105,7 @@ def choose_tile(
 ) -> OuterReductionTile:
     """The tile for `rows` of `points` outputs with `channels` channels that takes the least time:
     its steps, never fewer than hide their latency, and its loads."""
-    steps = len(window.steps)
+    steps = math.prod(window.extents)
 
     def shares(height: int, width: int) -> bool:
         return loads(height, width) < height * width * loads(1, 1)
@@ -100,18 +113,14 @@ def choose_tile(
     def ahead(height: int, width: int) -> int:
         """Registers beside the accumulators'. What one output alone reads needs none for long, nor
         does what all outputs read in one step of a loop."""
-        written_out = height * width * steps <= _UNROLLED_STEPS
-        return window.extents[-1] + _LOADED if written_out and shares(height, width) else 1
+        written_out = window.written_out(height, width) and shares(height, width)
+        return window.extents[-1] + _LOADED if written_out else 1
 
     def time(height: int, width: int, vectors: int) -> float:
         accumulators = height * width * vectors
         return steps * max(accumulators, _ACCUMULATORS) + _LOAD * vectors * loads(height, width)
 
-    @functools.cache
-    def loads(height: int, width: int) -> int:
-        if height * width * steps <= _UNROLLED_STEPS:
-            return window.loads(height, width)
-        return steps * window.loads_at_once(height, width)
+    loads = functools.cache(window.loads)
 
     def total(tile: OuterReductionTile) -> float:
         boxes = itertools.product(_parts(rows, tile.rows), _parts(points, tile.points))
@@ -160,6 +169,7 @@ class _OuterReduction:
         self.op = group.anchor()
         self.combiner = Combiner.of(self.op)
         self.sizes = self.op.loop_sizes()
+        self.target = target
         self.lanes = target.vector_lanes
         *outer, self.inner = _output_order(self.op)
         self.tiled, self.outer = outer[-2:], outer[:-2]
@@ -168,8 +178,6 @@ class _OuterReduction:
         self.window = self._window()
         self.tile = choose_tile(rows, points, self.sizes[self.inner], self.window, target)
         self.used = used_terms(group, self.op)
-        steps = math.prod(self.window.extents) * self.tile.rows * self.tile.points
-        self.unrolled = not self.used and steps <= _UNROLLED_STEPS
 
     def _window(self) -> Window:
         still = [Index()] * len(self.sizes)
@@ -191,50 +199,74 @@ class _OuterReduction:
         extents = [self.tile.rows, self.tile.points][2 - len(self.tiled) :]
         blocks = [-(-self.sizes[a] // n) for a, n in zip(self.tiled, extents, strict=True)]
         outer = math.prod([*outer_sizes, *blocks])
-        channels = self.sizes[self.inner]
-        step = self.lanes * self.tile.vectors
-        split_channels = outer < 8 and channels >= 2 * step
-        chunks = -(-channels // step) if split_channels else 1
+        chunk = self._channels_of_a_task(outer)
+        chunks = -(-self.sizes[self.inner] // chunk)
         with self.nest.parallel("task", outer * chunks) as task, self.evaluator.scope():
             flat = Index.of(task)
             self.group.fill_halos(flat, self.lanes)
-            where, chunk = flat.floordiv(chunks), flat.mod(chunks)
+            if outer < _FEW_TASKS:
+                where, part = flat.floordiv(chunks), flat.mod(chunks)
+            else:
+                where, part = flat.mod(outer), flat.floordiv(outer)
             position = delinearize(where, [*outer_sizes, *blocks])
             dims = [Index()] * len(self.sizes)
             for axis, index in zip(self.outer, position, strict=False):
                 dims[axis] = index
-            block = position[len(self.outer) :]
-            if split_channels:
-                self._with_channel_chunk(dims, block, chunk, chunks, step)
-            else:
-                for begin, end, width in widths(channels, self.lanes):
-                    self._channels(dims, block, begin, end, width)
+            self._chunk(dims, position[len(self.outer) :], part, chunk)
 
-    def _with_channel_chunk(
-        self, dims: list[Index], block: list[Index], chunk: Index, chunks: int, step: int
-    ) -> None:
-        channels = self.sizes[self.inner]
-        whole = channels // step
-        if whole == chunks:
-            self._boxes(dims, block, chunk * step, self.lanes, self.tile.vectors)
+    def _channels_of_a_task(self, outer: int) -> int:
+        """All channels, unless tasks are so few, or the rows of the input that windows of
+        neighbouring rows share are so long, that L2 would not keep them."""
+        channels, step = self.sizes[self.inner], self.lanes * self.tile.vectors
+        if outer < _FEW_TASKS:
+            return step if channels >= 2 * step else channels
+        parts = -(-self._shared_bytes() // (self.target.l2_bytes // 2))
+        return channels if parts <= 1 else -(-channels // (parts * step)) * step
+
+    def _shared_bytes(self) -> int:
+        """What a row of tiles reads of the inputs that the next one reads again, all or a part."""
+        total = 0
+        for value, moves in zip(self.op.inputs, self.window.moves, strict=True):
+            down, _, *window = moves
+            spans, again = [], not any(down)
+            for size, by, *steps in zip(shape_of(value), down, *window, strict=True):
+                ends = zip(steps, self.window.extents, strict=True)
+                within = sum(abs(step) * (extent - 1) for step, extent in ends)
+                moved = abs(by) * self.tile.rows
+                spans.append(within + moved if by else size)
+                again |= bool(by) and within >= abs(by)
+            total += math.prod(spans) * again
+        return total * element_type(self.op.op.results[0]).width // 8
+
+    def _chunk(self, dims: list[Index], block: list[Index], part: Index, chunk: int) -> None:
+        """Chunk number `part` of the channels; the last one may be smaller."""
+        whole, rest = divmod(self.sizes[self.inner], chunk)
+
+        def run(count: int) -> None:
+            for begin, end, width in widths(count, self.lanes):
+                self._channels(dims, block, part * chunk, (begin, end), width)
+
+        if not whole or not rest:
+            run(rest or chunk)
             return
-        with self.nest.when(chunk, equals=chunks - 1, otherwise=True) as branch:
+        with self.nest.when(part, equals=whole, otherwise=True) as branch:
             with branch.then(), self.evaluator.scope():
-                for begin, end, width in widths(channels - whole * step, self.lanes):
-                    self._channels(dims, block, whole * step + begin, whole * step + end, width)
+                run(rest)
             with branch.otherwise(), self.evaluator.scope():
-                self._boxes(dims, block, chunk * step, self.lanes, self.tile.vectors)
+                run(chunk)
 
     def _channels(
-        self, dims: list[Index], block: list[Index], begin: int, end: int, width: int
+        self, dims: list[Index], block: list[Index], first: Index, part: tuple[int, int], width: int
     ) -> None:
-        """All channels of [begin, end) with vectors of `width`, several a tile while they last."""
+        """All channels of a part of those from `first` on with vectors of `width`, several a tile
+        while they last."""
+        begin, end = part
         for vectors in (self.tile.vectors, 1):
             step = width * vectors
             stop = begin + (end - begin) // step * step
             if stop > begin:
                 with self.nest.loop("c", begin, stop, step) as c, self.evaluator.scope():
-                    self._boxes(dims, block, Index.of(c), width, vectors)
+                    self._boxes(dims, block, first + Index.of(c), width, vectors)
             begin = stop
 
     def _boxes(
@@ -294,41 +326,50 @@ class _OuterReduction:
             value = self.evaluator.at(self.op.outputs[0], point, lanes[cell[2]])
             return self.nest.as_vector(value, lanes[cell[2]])
 
-        def step(window: list[Index], carried: list[ir.Value]) -> list[ir.Value]:
-            return [
-                self._combine(at(cell, window), accumulator, lanes[cell[2]])
-                for cell, accumulator in zip(cells, carried, strict=True)
-            ]
+        looped = len(self.reduced)
+        if not self.used:
+            looped -= self.window.written_out(rows, points)
+        order = list(self._in_order_of_loads(cells, looped))
+
+        def steps(outer: list[Index], carried: list[ir.Value]) -> list[ir.Value]:
+            following = list(carried)
+            for number, inner in order:
+                window = [*outer, *(constant(index) for index in inner)]
+                vector = lanes[cells[number][2]]
+                point = at(cells[number], window)
+                following[number] = self._combine(point, following[number], vector)
+            return following
 
         with self.evaluator.scope():
             sums = [initial(cell) for cell in cells]
-            if self.unrolled:
-                for number, window in self._in_order_of_loads(cells):
-                    cell = cells[number]
-                    point = at(cell, [constant(index) for index in window])
-                    sums[number] = self._combine(point, sums[number], lanes[cell[2]])
-            else:
-                sums = self._loops(step, sums)
+            sums = self._loops(self.window.extents[:looped], steps, sums)
             for cell, total in zip(cells, sums, strict=True):
                 self._finish(at(cell, still), total, lanes[cell[2]])
 
     def _in_order_of_loads(
-        self, cells: list[tuple[int, int, int]]
+        self, cells: list[tuple[int, int, int]], looped: int
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """All steps of a tile, as number of the cell and point of the window: those that read the
-        same element of the input one after the other."""
+        """The steps of a tile at one point of the first `looped` dimensions of the window, as
+        number of the cell and point of the others: those that read the same element of the input
+        one after the other."""
         moving = [n for n, moves in enumerate(self.window.moves) if any(map(any, moves[:2]))]
+        inner = list(itertools.product(*map(range, self.window.extents[looped:])))
 
         def order(step: tuple[int, tuple[int, ...]]) -> tuple:
             number, window = step
             *cell, vector = cells[number]
-            return *(self.window.place(n, cell, window) for n in moving), vector, window
+            full = (0,) * looped + window
+            return *(self.window.place(n, cell, full) for n in moving), vector, window
 
-        yield from sorted(itertools.product(range(len(cells)), self.window.steps), key=order)
+        yield from sorted(itertools.product(range(len(cells)), inner), key=order)
 
-    def _loops(self, step, carried: list[ir.Value]) -> list[ir.Value]:
-        """Run `step` over the window in loops."""
-        extents = self.window.extents
+    def _loops(
+        self,
+        extents: Sequence[int],
+        step: Callable[[list[Index], list[ir.Value]], list[ir.Value]],
+        carried: list[ir.Value],
+    ) -> list[ir.Value]:
+        """Run `step` in loops over the first dimensions of the window, of `extents`."""
 
         def nested(prefix: list[Index], carried: list[ir.Value]) -> list[ir.Value]:
             if len(prefix) == len(extents):
