@@ -250,6 +250,16 @@ class NestBuilder:
         integer_set = ir.IntegerSet.get(len(variables), 0, expressions, [False] * len(bounds))
         yield AffineIf(affine.AffineIfOp(integer_set, cond_operands=[_ssa(v) for v in variables]))
 
+    @contextmanager
+    def when_all_below(self, bounds: Sequence[tuple[Index, int]]) -> Iterator[None]:
+        """What is written inside is done if all of the indices are below their bounds; no condition
+        where there are none."""
+        if not bounds:
+            yield
+            return
+        with self.when_below(bounds) as branch, branch.then():
+            yield
+
     # Memory
 
     def _map(self, indices: Sequence[Index]) -> tuple[ir.AffineMap, list[ir.Value]]:

@@ -12,9 +12,11 @@ sum, a step of k is as many terms, in the lhs a word of them (`dot_products.py`)
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.cpu import dot_products, halo
@@ -38,6 +40,32 @@ from stepwell.mlir import ir
 PanelBody = Callable[[Index, bool], None]
 Write = Callable[[list[Index], Lanes], None]
 """Stores what becomes of the result at a point: by now the evaluator knows it there."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """So many tasks of a panel group; `emit(dims, number, column_group)` writes one."""
+
+    tasks: int
+    emit: Callable[[list[Index], Index, Index], None]
+
+
+@dataclass(frozen=True)
+class EdgeRegion:
+    """A part of the rows that full boxes leave: where it begins in the last two dimensions, how
+    many tiles it has in each, and the smaller box of its tiles."""
+
+    start: tuple[int, int]
+    counts: tuple[int, ...]
+    box: tuple[int, int]
+
+    @property
+    def tiles(self) -> int:
+        return math.prod(self.counts)
+
+    @property
+    def rows(self) -> int:
+        return self.tiles * math.prod(self.box)
 
 
 def emit(
@@ -164,24 +192,27 @@ class Contraction:
         batch = shape.extent(shape.batch)
         blocks = -(-full // strategy.row_tiles) if full else 0
         panel_groups = -(-self.panels // strategy.panels)
-        edges = self._edge_tiles()
-        extra = 1 if edges else 0
-        tasks = batch * (blocks + extra) * panel_groups
-        with self.nest.parallel("task", tasks) as task, self.evaluator.scope():
+        parts: list[Part] = []
+        if blocks:
+            parts.append(Part(blocks, functools.partial(self._full_block, full)))
+        parts += self._edge_parts()
+        tasks = sum(part.tasks for part in parts)
+        with (
+            self.nest.parallel("task", batch * panel_groups * tasks) as task,
+            self.evaluator.scope(),
+        ):
             flat = Index.of(task)
             self.group.fill_halos(flat, self.lanes)
-            which, column_group, block = delinearize(flat, [batch, panel_groups, blocks + extra])
+            which, column_group, number = delinearize(flat, [batch, panel_groups, tasks])
             dims = self._placed(which)
-            if not edges:
-                self._full_block(dims, block, column_group, full)
-            elif not blocks:
-                self._edge_block(dims, edges, column_group)
-            else:
-                with self.nest.when(block, equals=blocks, otherwise=True) as branch:
-                    with branch.then(), self.evaluator.scope():
-                        self._edge_block(dims, edges, column_group)
-                    with branch.otherwise(), self.evaluator.scope():
-                        self._full_block(dims, block, column_group, full)
+            begin = 0
+            for part in parts:
+                end = begin + part.tasks
+                bounds = [(constant(begin) - number, 1)] if begin else []
+                bounds += [(number, end)] if end < tasks else []
+                with self.nest.when_all_below(bounds), self.evaluator.scope():
+                    part.emit(dims, number + -begin, column_group)
+                begin = end
 
     def _placed(self, which: Index) -> list[Index]:
         """A point of the iteration space at number `which` of the batch."""
@@ -192,26 +223,41 @@ class Contraction:
             dims[axis] = index
         return dims
 
-    def _edge_tiles(self) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
-        """(start, count of boxes, box) of the regions that the full boxes leave, in the last two
-        row dimensions: a strip on the right and one at the bottom."""
+    def _edge_parts(self) -> list[Part]:
+        """The regions that the full boxes leave: tasks of as many rows as those of full boxes have;
+        one for all regions where they are no more."""
+        regions = self._edge_regions()
         height, width = self.strategy.box
-        down, across = self.row_sizes[-2], self.row_sizes[-1]
+        rows = self.strategy.row_tiles * height * width
+        if sum(region.rows for region in regions) <= rows:
+            whole = [(region, region.tiles) for region in regions]
+            return [Part(1, functools.partial(self._edge_block, whole))] if regions else []
+        parts = []
+        for region in regions:
+            taken = max(1, rows // math.prod(region.box))
+            emit = functools.partial(self._edge_block, [(region, taken)])
+            parts.append(Part(-(-region.tiles // taken), emit))
+        return parts
+
+    def _edge_regions(self) -> list[EdgeRegion]:
+        """In the last two row dimensions, a strip on the right, one at the bottom, a corner."""
+        height, width = self.strategy.box
+        *lead, down, across = self.row_sizes
         whole_down, whole_across = down // height * height, across // width * width
-        edges = []
+        regions = []
         if across > whole_across and whole_down:
             box = (height, across - whole_across)
-            edges.append(((0, whole_across), (whole_down // height, 1), box))
+            regions.append(((0, whole_across), (whole_down // height, 1), box))
         if down > whole_down:
             rest = down - whole_down
             if whole_across:
-                edges.append(((whole_down, 0), (1, whole_across // width), (rest, width)))
+                regions.append(((whole_down, 0), (1, whole_across // width), (rest, width)))
             if across > whole_across:
                 corner = (rest, across - whole_across)
-                edges.append(((whole_down, whole_across), (1, 1), corner))
-        return edges
+                regions.append(((whole_down, whole_across), (1, 1), corner))
+        return [EdgeRegion(start, (*lead, *counts), box) for start, counts, box in regions]
 
-    def _full_block(self, dims: list[Index], block: Index, column_group: Index, full: int) -> None:
+    def _full_block(self, full: int, dims: list[Index], block: Index, column_group: Index) -> None:
         height, width = self.strategy.box
         tiles = [*self.row_sizes[:-2], self.row_sizes[-2] // height, self.row_sizes[-1] // width]
         taken = self.strategy.row_tiles
@@ -238,17 +284,28 @@ class Contraction:
         *lead, down, across = delinearize(tile, tiles)
         return [*lead, down * box[0], across * box[1]]
 
-    def _edge_block(self, dims: list[Index], edges: list, column_group: Index) -> None:
-        lead_sizes = self.row_sizes[:-2]
-        for start, counts, box in edges:
-            tiles = [*lead_sizes, *counts]
-            total = math.prod(tiles)
+    def _edge_block(
+        self,
+        regions: list[tuple[EdgeRegion, int]],
+        dims: list[Index],
+        block: Index,
+        column_group: Index,
+    ) -> None:
+        """Of each region, block number `block` of so many tiles."""
+        for region, taken in regions:
 
-            def run(panel: Index, last: bool, start=start, tiles=tiles, box=box, total=total):
-                with self.nest.loop("tile", 0, total) as variable, self.evaluator.scope():
-                    *lead, down, across = delinearize(Index.of(variable), tiles)
-                    rows = [*lead, down * box[0] + start[0], across * box[1] + start[1]]
-                    self._run_tile(self._tile_at(dims, rows, box, panel, last))
+            def run(panel: Index, last: bool, region=region, taken=taken) -> None:
+                def body(tile: Index) -> None:
+                    *lead, down, across = delinearize(tile, list(region.counts))
+                    height, width = region.box
+                    rows = [
+                        *lead,
+                        down * height + region.start[0],
+                        across * width + region.start[1],
+                    ]
+                    self._run_tile(self._tile_at(dims, rows, region.box, panel, last))
+
+                self._for_tiles(block, taken, region.tiles, body)
 
             self._for_panels(dims, column_group, run, gather=self.terms > 1)
 

@@ -44,12 +44,13 @@ ASKING_EXTENTS = range(ASKING_STEPS, 257)
 come too late, with more than the range holds they are a small part of the tile's time."""
 
 
-_COLD, _FEWEST_TASKS = 0.05, 8
+_COLD = 0.05
 """Where reading the weights once takes more than that part of the multiply-adds' time, a panel is
-asked for while the one before is multiplied, in at least so many tasks."""
+asked for while the one before is multiplied."""
 
 _GAIN, _LEAST_TASKS = 2, 16
-"""All panels at once have to save so many times what they cost, and leave so many tasks."""
+"""All panels at once have to save so many times what they cost; and there are at least so many
+tasks, of about the same size, for threads to share."""
 
 
 @dataclass(frozen=True)
@@ -313,8 +314,7 @@ def _block(
     lhs_tile_bytes = rows * shape.k * 4
     cold = packed and row_tiles > 1 and _is_cold(strategy, shape, target, lhs_bytes)
     if cold and rhs_bytes <= half:
-        blocks = min(row_tiles, math.ceil(_FEWEST_TASKS / panels))
-        taken = math.ceil(row_tiles / blocks)
+        taken = _even_blocks(row_tiles, row_tiles, panels * shape.extent(shape.batch))
         return dataclasses.replace(strategy, row_tiles=taken, ask_panels=True)
     if rhs_bytes <= half or not packed:
         taken, width = 1, panels
@@ -337,6 +337,9 @@ def _block(
     rhs_again = (blocks - 1) * _read_time(rhs_bytes, target)
     if streams and lhs_again > _GAIN * rhs_again:
         width = math.ceil(panels / math.ceil(_LEAST_TASKS / blocks))
+    if streams:
+        groups = math.ceil(panels / width) * shape.extent(shape.batch)
+        taken = _even_blocks(row_tiles, taken, groups)
     writes = shape.m * shape.n * shape.extent(shape.batch) * 4
     return dataclasses.replace(
         strategy,
@@ -348,6 +351,13 @@ def _block(
         ask_panels=streams and taken > 1,
         chains=_chains(strategy, shape, target, streams) if row_tiles == 1 else 1,
     )
+
+
+def _even_blocks(row_tiles: int, most: int, groups: int) -> int:
+    """Row tiles of a task, `most` at the most, of which each of so many groups of panels has as
+    many: blocks of the same size, and enough of them."""
+    least = min(row_tiles, math.ceil(_LEAST_TASKS / groups))
+    return math.ceil(row_tiles / max(least, math.ceil(row_tiles / most)))
 
 
 def _is_cold(
