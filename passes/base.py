@@ -22,7 +22,7 @@ from stepwell.targets import Target, host
 from stepwell.weights import WeightTable
 
 if typing.TYPE_CHECKING:
-    from stepwell.passes.llvm.lower_host_to_llvm import HostProgram
+    from stepwell.passes.llvm._host_program import HostProgram
 
 
 @dataclass

@@ -14,6 +14,7 @@ another carried tensor goes through a buffer of its own, so that exchanged tenso
 
 from __future__ import annotations
 
+from stepwell.attributes import PARTS
 from stepwell.kernels.structured import defining_op
 from stepwell.mlir import ir, nested_operations
 from stepwell.passes.linalg._fusion_graph import captured
@@ -143,7 +144,8 @@ def _origins(value: ir.Value) -> set[ir.Value]:
 
 def drop_arguments(op: ir.Operation, condition: ir.Operation, end: ir.Operation) -> None:
     """Make the loop anew, carrying nothing, at the insertion point; `op` is left without bodies."""
-    loop = ir.Operation.create("scf.while", operands=[], results=[], regions=2)
+    marks = {PARTS: op.attributes[PARTS]} if PARTS in op.attributes else {}
+    loop = ir.Operation.create("scf.while", operands=[], results=[], attributes=marks, regions=2)
     with ir.InsertionPoint(condition):
         ir.Operation.create("scf.condition", operands=[condition.operands[0]])
     with ir.InsertionPoint(end):

@@ -3,7 +3,8 @@
 Lifetimes are counted in operations; buffers whose lifetimes do not overlap share memory. Buffers
 are placed greedily, largest first, each at the lowest offset that is free during its lifetime. What
 a loop uses and is made outside of it lives as long as the loop; what a loop's body makes and uses
-lives there alone, the same memory in every iteration.
+lives there alone, the same memory in every iteration. Of a loop in parts (`block-batches`), which
+threads run at the same time, each part has the memory of the body, and of the counter, for itself.
 
     %0 = memref.alloc() : memref<64xf32>   ->   %0 = memref.view %arena[%c128][] : memref<64xf32>
 """
@@ -12,12 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from stepwell.attributes import i64
+from stepwell.attributes import PARTS, PRIVATE, i64, i64_array
 from stepwell.errors import LoweringError
-from stepwell.kernels.structured import source_name
+from stepwell.kernels.structured import defining_op, source_name
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
 
@@ -36,6 +37,8 @@ class _Buffer:
     first: int
     last: int
     offset: int = 0
+    within: list[_Buffer] = field(default_factory=list)
+    """Of a loop in parts: the buffers that each part has for itself."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class PlanArena(Pass):
             return
         entry = op.regions[0].blocks[0]
         buffers = _lifetimes(entry)
-        total = _place(buffers, self.alignment)
+        total = _place(_of_parts_together(entry, buffers, self.alignment), self.alignment)
         byte = ir.IntegerType.get_signless(8)
         arena = entry.add_argument(ir.MemRefType.get([total], byte), ir.Location.unknown())
         for buffer in buffers:
@@ -87,6 +90,32 @@ def _lifetimes(entry: ir.Block) -> list[_Buffer]:
             first, last = min(start for start, _ in uses), max(end for _, end in uses)
             buffers.append(_Buffer(op, size, first, last))
     return buffers
+
+
+def _of_parts_together(entry: ir.Block, buffers: list[_Buffer], alignment: int) -> list[_Buffer]:
+    """`buffers`, with one for all that the parts of a loop have for themselves."""
+    spans, apart = _spans(entry), []
+    for loop in (op for op in spans if PARTS in op.attributes):
+        counter = _counter(loop)
+        within = [b for b in buffers if b.op == counter or loop in _ancestors(b.op)]
+        size = _place(within, alignment)
+        parts = ir.DenseI64ArrayAttr(loop.attributes[PARTS])[0]
+        first = min([spans[loop][0], *(b.first for b in within)])
+        apart.append(_Buffer(loop, size * parts, first, spans[loop][1], within=within))
+    taken = [id(buffer) for part in apart for buffer in part.within]
+    return [*apart, *(buffer for buffer in buffers if id(buffer) not in taken)]
+
+
+def _counter(loop: ir.Operation) -> ir.Operation | None:
+    """The allocation of what the condition of a loop in parts looks at."""
+    before = loop.regions[0].blocks[0]
+    calls = [child.operation for child in before.operations if child.operation.name == "func.call"]
+    if len(calls) != 1:
+        raise LoweringError("the condition of a loop in parts is one kernel that reads the counter")
+    counter = calls[0].operands[0]
+    while (op := defining_op(counter)) is not None and op.name in VIEWS:
+        counter = op.operands[0]
+    return op
 
 
 def _spans(entry: ir.Block) -> dict[ir.Operation, tuple[int, int]]:
@@ -161,6 +190,13 @@ def _place(buffers: list[_Buffer], alignment: int) -> int:
         buffer.offset = offset
         placed.append(buffer)
         total = max(total, offset + buffer.size)
+    for buffer in placed:
+        for inner in buffer.within:
+            inner.offset += buffer.offset
+        if PARTS in buffer.op.attributes:
+            parts = ir.DenseI64ArrayAttr(buffer.op.attributes[PARTS])[0]
+            private = [buffer.offset, buffer.size // parts]
+            buffer.op.attributes[PRIVATE] = i64_array(private)
     return -(-total // alignment) * alignment
 
 

@@ -14,19 +14,25 @@ time, one layer after the other, before the next images.
 What one layer writes is then still in the cache when the next one reads it; but weights that no
 cache holds are read once for every part of the batch. So the first layers of a network, of large
 images and few channels, go in parts, and the last ones do not. Where to cut, and how many images
-at a time, is what moves the fewest bytes to and from memory.
+at a time, is estimated from the computing and the bytes that move to and from memory.
+
+With several threads, each has images of its own (`stepwell.parts` on the loop), so that none waits
+for another from the first layer to the last: threads that share each layer wait at its end, and for
+what another one's cache holds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
+from stepwell.attributes import PARTS, i64_array
 from stepwell.dialects import stablehlo as hlo
+from stepwell.frontends.open_sizes import read_extents
 from stepwell.kernels.structured import defining_op
 from stepwell.mlir import dialect, ir
 from stepwell.mlir import stablehlo as bindings
@@ -51,9 +57,21 @@ _WRITE = 2
 _COPY = 0.5
 """What copying a byte takes that lies in the cache, beside reading one from memory."""
 
-_LEAST_GAIN, _LEAST_GAIN_OF_THREADS = 0.1, 0.15
-"""How much of the time that the layers compute has to be saved in moving bytes: a good part of that
-is hidden behind computing, and several threads share parts of a batch less evenly."""
+_SHARING = 0.06
+"""What it takes more, of a layer's computing, if threads share it."""
+
+_EXPOSED = 0.5
+"""How much of the time that results take to and from memory, computing does not hide."""
+
+_MORE_BYTES = 0.2
+"""How much more the memory gives for each further thread that asks."""
+
+_ITERATION = 4000
+"""Cycles that an iteration takes beside its layers: for the kernels that cut its images out of the
+batch and put the results in their place."""
+
+_LEAST_GAIN, _CUT = 0.02, 0.01
+"""What a division has to gain, and each place costs where it changes, beside the whole time."""
 
 _FIRST = ("stablehlo.convolution", "stablehlo.dot_general", "stablehlo.reduce_window")
 """Operations that begin a kernel."""
@@ -72,16 +90,22 @@ class BlockBatches(Pass):
     cache_bytes: int | None = None
     """What stays in the cache from one layer to the next; by default of the target."""
 
+    threads: int | None = None
+    """How many there are; by default those that the model is compiled for."""
+
     def run(self, op: ir.Operation, state: State) -> None:
         if not len(op.regions[0].blocks):
             return
         cache = self.cache_bytes or state.target.l3_bytes // 2
         chains = list(_chains(op.regions[0].blocks[0]))
-        divisions = [_cheapest(chain, cache, state.target, state.threads) for chain in chains]
+        threads = self.threads or state.threads
+        if read_extents(op):
+            threads = 1  # of an open batch, few images may be in use
+        divisions = [_fastest(chain, cache, state.target, threads) for chain in chains]
         for chain, division in zip(chains, divisions, strict=True):
             for part in division:
                 if part.images < chain.batch:
-                    _in_parts(chain.layers[part.begin : part.end], chain.batch, part.images)
+                    _in_parts(chain.layers[part.begin : part.end], chain.batch, part)
 
 
 @dataclass
@@ -232,36 +256,68 @@ def _bytes(value: ir.Value) -> int:
 
 @dataclass(frozen=True)
 class _Part:
-    """Layers `begin` to `end` (exclusive), on so many images at a time."""
+    """Layers `begin` to `end` (exclusive), on so many images at a time, by each of so many threads
+    that have images of their own."""
 
     begin: int
     end: int
     images: int
+    threads: int = 1
 
 
-def _cheapest(chain: _Chain, cache: int, target: Target, threads: int) -> list[_Part]:
-    """The division of the chain that moves the fewest bytes; none where it gains little."""
-    least = min(chain.batch, max(1, threads // 4))  # one image is little work for many threads
-    sizes = [n for n in range(least, chain.batch + 1) if chain.batch % n == 0]
+def _fastest(chain: _Chain, cache: int, target: Target, threads: int) -> list[_Part]:
+    """The division of the chain that takes the least time; none where it gains little."""
+    batch = chain.batch
+    least = min(batch, max(1, threads // 4))  # one image is little work for many threads to share
+    options = [(n, 1) for n in range(least, batch + 1) if batch % n == 0]
+    if threads > 1 and batch % threads == 0:
+        share = batch // threads
+        options += [(n, threads) for n in range(1, share + 1) if share % n == 0]
+    whole = _Part(0, 0, batch)
+    *_, (_, together) = _times(chain, whole, cache, target, threads)
     best: dict[int, tuple[float, list[_Part]]] = {0: (0.0, [])}
     for begin in range(len(chain.layers)):
-        if begin in best:
-            moved, parts = best[begin]
-            for images in sizes:
-                for end, more in _traffic(chain, begin, images, cache):
-                    if end not in best or moved + more < best[end][0]:
-                        best[end] = moved + more, [*parts, _Part(begin, end, images)]
-    *_, (_, whole) = _traffic(chain, 0, chain.batch, cache)
-    moved, parts = best[len(chain.layers)]
-    saved = (whole - moved) / target.memory_rate
-    work = sum(layer.work for layer in chain.layers) / target.vector_lanes
-    least_gain = _LEAST_GAIN_OF_THREADS if threads > 1 else _LEAST_GAIN
-    return parts if saved > least_gain * work else []
+        if begin not in best:
+            continue
+        time, parts = best[begin]
+        time += _CUT * together * bool(begin)
+        for images, apart in options:
+            part = _Part(begin, begin, images, apart)
+            for end, more in _times(chain, part, cache, target, threads):
+                if end not in best or time + more < best[end][0]:
+                    best[end] = time + more, [*parts, replace(part, end=end)]
+    time, parts = best[len(chain.layers)]
+    return parts if time < (1 - _LEAST_GAIN) * together else []
 
 
-def _traffic(chain: _Chain, begin: int, images: int, cache: int) -> Iterator[tuple[int, float]]:
-    """For each layer after `begin` before which one may cut: its number, and the bytes that the
-    layers up to it move to and from memory, so many images at a time.
+def _times(
+    chain: _Chain, part: _Part, cache: int, target: Target, threads: int
+) -> Iterator[tuple[int, float]]:
+    """For each layer after the first of `part` before which one may cut: its number, and how long
+    the layers up to it take, in cycles."""
+    rate = target.memory_rate * (1 + _MORE_BYTES * (threads - 1))
+    sharing = 1 + _SHARING * (part.threads < threads)
+    iterations = chain.batch // part.images
+    start = _ITERATION * iterations / part.threads if iterations > 1 else 0.0
+    once = each = start  # with weights that are read once, and for each part of the batch
+    done = part.begin
+    for end, moved, weights in _traffic(chain, part.begin, part.images, cache // part.threads):
+        for layer in chain.layers[done:end]:
+            computing = layer.work / target.vector_lanes / threads * sharing
+            reading = layer.weights / rate
+            for_each = reading * iterations
+            once += max(computing, reading) + target.waiting * min(computing, reading)
+            each += max(computing, for_each) + target.waiting * min(computing, for_each)
+        done = end
+        stays = weights <= cache // part.threads
+        yield end, (once if stays else each) + _EXPOSED * moved / rate
+
+
+def _traffic(
+    chain: _Chain, begin: int, images: int, cache: int
+) -> Iterator[tuple[int, float, float]]:
+    """For each layer after `begin` before which one may cut: its number, the bytes of results that
+    the layers up to it move to and from memory, so many images at a time, and those of weights.
 
     A result is still in the cache where no more than `cache` bytes were written, and read as
     weights, since it was written or read last."""
@@ -298,7 +354,7 @@ def _traffic(chain: _Chain, begin: int, images: int, cache: int) -> Iterator[tup
         end = number + 1
         if end == len(layers) or _begins_kernel(layers[end]):
             left = sum(layers[n].bytes * (_WRITE * (n not in evicted) + copied) for n in unread)
-            yield end, moved + left + weights * (1 if weights <= cache else parts)
+            yield end, moved + left, weights
 
 
 def _begins_kernel(layer: _Layer) -> bool:
@@ -309,8 +365,9 @@ def _begins_kernel(layer: _Layer) -> bool:
 # --- The loop -------------------------------------------------------------------------------------
 
 
-def _in_parts(layers: Sequence[_Layer], batch: int, images: int) -> None:
-    """Replace `layers` by a loop that runs them on `images` of the batch at a time."""
+def _in_parts(layers: Sequence[_Layer], batch: int, division: _Part) -> None:
+    """Replace `layers` by a loop that runs them on some images of the batch at a time."""
+    images, threads = division.images, division.threads
     within = {layer.op for layer in layers}
     results = [layer.op.results[0] for layer in layers]
     outputs = [v for v in results if any(u.owner.operation not in within for u in v.uses)]
@@ -350,6 +407,9 @@ def _in_parts(layers: Sequence[_Layer], batch: int, images: int) -> None:
         _, *results = hlo.while_loop(
             [zero, *empty], lambda begin, *_: hlo.compare(begin, end, "LT"), body
         )
+        if threads > 1:
+            marks = [threads, batch // images // threads, images]
+            results[0].owner.attributes[PARTS] = i64_array(marks)
     for value, result in zip(outputs, results, strict=True):
         value.replace_all_uses_with(result)
     for layer in reversed(layers):

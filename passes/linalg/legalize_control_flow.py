@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from stepwell.attributes import PARTS
 from stepwell.dialects import stablehlo as hlo
 from stepwell.kernels.structured import defining_op
 from stepwell.mlir import ir, nested_operations
@@ -94,8 +95,8 @@ def _host_case(op: ir.Operation, number: int) -> Sequence[ir.Value]:
 
 
 def _marks(op: ir.Operation) -> dict[str, ir.Attribute]:
-    """The mark of control flow that the host runs, if `op` bears it."""
-    return {HOST: op.attributes[HOST]} if HOST in op.attributes else {}
+    """The marks that `op` bears: of control flow that the host runs, and in parts."""
+    return {name: op.attributes[name] for name in (HOST, PARTS) if name in op.attributes}
 
 
 def _operands(op: ir.Operation) -> Sequence[ir.Value]:

@@ -30,15 +30,8 @@ from stepwell.options import CompileOptions
 from stepwell.packing import derived_from_dict
 from stepwell.passes.base import State, make_pass
 from stepwell.passes.buffers.plan_arena import ARENA_BYTES, element_bytes
-from stepwell.passes.llvm.lower_host_to_llvm import (
-    ENTRY,
-    TASK_SUFFIX,
-    HostProgram,
-    KernelCall,
-    entry_text,
-    read_host,
-    task_text,
-)
+from stepwell.passes.llvm._entry_text import ENTRY, TASK_SUFFIX, entry_text, task_text
+from stepwell.passes.llvm._host_program import HostProgram, KernelCall, read_host
 from stepwell.pipeline import Progress, Walk, main_function
 from stepwell.targets import Target
 from stepwell.targets.nvidia import NvidiaTarget

@@ -6,10 +6,24 @@ from collections.abc import Iterable, Sequence
 
 from stepwell.mlir import ir
 
+PARTS = "stepwell.parts"
+"""Of a loop of the host whose iterations need nothing of one another: in how many parts threads may
+run it at the same time, how many iterations a part has, and what an iteration adds to the counter,
+which begins at 0."""
+
+PRIVATE = "stepwell.private"
+"""Of such a loop: where the memory begins in the arena that each part has for itself, and its
+bytes; that of the next part follows."""
+
 
 def i64(value: int) -> ir.Attribute:
     """A 64-bit integer."""
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def i64_array(values: Sequence[int]) -> ir.Attribute:
+    """An array of 64-bit integers."""
+    return ir.DenseI64ArrayAttr.get(list(values))
 
 
 def strings(texts: Iterable[str]) -> ir.Attribute:

@@ -34,13 +34,14 @@ from stepwell.launch import (
 from stepwell.mlir import ir, new_context
 from stepwell.options import CompileOptions
 from stepwell.passes.base import State, make_pass
-from stepwell.passes.llvm.lower_host_to_llvm import (
+from stepwell.passes.llvm._host_program import (
     Branch,
     Copy,
     HostProgram,
     KernelCall,
     Load,
     Loop,
+    Parts,
     Place,
     Statement,
     read_host,
@@ -292,7 +293,8 @@ def launch_program(
             elif isinstance(statement, Branch):
                 _branch(statement, code, write)
             else:
-                _loop(statement, code, write)
+                loop = statement.loop if isinstance(statement, Parts) else statement
+                _loop(loop, code, write)
 
     write(program.body)
     return LaunchProgram(

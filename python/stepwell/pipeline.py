@@ -22,7 +22,7 @@ from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir, run_upstream
 from stepwell.options import CompileOptions
 from stepwell.passes.base import State, make_pass
-from stepwell.passes.llvm.lower_host_to_llvm import ENTRY
+from stepwell.passes.llvm._entry_text import ENTRY
 from stepwell.specialization import Specialization
 from stepwell.targets import Target, get
 from stepwell.targets.nvidia import NvidiaTarget

@@ -89,6 +89,53 @@ func.func private @test(memref<16xf32>, memref<i1>)
 
 // -----
 
+// Of a loop in parts, the body's buffers and the counter are a piece of memory that each part has.
+// CHECK-LABEL: func.func @parts
+// CHECK-SAME: %[[ARENA:.*]]: memref<256xi8>
+// CHECK: arith.constant 64 : index
+// CHECK-NEXT: memref.view {{.*}} to memref<i32>
+// CHECK: arith.constant 0 : index
+// CHECK-NEXT: memref.view {{.*}} to memref<i1>
+// CHECK: arith.constant 0 : index
+// CHECK-NEXT: memref.view {{.*}} to memref<16xf32>
+// CHECK: stepwell.parts = array<i64: 2, 4, 1>, stepwell.private = array<i64: 0, 128>
+func.func @parts(%x: memref<16xf32>) {
+  %i = memref.alloc() : memref<i32>
+  call @zero(%i) : (memref<i32>) -> ()
+  scf.while : () -> () {
+    %c = memref.alloc() : memref<i1>
+    func.call @test(%i, %c) : (memref<i32>, memref<i1>) -> ()
+    %f = memref.load %c[] : memref<i1>
+    scf.condition(%f)
+  } do {
+    %a = memref.alloc() : memref<16xf32>
+    func.call @kernel(%x, %a) : (memref<16xf32>, memref<16xf32>) -> ()
+    func.call @update(%a, %i, %x) : (memref<16xf32>, memref<i32>, memref<16xf32>) -> ()
+    scf.yield
+  } attributes {stepwell.parts = array<i64: 2, 4, 1>}
+  return
+}
+func.func private @zero(memref<i32>)
+func.func private @test(memref<i32>, memref<i1>)
+func.func private @kernel(memref<16xf32>, memref<16xf32>)
+func.func private @update(memref<16xf32>, memref<i32>, memref<16xf32>)
+
+// -----
+
+// Rejected: a loop in parts whose condition looks at more than a counter.
+// expected-error@+1 {{the condition of a loop in parts is one kernel that reads the counter}}
+func.func @no_counter(%c: memref<i1>) {
+  scf.while : () -> () {
+    %f = memref.load %c[] : memref<i1>
+    scf.condition(%f)
+  } do {
+    scf.yield
+  } attributes {stepwell.parts = array<i64: 2, 4, 1>}
+  return
+}
+
+// -----
+
 // Rejected: a size that is known only at run time has no place in a plan.
 func.func @open(%n: index) {
   // expected-error@+1 {{a buffer's size is known only at run time}}

@@ -32,17 +32,17 @@ func.func @in_parts(%x: tensor<8x56x56x64xf32>, %v: tensor<1x1x64x64xf32>, %w: t
 // CHECK: stablehlo.convolution
 // CHECK-SAME: -> tensor<1x56x56x64xf32>
 // CHECK: stablehlo.convolution
-// CHECK-SAME: -> tensor<1x7x7x64xf32>
+// CHECK-SAME: -> tensor<1x2x2x64xf32>
 // CHECK: stablehlo.convolution
-// CHECK-SAME: -> tensor<8x7x7x2048xf32>
+// CHECK-SAME: -> tensor<8x2x2x2048xf32>
 // CHECK: stablehlo.convolution
-// CHECK-SAME: -> tensor<8x7x7x512xf32>
-func.func @first_layers(%x: tensor<8x56x56x64xf32>, %v: tensor<1x1x64x64xf32>, %w: tensor<1x1x64x64xf32>, %u: tensor<1x1x64x2048xf32>, %t: tensor<1x1x2048x512xf32>) -> tensor<8x7x7x512xf32> {
+// CHECK-SAME: -> tensor<8x2x2x512xf32>
+func.func @first_layers(%x: tensor<8x56x56x64xf32>, %v: tensor<1x1x64x64xf32>, %w: tensor<1x1x64x64xf32>, %u: tensor<1x1x64x2048xf32>, %t: tensor<1x1x2048x512xf32>) -> tensor<8x2x2x512xf32> {
   %0 = stablehlo.convolution(%x, %v) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x56x56x64xf32>, tensor<1x1x64x64xf32>) -> tensor<8x56x56x64xf32>
-  %1 = stablehlo.convolution(%0, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [8, 8]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x56x56x64xf32>, tensor<1x1x64x64xf32>) -> tensor<8x7x7x64xf32>
-  %2 = stablehlo.convolution(%1, %u) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x7x7x64xf32>, tensor<1x1x64x2048xf32>) -> tensor<8x7x7x2048xf32>
-  %3 = stablehlo.convolution(%2, %t) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x7x7x2048xf32>, tensor<1x1x2048x512xf32>) -> tensor<8x7x7x512xf32>
-  return %3 : tensor<8x7x7x512xf32>
+  %1 = stablehlo.convolution(%0, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [28, 28]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x56x56x64xf32>, tensor<1x1x64x64xf32>) -> tensor<8x2x2x64xf32>
+  %2 = stablehlo.convolution(%1, %u) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x2x2x64xf32>, tensor<1x1x64x2048xf32>) -> tensor<8x2x2x2048xf32>
+  %3 = stablehlo.convolution(%2, %t) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x2x2x2048xf32>, tensor<1x1x2048x512xf32>) -> tensor<8x2x2x512xf32>
+  return %3 : tensor<8x2x2x512xf32>
 }
 
 // -----

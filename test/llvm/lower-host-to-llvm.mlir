@@ -88,6 +88,70 @@ func.func private @relu(%x: memref<8xf32>, %y: memref<8xf32>) attributes {kernel
 
 // -----
 
+// A loop in parts is a task function whose tasks are the parts; each has its own piece of the arena,
+// and sets the counter in it. Where calls are traced, it is a loop like others.
+// CHECK-LABEL: llvm.func @stepwell_main
+// CHECK: llvm.cond_br %{{.*}}, ^[[TURNS:bb[0-9]+]], ^[[PARTS:bb[0-9]+]]
+// CHECK: ^[[TURNS]]:
+// CHECK: llvm.call @test_task
+// CHECK: ^[[PARTS]]:
+// CHECK: llvm.mlir.addressof @stepwell_main_part_0
+// CHECK: llvm.mlir.constant(2 : i64)
+// CHECK-LABEL: llvm.func internal @stepwell_main_part_0
+// CHECK: %[[SIZE:.*]] = llvm.mlir.constant(64 : i64)
+// CHECK: ^[[PART:bb[0-9]+]](%[[NUMBER:.*]]: i64):
+// CHECK: %[[MOVED:.*]] = llvm.mul %[[NUMBER]], %[[SIZE]]
+// CHECK: %[[OWN:.*]] = llvm.getelementptr %{{.*}}[%[[MOVED]]]
+// CHECK: %[[COUNTER:.*]] = llvm.getelementptr %[[OWN]][0]
+// CHECK: llvm.store %{{.*}}, %[[COUNTER]] : i32
+// CHECK: llvm.call @update_task
+func.func @main(%x: memref<8xf32>, %y: memref<8xf32>, %arena: memref<128xi8>) attributes {
+    stepwell.arena_bytes = 128 : i64,
+    stepwell.inputs = [{name = "x", dtype = "float32", shape = array<i64: 8>}],
+    stepwell.outputs = [{name = "y", dtype = "float32", shape = array<i64: 8>}]} {
+  %zero = arith.constant 0 : index
+  %four = arith.constant 4 : index
+  %i = memref.view %arena[%zero][] : memref<128xi8> to memref<i32>
+  %c = memref.view %arena[%four][] : memref<128xi8> to memref<i1>
+  scf.while : () -> () {
+    func.call @test(%i, %c) {kernel.names = []} : (memref<i32>, memref<i1>) -> ()
+    %b = memref.load %c[] : memref<i1>
+    scf.condition(%b)
+  } do {
+    func.call @update(%x, %i, %y) {kernel.names = []} : (memref<8xf32>, memref<i32>, memref<8xf32>) -> ()
+    scf.yield
+  } attributes {stepwell.parts = array<i64: 2, 4, 1>, stepwell.private = array<i64: 0, 64>}
+  return
+}
+func.func private @test(%i: memref<i32>, %c: memref<i1>) attributes {kernel.kind = "elementwise", kernel.results = 1 : i64} {
+  return
+}
+func.func private @update(%x: memref<8xf32>, %i: memref<i32>, %y: memref<8xf32>) attributes {kernel.kind = "update", kernel.results = 1 : i64} {
+  return
+}
+
+// -----
+
+// Rejected: memory that parts would share.
+// expected-error@+1 {{a loop in parts does not say which memory each part has}}
+func.func @main(%x: memref<8xf32>, %y: memref<8xf32>, %i: memref<i32>, %c: memref<i1>) attributes {
+    stepwell.inputs = [{name = "x", dtype = "float32", shape = array<i64: 8>}],
+    stepwell.outputs = [{name = "y", dtype = "float32", shape = array<i64: 8>}]} {
+  scf.while : () -> () {
+    func.call @test(%i, %c) {kernel.names = []} : (memref<i32>, memref<i1>) -> ()
+    %b = memref.load %c[] : memref<i1>
+    scf.condition(%b)
+  } do {
+    scf.yield
+  } attributes {stepwell.parts = array<i64: 2, 4, 1>}
+  return
+}
+func.func private @test(%i: memref<i32>, %c: memref<i1>) attributes {kernel.kind = "elementwise", kernel.results = 1 : i64} {
+  return
+}
+
+// -----
+
 // Rejected: a condition is what a kernel wrote, not computed in the host.
 // expected-error@+1 {{a condition of the host program was not read from a buffer}}
 func.func @main(%x: memref<8xf32>, %y: memref<8xf32>) attributes {

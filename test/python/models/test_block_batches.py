@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -73,11 +75,35 @@ def test_parts(function, arguments) -> None:
     lowered = stepwell.lower(exported, target=TARGET)
     lowered.step("linalg")
     assert "scf.while" in str(lowered)  # else this tests nothing
+    exe = stepwell.compile(exported, target=TARGET, threads=1)
+    _assert_right(exe, function, arguments)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"), PROGRAMS, ids=lambda v: getattr(v, "__name__", "")
+)
+def test_images_of_threads(function, arguments, tmp_path: Path) -> None:
+    """Each of two threads has images of its own; so it is if more or fewer run the artifact."""
+    exported = jax.export.export(jax.jit(function))(*arguments)
+    lowered = stepwell.lower(exported, target=TARGET, threads=2)
+    lowered.step("affine")
+    assert "stepwell.parts = array<i64: 2" in str(lowered)
+    exe = stepwell.compile(exported, target=TARGET, threads=2)
+    for _ in range(10):
+        _assert_right(exe, function, arguments)
+    assert len(exe.profile(*arguments)) > BATCH  # traced, it is a loop like others
+    _assert_right(exe, function, arguments)
+    exe.save(tmp_path / "model.stepwell")
+    for threads in (1, 3):
+        _assert_right(
+            stepwell.load(tmp_path / "model.stepwell", threads=threads), function, arguments
+        )
+
+
+def _assert_right(exe, function, arguments) -> None:
     expected = jax.tree.leaves(jax.jit(function)(*arguments))
-    for threads in (1, 2):
-        results = stepwell.compile(exported, target=TARGET, threads=threads)(*arguments)
-        for result, value in zip(results, expected, strict=True):
-            np.testing.assert_allclose(result, value, rtol=2e-4, atol=2e-4)  # sums of 576 terms
+    for result, value in zip(exe(*arguments), expected, strict=True):
+        np.testing.assert_allclose(result, value, rtol=2e-4, atol=2e-4)  # sums of 576 terms
 
 
 def test_more_threads_than_images() -> None:

@@ -1,0 +1,275 @@
+"""The host program as text of the LLVM dialect: the model's C entry point, and task functions.
+
+A loop in parts becomes a task function of its own, whose tasks are the parts: each sets the counter
+to where it begins, and calls the kernels with all their tasks. When calls are traced, it is a loop
+like others, and the kernels' tasks are shared among the threads."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+from stepwell.passes.llvm._host_program import (
+    Branch,
+    Copy,
+    HostProgram,
+    KernelCall,
+    Load,
+    Parts,
+    Place,
+    Statement,
+    places,
+)
+
+ENTRY = "stepwell_main"
+TASK_SUFFIX = "_task"
+
+_BASES = ("inputs", "outputs", "weights", "arena")
+"""What the places of buffers begin with, in the order in which parts get them."""
+
+
+def entry_text(program: HostProgram) -> str:
+    """`stepwell_main` in the LLVM dialect's text, and the functions of the parts of its loops."""
+    width = max((len(call.operands) for call in program.calls), default=1)
+    lines = [
+        f"llvm.func @{ENTRY}(%context: !llvm.ptr, %inputs: !llvm.ptr, %outputs: !llvm.ptr, "
+        "%weights: !llvm.ptr, %arena: !llvm.ptr) {",
+        "  %one = llvm.mlir.constant(1 : i64) : i64",
+        "  %zero = llvm.mlir.constant(0 : i64) : i64",
+        "  %none = llvm.mlir.zero : !llvm.ptr",
+        f"  %list = llvm.alloca %one x !llvm.array<{max(width, len(_BASES))} x ptr> : "
+        "(i64) -> !llvm.ptr",
+        "  %parallel_for = llvm.load %context : !llvm.ptr -> !llvm.ptr",
+        "  %trace_place = llvm.getelementptr %context[8] : (!llvm.ptr) -> !llvm.ptr, i8",
+        "  %trace = llvm.load %trace_place : !llvm.ptr -> !llvm.ptr",
+        '  %traced = llvm.icmp "ne" %trace, %none : !llvm.ptr',
+    ]
+    names = _names(program.statements())
+    for place, name in names.items():
+        lines += _pointer_text(place, name)
+    body = _EntryText(names)
+    lines += body.statements(program.body)
+    lines += [*_trace_text(body.calls, -1), "  llvm.return", "}"]
+    loops = [s for s in program.statements() if isinstance(s, Parts)]
+    return "\n".join([*lines, *(_part_text(n, loop, width) for n, loop in enumerate(loops))])
+
+
+def _names(statements: Iterable[Statement]) -> dict[Place, str]:
+    found = dict.fromkeys(place for statement in statements for place in places(statement))
+    return {place: f"%p{number}" for number, place in enumerate(found)}
+
+
+class _EntryText:
+    """Writes statements in order; counts calls, loops in parts, and labels of blocks. With `alone`,
+    a thread runs all tasks of each kernel."""
+
+    def __init__(self, names: dict[Place, str], *, alone: bool = False) -> None:
+        self.names = names
+        self.alone = alone
+        self.calls = 0
+        self.parts = 0
+        self.labels = itertools.count()
+
+    def statements(self, statements: Sequence[Statement]) -> list[str]:
+        return [line for statement in statements for line in self._statement(statement)]
+
+    def _statement(self, statement: Statement) -> list[str]:
+        if isinstance(statement, KernelCall):
+            return self._call(statement)
+        if isinstance(statement, Load):
+            byte, number = "i8", statement.number
+            return [
+                f"  %b{number} = llvm.load {self.names[statement.place]} : !llvm.ptr -> {byte}",
+                f"  %z{number} = llvm.mlir.constant(0 : {byte}) : {byte}",
+                f'  %c{number} = llvm.icmp "ne" %b{number}, %z{number} : {byte}',
+            ]
+        if isinstance(statement, Copy):
+            size = f"%m{next(self.labels)}"
+            target, source = self.names[statement.target], self.names[statement.source]
+            return [
+                f"  {size} = llvm.mlir.constant({statement.bytes} : i64) : i64",
+                f'  "llvm.intr.memcpy"({target}, {source}, {size}) <{{isVolatile = false}}> : '
+                "(!llvm.ptr, !llvm.ptr, i64) -> ()",
+            ]
+        label = next(self.labels)
+        if isinstance(statement, Parts):
+            return self._in_parts(statement, label)
+        if isinstance(statement, Branch):
+            return [
+                f"  llvm.cond_br %c{statement.condition}, ^then{label}, ^else{label}",
+                f"^then{label}:",
+                *self.statements(statement.then),
+                f"  llvm.br ^end{label}",
+                f"^else{label}:",
+                *self.statements(statement.otherwise),
+                f"  llvm.br ^end{label}",
+                f"^end{label}:",
+            ]
+        return [
+            f"  llvm.br ^before{label}",
+            f"^before{label}:",
+            *self.statements(statement.before),
+            f"  llvm.cond_br %c{statement.condition}, ^body{label}, ^end{label}",
+            f"^body{label}:",
+            *self.statements(statement.body),
+            f"  llvm.br ^before{label}",
+            f"^end{label}:",
+        ]
+
+    def _in_parts(self, statement: Parts, label: int) -> list[str]:
+        number = self.parts
+        self.parts += 1
+        lines = [
+            f"  llvm.cond_br %traced, ^turns{label}, ^parts{label}",
+            f"^turns{label}:",
+            *self.statements((statement.loop,)),
+            f"  llvm.br ^joined{label}",
+            f"^parts{label}:",
+        ]
+        for slot, base in enumerate(_BASES):
+            lines += [
+                f"  %j{label}_{slot} = llvm.getelementptr %list[{slot}] : "
+                "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
+                f"  llvm.store %{base}, %j{label}_{slot} : !llvm.ptr, !llvm.ptr",
+            ]
+        return [
+            *lines,
+            f"  %t_{label} = llvm.mlir.addressof @{ENTRY}_part_{number} : !llvm.ptr",
+            f"  %n_{label} = llvm.mlir.constant({statement.count} : i64) : i64",
+            f"  llvm.call %parallel_for(%context, %t_{label}, %list, %n_{label}) : "
+            "!llvm.ptr, (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64) -> ()",
+            f"  llvm.br ^joined{label}",
+            f"^joined{label}:",
+        ]
+
+    def _call(self, call: KernelCall) -> list[str]:
+        number = self.calls
+        self.calls += 1
+        lines = [] if self.alone else _trace_text(number, number)
+        for slot, place in enumerate(call.operands):
+            target = f"%s{number}_{slot}"
+            lines += [
+                f"  {target} = llvm.getelementptr %list[{slot}] : "
+                "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
+                f"  llvm.store {self.names[place]}, {target} : !llvm.ptr, !llvm.ptr",
+            ]
+        task = f"@{call.kernel}{TASK_SUFFIX}"
+        if self.alone or call.tasks == 1:
+            lines += [
+                f"  %n{number} = llvm.mlir.constant({call.tasks} : i64) : i64",
+                f"  llvm.call {task}(%list, %zero, %n{number}) : (!llvm.ptr, i64, i64) -> ()",
+            ]
+        else:
+            lines += [
+                f"  %t{number} = llvm.mlir.addressof {task} : !llvm.ptr",
+                f"  %n{number} = llvm.mlir.constant({call.tasks} : i64) : i64",
+                f"  llvm.call %parallel_for(%context, %t{number}, %list, %n{number}) : "
+                "!llvm.ptr, (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64) -> ()",
+            ]
+        return lines
+
+
+def _part_text(number: int, parts: Parts, width: int) -> str:
+    """The task function of a loop in parts."""
+    program = HostProgram([parts.loop])
+    names = _names(program.statements())
+    lines = [
+        f"llvm.func internal @{ENTRY}_part_{number}(%bases: !llvm.ptr, %begin: i64, %end: i64) {{",
+        "  %one = llvm.mlir.constant(1 : i64) : i64",
+        "  %zero = llvm.mlir.constant(0 : i64) : i64",
+        f"  %size = llvm.mlir.constant({parts.size} : i64) : i64",
+        f"  %iterations = llvm.mlir.constant({parts.iterations} : i64) : i64",
+        f"  %step = llvm.mlir.constant({parts.step} : i64) : i64",
+        f"  %list = llvm.alloca %one x !llvm.array<{width} x ptr> : (i64) -> !llvm.ptr",
+    ]
+    for slot, base in enumerate(_BASES):
+        lines += [
+            f"  %{base}_at = llvm.getelementptr %bases[{slot}] : "
+            "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
+            f"  %{base} = llvm.load %{base}_at : !llvm.ptr -> !llvm.ptr",
+        ]
+    lines += [
+        "  llvm.br ^part(%begin : i64)",
+        "^part(%part: i64):",
+        '  %is_part = llvm.icmp "slt" %part, %end : i64',
+        "  llvm.cond_br %is_part, ^run, ^done",
+        "^run:",
+        "  %moved = llvm.mul %part, %size : i64",
+        "  %private = llvm.getelementptr %arena[%moved] : (!llvm.ptr, i64) -> !llvm.ptr, i8",
+        "  %first = llvm.mul %part, %iterations : i64",
+        "  %following = llvm.add %part, %one : i64",
+        "  %last = llvm.mul %following, %iterations : i64",
+    ]
+    for place, name in names.items():
+        arena = "private" if parts.has_for_itself(place) else "arena"
+        lines += _pointer_text(place, name, arena)
+    return "\n".join(
+        [
+            *lines,
+            "  llvm.br ^iteration(%first : i64)",
+            "^iteration(%i: i64):",
+            '  %is_iteration = llvm.icmp "slt" %i, %last : i64',
+            "  llvm.cond_br %is_iteration, ^body, ^part(%following : i64)",
+            "^body:",
+            "  %at = llvm.mul %i, %step : i64",
+            "  %count = llvm.trunc %at : i64 to i32",
+            f"  llvm.store %count, {names[parts.counter]} : i32, !llvm.ptr",
+            *_EntryText(names, alone=True).statements(parts.loop.body),
+            "  %next = llvm.add %i, %one : i64",
+            "  llvm.br ^iteration(%next : i64)",
+            "^done:",
+            "  llvm.return",
+            "}",
+        ]
+    )
+
+
+def _trace_text(label: int, kernel: int) -> list[str]:
+    return [
+        f"  llvm.cond_br %traced, ^trace{label}, ^run{label}",
+        f"^trace{label}:",
+        f"  %k{label} = llvm.mlir.constant({kernel} : i64) : i64",
+        f"  llvm.call %trace(%context, %k{label}) : !llvm.ptr, (!llvm.ptr, i64) -> ()",
+        f"  llvm.br ^run{label}",
+        f"^run{label}:",
+    ]
+
+
+def _pointer_text(place: Place, name: str, arena: str = "arena") -> list[str]:
+    if place.base in ("weights", "arena"):
+        base = arena if place.base == "arena" else place.base
+        return [
+            f"  {name} = llvm.getelementptr %{base}[{place.offset}] : (!llvm.ptr) -> !llvm.ptr, i8"
+        ]
+    start = f"{name}_at"
+    lines = [
+        f"  {start} = llvm.getelementptr %{place.base}s[{place.number}] : "
+        "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr"
+    ]
+    loaded = name if not place.offset else f"{name}_base"
+    lines.append(f"  {loaded} = llvm.load {start} : !llvm.ptr -> !llvm.ptr")
+    if place.offset:
+        lines.append(
+            f"  {name} = llvm.getelementptr {loaded}[{place.offset}] : (!llvm.ptr) -> !llvm.ptr, i8"
+        )
+    return lines
+
+
+def task_text(kernel: str, arguments: int) -> str:
+    """The task function of `kernel`: unpack the argument pointers and call it on a range."""
+    lines = [
+        f"llvm.func @{kernel}{TASK_SUFFIX}(%list: !llvm.ptr, %begin: i64, %end: i64) {{",
+    ]
+    for slot in range(arguments):
+        lines += [
+            f"  %a{slot} = llvm.getelementptr %list[{slot}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
+            f"  %p{slot} = llvm.load %a{slot} : !llvm.ptr -> !llvm.ptr",
+        ]
+    pointers = "".join(f"%p{slot}, " for slot in range(arguments))
+    types = "!llvm.ptr, " * arguments
+    lines += [
+        f"  llvm.call @{kernel}({pointers}%begin, %end) : ({types}i64, i64) -> ()",
+        "  llvm.return",
+        "}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,325 @@
+"""The host program as data: kernel calls, copies, loops and branches on buffers at fixed places.
+
+`read_host` makes it of a bufferized, planned host function. Every buffer of the host is a constant
+distance from an input, an output, the weights or the arena.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from stepwell.attributes import PARTS, PRIVATE
+from stepwell.errors import LoweringError
+from stepwell.kernels.library_call import FUNCTION
+from stepwell.kernels.structured import defining_op
+from stepwell.mlir import ir
+from stepwell.packing import DerivedWeight, derived_from_dict
+from stepwell.passes.base import State
+from stepwell.passes.buffers.plan_arena import ARENA_BYTES, VIEWS, element_bytes
+from stepwell.passes.linalg.hoist_constants import (
+    derived_arguments,
+    marked_arguments,
+    weight_arguments,
+)
+
+_ALIGNMENT = 64
+_SILENT = ("memref.view", "arith.constant", "func.return", "scf.yield", "scf.condition")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a buffer lies: "input" or "output" by number, "weights" or "arena" by offset; "derived"
+    is a packed parameter whose place behind the constants is not known yet."""
+
+    base: str
+    number: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One call of the host: the kernel, its source nodes, and how many tasks it has."""
+
+    kernel: str
+    sources: tuple[str, ...]
+    tasks: int
+    operands: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """`bytes` bytes of the host from one place to another."""
+
+    source: Place
+    target: Place
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """Read a condition, a byte, from where a kernel wrote it; `number` names it."""
+
+    number: int
+    place: Place
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Run `then` where the condition holds that load `condition` has read, else `otherwise`."""
+
+    condition: int
+    then: tuple[Statement, ...]
+    otherwise: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Run `before`, and while the condition holds that load `condition` reads there, `body`, then
+    `before` again."""
+
+    before: tuple[Statement, ...]
+    condition: int
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A loop in `count` parts of `iterations` each, which threads may run at the same time. The
+    counter begins at 0 and grows by `step`. What lies in `size` bytes of the arena from `begin` on
+    each part has for itself: part n as many bytes further on, n times."""
+
+    loop: Loop
+    count: int
+    iterations: int
+    step: int
+    counter: Place
+    begin: int
+    size: int
+
+    def has_for_itself(self, place: Place) -> bool:
+        """Whether each part has its own memory there."""
+        return place.base == "arena" and self.begin <= place.offset < self.begin + self.size
+
+
+Statement = KernelCall | Copy | Load | Branch | Loop | Parts
+
+
+@dataclass
+class HostProgram:
+    """The host as data: what the entry point does, where the weights lie (constants by name, and
+    packed parameters), and the library functions whose addresses follow the inputs."""
+
+    body: list[Statement] = field(default_factory=list)
+    weights: dict[str, int] = field(default_factory=dict)
+    derived: list[DerivedWeight] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
+    weights_bytes: int = 0
+    arena_bytes: int = 0
+
+    @property
+    def calls(self) -> list[KernelCall]:
+        """All kernel calls in the order of the text; a call's position here is its number in
+        traces."""
+        return [s for s in self.statements() if isinstance(s, KernelCall)]
+
+    def statements(self) -> Iterator[Statement]:
+        """All statements at any depth, in the order of the text."""
+
+        def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
+            for statement in statements:
+                yield statement
+                for inner in _inner(statement):
+                    yield from walk(inner)
+
+        return walk(self.body)
+
+    def rename_kernels(self, symbols: dict[str, str]) -> None:
+        """Let every call name the symbol that its kernel has."""
+
+        def rename(statement: Statement) -> Statement:
+            if isinstance(statement, KernelCall):
+                return dataclasses.replace(statement, kernel=symbols[statement.kernel])
+            return statement
+
+        self.body = [_mapped(statement, rename) for statement in self.body]
+
+
+def _inner(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
+    if isinstance(statement, Loop):
+        return statement.before, statement.body
+    if isinstance(statement, Branch):
+        return statement.then, statement.otherwise
+    return ((statement.loop,),) if isinstance(statement, Parts) else ()
+
+
+def _mapped(statement: Statement, change: Callable[[Statement], Statement]) -> Statement:
+    """`statement` with `change` applied to it and to all that it holds."""
+
+    def all_of(statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        return tuple(_mapped(inner, change) for inner in statements)
+
+    if isinstance(statement, Loop):
+        before, body = all_of(statement.before), all_of(statement.body)
+        return dataclasses.replace(statement, before=before, body=body)
+    if isinstance(statement, Branch):
+        then, otherwise = all_of(statement.then), all_of(statement.otherwise)
+        return dataclasses.replace(statement, then=then, otherwise=otherwise)
+    if isinstance(statement, Parts):
+        (loop,) = all_of((statement.loop,))
+        return dataclasses.replace(statement, loop=loop)
+    return change(statement)
+
+
+def places(statement: Statement) -> tuple[Place, ...]:
+    if isinstance(statement, KernelCall):
+        return statement.operands
+    if isinstance(statement, Copy):
+        return statement.source, statement.target
+    return (statement.place,) if isinstance(statement, Load) else ()
+
+
+def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostProgram:
+    """Resolve every kernel call of a bufferized, planned host function."""
+    entry = host.regions[0].blocks[0]
+    weights, derived = weight_arguments(host), derived_arguments(host)
+    program = HostProgram()
+    arena = None
+    if ARENA_BYTES in host.attributes:
+        program.arena_bytes = ir.IntegerAttr(host.attributes[ARENA_BYTES]).value
+        arena = len(entry.arguments) - 1
+    if "stepwell.inputs" not in host.attributes:
+        raise LoweringError("the host function does not say how many inputs it has")
+    inputs = len(host.attributes["stepwell.inputs"])
+    functions = marked_arguments(host, FUNCTION)
+    program.functions = list(functions.values())
+    placed = {*weights, *derived, *functions, arena}
+    outputs = [n for n in range(inputs, len(entry.arguments)) if n not in placed]
+    bases = {number: Place("input", number, 0) for number in range(inputs)}
+    bases |= {number: Place("output", i, 0) for i, number in enumerate(outputs)}
+    bases |= {number: Place("input", inputs + i, 0) for i, number in enumerate(functions)}
+    if arena is not None:
+        bases[arena] = Place("arena", 0, 0)
+    for number, text in derived.items():
+        bases[number] = Place("derived", len(program.derived), 0)
+        program.derived.append(derived_from_dict({**json.loads(text), "offset": 0}))
+
+    def place(value: ir.Value) -> Place:
+        op = defining_op(value)
+        if op is None:
+            number = ir.BlockArgument(value).arg_number
+            if number in weights:
+                return Place("weights", 0, _weight_offset(program, weights[number], state))
+            return bases[number]
+        if op.name in VIEWS:
+            return place(op.operands[0])
+        if op.name == "memref.view":
+            base = place(op.operands[0])
+            return Place(base.base, base.number, base.offset + _constant(op.operands[1]))
+        raise LoweringError(f"{op.name}: a buffer of the host has no fixed place")
+
+    program.body = list(_HostReader(place, tasks).block(entry))
+    _place_derived(program)
+    return program
+
+
+class _HostReader:
+    """Reads the blocks of a host function; `place` resolves buffers."""
+
+    def __init__(self, place: Callable[[ir.Value], Place], tasks: dict[str, int]) -> None:
+        self.place = place
+        self.tasks = tasks
+        self.loads: dict[ir.Value, int] = {}
+
+    def block(self, block: ir.Block) -> tuple[Statement, ...]:
+        read = (self._statement(child.operation) for child in block.operations)
+        return tuple(statement for statement in read if statement is not None)
+
+    def _statement(self, op: ir.Operation) -> Statement | None:
+        if op.name == "func.call":
+            kernel = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+            names = op.attributes.get("kernel.names", [])
+            sources = tuple(ir.StringAttr(name).value for name in names)
+            operands = tuple(self.place(value) for value in op.operands)
+            return KernelCall(kernel, sources, self.tasks.get(kernel, 1), operands)
+        if op.name == "memref.copy":
+            source, target = (self.place(value) for value in op.operands)
+            kind = ir.MemRefType(op.operands[1].type)
+            return Copy(source, target, math.prod(kind.shape) * element_bytes(kind.element_type))
+        if op.name == "memref.load" and str(op.results[0].type) == "i1":
+            self.loads[op.results[0]] = len(self.loads)
+            return Load(self.loads[op.results[0]], self.place(op.operands[0]))
+        if op.name == "scf.while" and not op.results:
+            before, after = (region.blocks[0] for region in op.regions)
+            statements = self.block(before)
+            end = list(before.operations)[-1].operation
+            loop = Loop(statements, self._condition(end.operands[0]), self.block(after))
+            return self._parts(op, loop) if PARTS in op.attributes else loop
+        if op.name == "scf.if" and not op.results:
+            condition = self._condition(op.operands[0])
+            then, otherwise = (
+                self.block(region.blocks[0]) if len(region.blocks) else () for region in op.regions
+            )
+            return Branch(condition, then, otherwise)
+        if op.name not in (*VIEWS, *_SILENT):
+            raise LoweringError(f"{op.name} cannot stand in the host program")
+        return None
+
+    def _parts(self, op: ir.Operation, loop: Loop) -> Statement:
+        """The loop in parts; as it is where its body copies to memory that parts would share."""
+        count, iterations, step = ir.DenseI64ArrayAttr(op.attributes[PARTS])
+        if PRIVATE not in op.attributes:
+            raise LoweringError(
+                "a loop in parts does not say which memory each part has for itself"
+            )
+        begin, size = ir.DenseI64ArrayAttr(op.attributes[PRIVATE])
+        counter = next(s for s in loop.before if isinstance(s, KernelCall)).operands[0]
+        parts = Parts(loop, count, iterations, step, counter, begin, size)
+        copies = [s for s in loop.body if isinstance(s, Copy)]
+        return parts if all(parts.has_for_itself(copy.target) for copy in copies) else loop
+
+    def _condition(self, value: ir.Value) -> int:
+        if value not in self.loads:
+            raise LoweringError("a condition of the host program was not read from a buffer")
+        return self.loads[value]
+
+
+def _place_derived(program: HostProgram) -> None:
+    """Let the packed parameters follow the constants."""
+    end = program.weights_bytes
+    for number, weight in enumerate(program.derived):
+        program.derived[number] = dataclasses.replace(weight, offset=end)
+        end += -(-weight.bytes // _ALIGNMENT) * _ALIGNMENT
+
+    def moved(place: Place) -> Place:
+        if place.base != "derived":
+            return place
+        return Place("weights", 0, program.derived[place.number].offset)
+
+    def change(statement: Statement) -> Statement:
+        if isinstance(statement, KernelCall):
+            operands = tuple(moved(place) for place in statement.operands)
+            return dataclasses.replace(statement, operands=operands)
+        if isinstance(statement, Copy):
+            return dataclasses.replace(statement, source=moved(statement.source))
+        return statement
+
+    program.body = [_mapped(statement, change) for statement in program.body]
+
+
+def _weight_offset(program: HostProgram, name: str, state: State) -> int:
+    if name not in program.weights:
+        program.weights[name] = program.weights_bytes
+        size = state.weights[name].nbytes
+        program.weights_bytes += -(-size // _ALIGNMENT) * _ALIGNMENT
+    return program.weights[name]
+
+
+def _constant(value: ir.Value) -> int:
+    op = defining_op(value)
+    if op is None or op.name != "arith.constant":
+        raise LoweringError("an arena offset is not a constant")
+    return ir.IntegerAttr(op.attributes["value"]).value
