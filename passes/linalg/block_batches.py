@@ -32,7 +32,7 @@ import numpy as np
 
 from stepwell.attributes import PARTS, i64_array
 from stepwell.dialects import stablehlo as hlo
-from stepwell.frontends.open_sizes import read_extents
+from stepwell.frontends.open_sizes import EXTENTS
 from stepwell.kernels.structured import defining_op
 from stepwell.mlir import dialect, ir
 from stepwell.mlir import stablehlo as bindings
@@ -94,13 +94,11 @@ class BlockBatches(Pass):
     """How many there are; by default those that the model is compiled for."""
 
     def run(self, op: ir.Operation, state: State) -> None:
-        if not len(op.regions[0].blocks):
-            return
+        if not len(op.regions[0].blocks) or EXTENTS in op.attributes:
+            return  # of an open batch, few images may be in use
         cache = self.cache_bytes or state.target.l3_bytes // 2
         chains = list(_chains(op.regions[0].blocks[0]))
         threads = self.threads or state.threads
-        if read_extents(op):
-            threads = 1  # of an open batch, few images may be in use
         divisions = [_fastest(chain, cache, state.target, threads) for chain in chains]
         for chain, division in zip(chains, divisions, strict=True):
             for part in division:

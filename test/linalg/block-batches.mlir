@@ -104,3 +104,14 @@ func.func @branch(%x: tensor<8x56x56x64xf32>, %v: tensor<1x1x64x64xf32>, %c: ten
   %4 = stablehlo.convolution(%3, %v) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x56x56x64xf32>, tensor<1x1x64x64xf32>) -> tensor<8x56x56x64xf32>
   return %2, %4 : tensor<8x56x56x64xf32>, tensor<8x56x56x64xf32>
 }
+
+// -----
+
+// Rejected: of a batch whose size is open, few images may be in use.
+// CHECK-LABEL: func.func @open_batch
+// CHECK-NOT: stablehlo.while
+func.func @open_batch(%x: tensor<8x56x56x64xf32>, %v: tensor<1x1x64x64xf32>) -> tensor<8x56x56x64xf32> attributes {stepwell.extents = ["8/n, 56/56, 56/56, 64/64", "1/1, 1/1, 64/64, 64/64"]} {
+  %0 = stablehlo.convolution(%x, %v) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x56x56x64xf32>, tensor<1x1x64x64xf32>) -> tensor<8x56x56x64xf32>
+  %1 = stablehlo.convolution(%0, %v) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<8x56x56x64xf32>, tensor<1x1x64x64xf32>) -> tensor<8x56x56x64xf32>
+  return %1 : tensor<8x56x56x64xf32>
+}
