@@ -19,6 +19,8 @@ ERROR_FUNCTION = "chlo.erf"
 HYPERBOLIC = ("chlo.cosh", "chlo.sinh")
 """Of complex numbers they stay: as exponentials they would lose what is near zero."""
 
+BROADCAST_SELECT = "chlo.broadcast_select"
+"""Upstream leaves its shapes to the dialect `shape`."""
 
 RAGGED = "chlo.ragged_dot"
 _ROWS_IN_GROUPS = ([], [], [1], [1], [0], [0])
@@ -78,6 +80,20 @@ def _group(op: ir.Operation) -> None:
     op.erase()
 
 
+def _select(op: ir.Operation) -> None:
+    """Put a select of operands that all have the shape of the result in the place of `op`."""
+    sizes = hlo.shape(op.results[0])
+    rank = len(sizes)
+    with ir.InsertionPoint(op), op.location:
+        predicate, on_true, on_false = (
+            hlo.broadcast_in_dim(value, sizes, range(rank - len(hlo.shape(value)), rank))
+            for value in op.operands
+        )
+        made = hlo.select(predicate, on_true, on_false)
+    op.results[0].replace_all_uses_with(made)
+    op.erase()
+
+
 def legalize(op: ir.Operation) -> None:
     """Expand everything inside `op` but what stays: that is custom calls while upstream's pass,
     which knows no exceptions, runs."""
@@ -85,6 +101,8 @@ def legalize(op: ir.Operation) -> None:
         numbers = "ragged_dot_dimension_numbers"
         if child.name == RAGGED and str(child.attributes[numbers]) == _NUMBERS:
             _group(child)
+        elif child.name == BROADCAST_SELECT:
+            _select(child)
         elif child.name == inverse_error.INVERSE_ERROR_FUNCTION and _is_double(child.results[0]):
             inverse_error.refine(child)
     found = [child for child in nested_operations(op) if child.name.startswith("chlo.")]

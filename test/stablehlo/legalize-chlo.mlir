@@ -59,3 +59,15 @@ func.func @inverse_of_single(%x: tensor<4xf32>) -> tensor<4xf32> {
   %y = chlo.erf_inv %x : tensor<4xf32> -> tensor<4xf32>
   return %y : tensor<4xf32>
 }
+
+// Operands of a select get the shape of the result.
+// CHECK-LABEL: func.func @select
+// CHECK: %[[P:.*]] = stablehlo.broadcast_in_dim %arg0, dims = [] : (tensor<i1>) -> tensor<3x4xi1>
+// CHECK: %[[X:.*]] = stablehlo.broadcast_in_dim %arg1, dims = [1] : (tensor<4xf32>) -> tensor<3x4xf32>
+// CHECK: %[[Y:.*]] = stablehlo.broadcast_in_dim %arg2, dims = [0, 1]
+// CHECK: stablehlo.select %[[P]], %[[X]], %[[Y]] : tensor<3x4xi1>, tensor<3x4xf32>
+func.func @select(%p: tensor<i1>, %x: tensor<4xf32>, %y: tensor<3x1xf32>) -> tensor<3x4xf32> {
+  %z = "chlo.broadcast_select"(%p, %x, %y)
+    : (tensor<i1>, tensor<4xf32>, tensor<3x1xf32>) -> tensor<3x4xf32>
+  return %z : tensor<3x4xf32>
+}
