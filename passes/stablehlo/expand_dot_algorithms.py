@@ -9,7 +9,8 @@
 
 Operands are rounded to the types that the algorithm names (tf32 by `reduce_precision`) and
 multiplied in that of its sums. Several products of parts of the operands stand for more digits than
-one has, of which f32 has as many: these are products of the operands as they are.
+one has, of which f32 has as many: these are products of the operands as they are. So are those of
+integers, to which no algorithm applies.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ def with_algorithm(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """Round the operands, multiply, convert the result."""
     if "algorithm" not in op.attributes:
         return None
+    kept = {name: op.attributes[name] for name in op.attributes if name != "algorithm"}
+    if hlo.dtype(op.results[0]).kind in "iub":
+        return ir.Operation.create(op.name, [op.results[0].type], list(op.operands), kept).results[
+            0
+        ]
     fields = dict(_FIELD.findall(str(op.attributes["algorithm"])))
     sums = _SUMS[fields["accumulation_type"]]
     sides = zip(op.operands, ("lhs", "rhs"), strict=True)
@@ -62,7 +68,6 @@ def with_algorithm(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
         hlo.convert(value if in_parts else _rounded(value, fields[f"{side}_precision_type"]), sums)
         for value, side in sides
     ]
-    kept = {name: op.attributes[name] for name in op.attributes if name != "algorithm"}
     shape = list(hlo.shape(op.results[0]))
     kind = ir.RankedTensorType.get(shape, hlo.element_type(operands[0]))
     product = ir.Operation.create(op.name, [kind], operands, kept).results[0]
