@@ -23,6 +23,7 @@ own taps, and the four are concatenated in the place of %p.
 - The indices of a gather with batch dimensions have their components last.
 - Normal random numbers are made of uniform ones.
 - A power of integers is squared and multiplied for every bit of its exponent (upstream: for six).
+- NaN is an infinity before its precision is reduced to no bits of a fraction.
 - A sum of booleans is their disjunction, as the specification says (arith.addi would be xor).
 
 Convolutions taken apart are first put into NHWC, as choose-layout does. fold-constants comes next.
@@ -60,6 +61,9 @@ from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
 
 RULES = Rules()
+
+_WITHOUT_NAN = "stepwell.without_nan"
+"""Of a reduce_precision: its operand is never NaN."""
 
 
 @RULES.on("add")
@@ -100,6 +104,17 @@ def power_of_integers(op: ir.Operation, weights: WeightTable) -> ir.Value | None
 
 
 # --- Convolutions --------------------------------------------------------------------------------
+
+
+@RULES.on("reduce_precision")
+def nan_without_fraction(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A type without bits of a fraction holds an infinity for NaN."""
+    if ir.IntegerAttr(op.attributes["mantissa_bits"]).value or _WITHOUT_NAN in op.attributes:
+        return None
+    x = op.operands[0]
+    infinity = hlo.full_like(x, float("inf"))
+    number = hlo.select(hlo.compare(x, x, "NE"), infinity, x)
+    return rebuild(op, [number], hlo.shape(x), {_WITHOUT_NAN: ir.UnitAttr.get()})
 
 
 @RULES.on("convolution")

@@ -86,15 +86,20 @@ def optimized_llvm(
 
 
 _FLOAT_LITERAL = re.compile(
-    r"(?<![\w.%@])(?:f0x[0-9A-Fa-f]+|[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+](?:inf|q?nan))(?![\w.])"
+    r"(?<![\w.%@])(?:f0x[0-9A-Fa-f]+|[-+]?\d+\.\d*(?:[eE][-+]?\d+)?"
+    r"|[-+]inf|[-+][qs]?nan(?:\(0x[0-9A-Fa-f]+\))?)(?![\w.(])"
 )
+_NAN = re.compile(r"([-+])([qs]?)nan(?:\(0x([0-9A-Fa-f]+)\))?")
 _FLOAT_TYPE = re.compile(r"\b(half|bfloat|float|double)\b")
 _FORMATS = {"half": ("<e", "<H"), "float": ("<f", "<I"), "double": ("<d", "<Q")}
+_FIELDS = {"half": (16, 10), "bfloat": (16, 7), "float": (32, 23), "double": (64, 52)}
+"""Bits of a type, and of its fraction."""
 
 
 def _older_float_literals(text: str) -> str:
-    """MLIR's LLVM writes floats as the shortest decimal, their own bits (`f0xC2AEAC4F`) or `+inf`;
-    llvmlite's takes the bits of a double (of the value itself for half and bfloat)."""
+    """MLIR's LLVM writes floats as the shortest decimal, their own bits (`f0xC2AEAC4F`), `+inf` or
+    `+nan(0x1)`; llvmlite's takes the bits of a double (of the value itself for half and bfloat).
+    """
 
     def rewrite(line: str) -> str:
         def literal(match: re.Match[str]) -> str:
@@ -109,7 +114,9 @@ def _older_float_literals(text: str) -> str:
 
 
 def _double_bits(literal: str, kind: str) -> str:
-    literal = literal.replace("qnan", "nan")
+    nan = _NAN.fullmatch(literal)
+    if nan is not None:
+        return _nan_bits(nan[1] == "-", nan[2] != "s", int(nan[3] or "0", 16), kind)
     if kind == "bfloat":
         bits = (
             int(literal[3:], 16)
@@ -128,6 +135,18 @@ def _double_bits(literal: str, kind: str) -> str:
         return f"0xH{bits:04X}"
     rounded = struct.unpack(floating, struct.pack(floating, value))[0]
     return "0x" + struct.pack(">d", rounded).hex().upper()
+
+
+def _nan_bits(negative: bool, quiet: bool, payload: int, kind: str) -> str:
+    width, fraction = _FIELDS[kind]
+    bits = (1 << (width - 1)) - (1 << fraction) | quiet << (fraction - 1) | payload
+    bits |= negative << (width - 1)
+    if kind in ("half", "bfloat"):
+        return f"0x{'H' if kind == 'half' else 'R'}{bits:04X}"
+    if kind == "float":  # as a double, with the fraction in its upper bits
+        sign, exponent = bits >> 31 << 63, ((1 << 11) - 1) << 52
+        bits = sign | exponent | (bits & ((1 << 23) - 1)) << 29
+    return f"0x{bits:016X}"
 
 
 def _check_externals(module: llvm.ModuleRef) -> None:

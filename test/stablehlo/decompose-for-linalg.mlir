@@ -183,3 +183,20 @@ func.func @padded_channels(%x: tensor<1x8x5x5xf32>, %w: tensor<8x1x1x1xf32>) -> 
        : (tensor<1x8x5x5xf32>, tensor<8x1x1x1xf32>) -> tensor<1x8x6x6xf32>
   return %y : tensor<1x8x6x6xf32>
 }
+
+// Without bits of a fraction there is no NaN.
+// CHECK-LABEL: func.func @no_fraction
+// CHECK: %[[N:.*]] = stablehlo.compare NE, %arg0, %arg0
+// CHECK: %[[X:.*]] = stablehlo.select %[[N]], %{{.*}}, %arg0
+// CHECK: stablehlo.reduce_precision %[[X]], format = e5m0
+func.func @no_fraction(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %y = stablehlo.reduce_precision %x, format = e5m0 : tensor<4xf64>
+  return %y : tensor<4xf64>
+}
+
+// CHECK-LABEL: func.func @some_fraction
+// CHECK-NEXT: stablehlo.reduce_precision %arg0, format = e5m2
+func.func @some_fraction(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %y = stablehlo.reduce_precision %x, format = e5m2 : tensor<4xf64>
+  return %y : tensor<4xf64>
+}
