@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from stepwell.compiler import compile
     from stepwell.errors import (
         ArtifactError,
+        CheckError,
         CompilerCrash,
         Error,
         InputError,
@@ -34,6 +35,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "ArtifactError": "stepwell.errors",
+    "CheckError": "stepwell.errors",
     "CompileOptions": "stepwell.options",
     "CompilerCrash": "stepwell.errors",
     "Error": "stepwell.errors",
@@ -55,6 +57,7 @@ _MODULES = {
 
 __all__ = [
     "ArtifactError",
+    "CheckError",
     "CompileOptions",
     "CompilerCrash",
     "Error",

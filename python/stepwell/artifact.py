@@ -87,6 +87,19 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class Check:
+    """After a call, output `actual` may differ from output `expected`, both among the last, by no
+    less than `least` and no more than `most`: by so much as a number (`check.expect_eq`,
+    `check.expect_almost_eq`), or by so many units in the last place (`check.expect_close`)."""
+
+    name: str
+    actual: int
+    expected: int
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What an artifact says about itself.
 
@@ -94,10 +107,11 @@ class Manifest:
     PTX and cubins for a GPU, with `cuda` the launch program that runs them (stepwell.launch);
     `entry` is the symbol of the C entry point; `features` are the LLVM features the code uses.
     `threads` is the number of threads the model was compiled for (0: any). `results` says by name
-    what a call returns, where that is not just the outputs; `cuts` shorten outputs. `defaults` are
-    inputs of the model that have a value of its own, which is compiled in. `derived` are
-    inputs that kernels read in packed form, behind the weights of the file. `functions` are those
-    of other libraries that kernels call, `lapack.dgetrf`; their addresses follow the inputs'.
+    what a call returns, where that is not just the outputs; `cuts` shorten outputs, `checks`
+    compare some. `defaults` are inputs of the model that have a value of its own, which is compiled
+    in. `derived` are inputs that kernels read in packed form, behind the weights of the file.
+    `functions` are those of other libraries that kernels call, `lapack.dgetrf`; their addresses
+    follow the inputs'.
     With `open_sizes`, shapes are those of the capacities, and the last inputs tell the sizes.
     """
 
@@ -118,6 +132,7 @@ class Manifest:
     options: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     results: Mapping[str, Layout] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
+    checks: tuple[Check, ...] = ()
     defaults: tuple[TensorSpec, ...] = ()
     derived: tuple[DerivedWeight, ...] = ()
     functions: tuple[str, ...] = ()
@@ -407,6 +422,7 @@ def _manifest_from_dict(data: dict) -> Manifest:
     results = data.get("results", {})
     values["results"] = {name: _layout_from_json(layout) for name, layout in results.items()}
     values["cuts"] = tuple(Cut(**cut) for cut in data.get("cuts", ()))
+    values["checks"] = tuple(Check(**check) for check in data.get("checks", ()))
     if data.get("cuda") is not None:
         values["cuda"] = LaunchProgram.from_dict(data["cuda"])
     if data.get("open_sizes") is not None:

@@ -344,6 +344,7 @@ def manifest_of(
         options=options.result_key(),
         results=walk.imported.results,
         cuts=walk.imported.cuts,
+        checks=walk.imported.checks,
         defaults=tuple(_spec(spec) for spec in walk.imported.defaults),
         open_sizes=sizes,
     )

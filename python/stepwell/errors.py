@@ -90,5 +90,9 @@ class InputError(Error, ValueError):
     """A run-time input has a wrong name, dtype, shape or rank."""
 
 
+class CheckError(Error):
+    """A check that the program has in it (`check.expect_eq`) fails in a call."""
+
+
 class UsageError(Error):
     """An option or argument makes no sense."""

@@ -16,7 +16,7 @@ from typing import Literal, cast, get_args
 import numpy as np
 
 from stepwell import pytorch
-from stepwell.artifact import Cut, Layout
+from stepwell.artifact import Check, Cut, Layout
 from stepwell.errors import ModelError, UsageError
 from stepwell.mlir import ir
 from stepwell.sizes import OpenShapes
@@ -45,8 +45,8 @@ class TensorSpec:
 class Imported:
     """A model in StableHLO. `module` holds `@main` alone; `weights` the data of its resources.
 
-    `results`, `cuts` and `defaults` are as in `artifact.Manifest`; `open_shapes` says which sizes
-    are open, of a program for any of them."""
+    `results`, `cuts`, `checks` and `defaults` are as in `artifact.Manifest`; `open_shapes` says
+    which sizes are open, of a program for any of them."""
 
     context: ir.Context
     module: ir.Module
@@ -58,6 +58,7 @@ class Imported:
     cuts: tuple[Cut, ...] = ()
     defaults: tuple[TensorSpec, ...] = ()
     open_shapes: OpenShapes | None = None
+    checks: tuple[Check, ...] = ()
 
 
 def load(

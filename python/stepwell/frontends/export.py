@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from stepwell.dense import write_dense
-from stepwell.errors import UsageError
+from stepwell.errors import ModelError, UsageError
 from stepwell.frontends import Imported
 from stepwell.mlir import ir, run_upstream
 from stepwell.mlir import stablehlo as bindings
@@ -29,8 +29,11 @@ def export(
     """Write `imported` to `path`: as text if it ends in `.mlir`, else as a portable artifact,
     unless `format` says what to write. `version` is as for `to_bytes`.
 
-    The file appears complete or not at all. Raises UsageError when `version` cannot be written.
+    The file appears complete or not at all. Raises UsageError when `version` cannot be written,
+    and ModelError for a program with checks, which are made by the run time.
     """
+    if imported.checks:
+        raise ModelError(f"{imported.source} has checks in it, which a file of StableHLO has not")
     file = Path(path)
     chosen = format or ("text" if file.suffix == _TEXT_SUFFIX else "portable")
     write_atomically(file, to_bytes(imported, chosen, version))

@@ -21,6 +21,7 @@ from stepwell.frontends import (
     Imported,
     Shapes,
     TensorSpec,
+    checks,
     dynamic_calls,
     open_values,
     quantized,
@@ -55,7 +56,7 @@ _SHAPE_ASSERTION = "shape_assertion"
 _SLICES = frozenset(["stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"])
 _STATIC_OPS = "func.func(stablehlo-canonicalize-dynamism),canonicalize"
 _REFINE = (
-    "stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism),"
+    "func.func(cse),stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism),"
     "func.func(stablehlo-check-shape-assertions),canonicalize"
 )
 
@@ -93,6 +94,9 @@ def from_module(module: ir.Module, shapes: Shapes | None = None) -> Imported:
 
 
 def _parse(data: bytes, context: ir.Context) -> ir.Module:
+    if checks.has_checks(data) and not data.startswith(_BYTECODE):
+        context.allow_unregistered_dialects = True  # nor is the dialect of checks
+        data = checks.without_check_syntax(data.decode()).encode()
     if b"sdy" not in data:
         return _parse_known(data, context)
     context.allow_unregistered_dialects = True  # Shardy is not in the wheel
@@ -124,6 +128,7 @@ def from_parsed(
     with ir.Location.unknown():
         main = _rename_main(module, source)
         _drop_attributes(module, main)
+        checks.make_custom_calls(module)
         try:
             chlo.restore_composites(module.operation)
             run_upstream(module.operation, "func.func(stablehlo-legalize-composite-to-call)")
@@ -139,17 +144,20 @@ def from_parsed(
             if asserted:
                 raise ModelError(f"the inputs do not fit the model: {sentence}") from None
             raise ModelError(f"{source} cannot be normalised: {reason}") from None
+        made = checks.take_checks(main)
         _collect_constants(main, weights, resources or {})
         module.operation.verify()
         main = module.body.operations[0]
         kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
         inputs = _specs(kind.inputs, "arg")
         outputs = _specs(kind.results, "out")
-    return Imported(module.context, module, weights, inputs, outputs, source)
+    return Imported(module.context, module, weights, inputs, outputs, source, checks=made)
 
 
 def _rename_main(module: ir.Module, source: str) -> ir.Operation:
     """The one public function, called main from here on; all others become private."""
+    if not list(module.body.operations):  # a program that does nothing
+        module.body.append(ir.Operation.parse("func.func @main() { return }"))
     functions = [op for op in module.body.operations if op.operation.name == "func.func"]
     names = {ir.StringAttr(op.attributes["sym_name"]).value: op for op in functions}
     public = [name for name, op in names.items() if _is_public(op)]
@@ -199,11 +207,11 @@ def _refine(module: ir.Module, main: ir.Operation, shapes: Shapes, values: Value
     except OpenModelError as error:
         inputs, outputs = _open_specs(kind.inputs, "arg"), _open_specs(kind.results, "out")
         raise OpenModelError(str(error), inputs, outputs) from None
-    open_values.make_known(main, values)
     if types != list(kind.inputs):
         text = ",".join(str(t) for t in types)
         run_upstream(module.operation, f"stablehlo-refine-arguments{{types={text}}},{_REFINE}")
-    elif values:
+    if values:
+        open_values.make_known(main, values)
         run_upstream(module.operation, _REFINE)
     while dynamic_calls.fix_shapes(module, main):
         run_upstream(module.operation, _REFINE)

@@ -135,8 +135,9 @@ class CudaExecutable(LoadedModel):
 
     @property
     def results_are_arrays(self) -> bool:
-        """Whether all results are arrays of known shapes, which may stay on the GPU."""
-        return not self._cuts and not self._layouts
+        """Whether all results are arrays of known shapes, not to be checked: they may stay on the
+        GPU."""
+        return not self._cuts and not self._layouts and not self._checks
 
     def run_on_device(self, *arrays: object) -> tuple[DeviceArray, ...]:
         """As a call, with results that stay on the GPU.
@@ -145,8 +146,8 @@ class CudaExecutable(LoadedModel):
         """
         if not self.results_are_arrays:
             raise UsageError(
-                "results that are lists, or whose shapes depend on data, come to the host: call "
-                "the model itself"
+                "results that are lists or checked, or whose shapes depend on data, come to the "
+                "host: call the model itself"
             )
         with self._lock:
             taken = self._take(arrays)

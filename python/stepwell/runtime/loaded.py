@@ -9,6 +9,7 @@ import numpy as np
 
 from stepwell import artifact
 from stepwell.artifact import Artifact, KernelInfo, TensorSpec
+from stepwell.runtime.checks import make_checks
 from stepwell.runtime.inputs import named_inputs, numpy_dtype
 from stepwell.runtime.results import arranged
 
@@ -24,13 +25,14 @@ class LoadedModel:
         manifest = source.manifest
         self.artifact = source
         self.inputs: tuple[TensorSpec, ...] = manifest.inputs
-        visible = len(manifest.outputs) - len(manifest.cuts)
+        visible = len(manifest.outputs) - len(manifest.cuts) - 2 * len(manifest.checks)
         self.outputs: tuple[TensorSpec, ...] = manifest.outputs[:visible]
         self.kernels: tuple[KernelInfo, ...] = manifest.kernels
         self.result_names = list(manifest.results) or [spec.name for spec in self.outputs]
         self._expected = [(numpy_dtype(spec.dtype), spec.shape) for spec in manifest.inputs]
         self._results = [(numpy_dtype(spec.dtype), spec.shape) for spec in manifest.outputs]
         self._cuts, self._layouts = manifest.cuts, manifest.results
+        self._checks = manifest.checks
 
     @property
     def place(self) -> str:
@@ -38,7 +40,8 @@ class LoadedModel:
         raise NotImplementedError
 
     def __call__(self, *arrays: object) -> tuple[np.ndarray, ...]:
-        """Run on `arrays`, one for each of `inputs`. Raises InputError."""
+        """Run on `arrays`, one for each of `inputs`. Raises InputError, and CheckError where the
+        program has checks in it, one of which fails."""
         raise NotImplementedError
 
     def run(self, feed: Mapping[str, object]) -> dict[str, np.ndarray]:
@@ -52,6 +55,9 @@ class LoadedModel:
             file.write(self.artifact.file)
 
     def _arranged(self, outputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        if self._checks:
+            make_checks(self._checks, outputs)
+            outputs = outputs[: -2 * len(self._checks)]
         if self._cuts or self._layouts:
             return tuple(arranged(outputs, self._cuts, self._layouts))
         return tuple(outputs)

@@ -72,6 +72,96 @@ def test_values_of_inputs_are_sizes() -> None:
         np.testing.assert_array_equal(result, np.tile(x + n, (n, 1)))
 
 
+def test_slice_of_known_size_begins_anywhere() -> None:
+    """Only the value of %n is asked for; a start beyond the end is clamped."""
+    text = """func.func @main(%n: tensor<i64>, %x: tensor<?x4xf32>, %i: tensor<1xi32>)
+        -> tensor<?x2xf32> {
+      %0 = stablehlo.convert %n : (tensor<i64>) -> tensor<i32>
+      %1 = stablehlo.reshape %0 : (tensor<i32>) -> tensor<1xi32>
+      %zero = stablehlo.constant dense<0> : tensor<1xi32>
+      %two = stablehlo.constant dense<2> : tensor<1xi32>
+      %one = stablehlo.constant dense<1> : tensor<2xi32>
+      %start = stablehlo.concatenate %zero, %i, dim = 0 :
+        (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+      %again = stablehlo.concatenate %zero, %i, dim = 0 :
+        (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+      %size = stablehlo.concatenate %1, %two, dim = 0 :
+        (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+      %end = stablehlo.add %again, %size : tensor<2xi32>
+      %y = stablehlo.real_dynamic_slice %x, %start, %end, %one :
+        (tensor<?x4xf32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> tensor<?x2xf32>
+      return %y : tensor<?x2xf32>
+    }"""
+    exe = stepwell.compile(text, threads=1)
+    for n, i, begin in ((3, 0, 0), (3, 1, 1), (5, 3, 2)):
+        x = np.arange(4 * n, dtype=np.float32).reshape(n, 4)
+        (result,) = exe(np.array(n), x, np.array([i], np.int32))
+        np.testing.assert_array_equal(result, x[:, begin : begin + 2])
+    assert "3 compiled" not in repr(exe)
+
+
+def test_bounds_of_a_slice_of_static_shape_are_values() -> None:
+    text = """func.func @main(%n: tensor<i64>, %x: tensor<?xf32>) -> tensor<1xf32> {
+      %c = stablehlo.constant dense<-1> : tensor<i64>
+      %0 = stablehlo.add %n, %c : tensor<i64>
+      %start = stablehlo.reshape %0 : (tensor<i64>) -> tensor<1xi64>
+      %end = stablehlo.reshape %n : (tensor<i64>) -> tensor<1xi64>
+      %one = stablehlo.constant dense<1> : tensor<1xi64>
+      %y = stablehlo.real_dynamic_slice %x, %start, %end, %one :
+        (tensor<?xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<1xf32>
+      return %y : tensor<1xf32>
+    }"""
+    exe = stepwell.compile(text, threads=1)
+    for n in (3, 5):
+        np.testing.assert_array_equal(exe(np.array(n), np.arange(n, dtype=np.float32))[0], [n - 1])
+
+
+def test_integers_beside_open_shapes_are_no_sizes() -> None:
+    """Indices whose number is open are data: their values need not be known."""
+    text = """func.func @main(%n: tensor<i64>, %i: tensor<?xi32>) -> tensor<?xi32> {
+      %0 = stablehlo.reshape %n : (tensor<i64>) -> tensor<1xi64>
+      %c = stablehlo.constant dense<1> : tensor<i32>
+      %1 = stablehlo.dynamic_broadcast_in_dim %c, %0, dims = [] :
+        (tensor<i32>, tensor<1xi64>) -> tensor<?xi32>
+      %2 = stablehlo.add %i, %1 : tensor<?xi32>
+      return %2 : tensor<?xi32>
+    }"""
+    exe = stepwell.compile(text, threads=1)
+    for i in ([1, 2, 0], [4, 4, 4]):
+        (result,) = exe(np.array(3), np.array(i, np.int32))
+        np.testing.assert_array_equal(result, np.array(i) + 1)
+    assert "1 compiled" in repr(exe)
+
+
+def test_empty_module_does_nothing() -> None:
+    assert stepwell.compile("module {\n}\n", threads=1)() == ()
+
+
+def test_nan_with_other_bits_is_a_constant() -> None:
+    text = """func.func @main() -> (tensor<2xf64>, tensor<2xf32>, tensor<2xf16>, tensor<2xbf16>) {
+      %0 = stablehlo.constant dense<[0x7FFFFFFFFFFFFFFF, 0xFFF0000000000001]> : tensor<2xf64>
+      %1 = stablehlo.constant dense<[0x7FFFFFFF, 0xFF800001]> : tensor<2xf32>
+      %2 = stablehlo.constant dense<[0x7FFF, 0xFC01]> : tensor<2xf16>
+      %3 = stablehlo.constant dense<[0x7FFF, 0xFF81]> : tensor<2xbf16>
+      %4 = stablehlo.negate %0 : tensor<2xf64>
+      %5 = stablehlo.negate %1 : tensor<2xf32>
+      %6 = stablehlo.negate %2 : tensor<2xf16>
+      %7 = stablehlo.negate %3 : tensor<2xbf16>
+      return %4, %5, %6, %7 : tensor<2xf64>, tensor<2xf32>, tensor<2xf16>, tensor<2xbf16>
+    }"""
+    with np.errstate(invalid="ignore"):  # of signalling ones
+        assert all(np.isnan(result).all() for result in stepwell.compile(text, threads=1)())
+
+
+def test_reduced_precision_of_one_nan() -> None:
+    text = """func.func @main() -> tensor<f64> {
+      %0 = stablehlo.constant dense<0x7FFFFFFFFFFFFFFF> : tensor<f64>
+      %1 = stablehlo.reduce_precision %0, format = e5m0 : tensor<f64>
+      return %1 : tensor<f64>
+    }"""
+    assert np.isposinf(stepwell.compile(text, threads=1)()[0])
+
+
 def test_random_bits_of_an_open_shape() -> None:
     jax = pytest.importorskip("jax")
     state = np.arange(4, dtype=np.uint32)
