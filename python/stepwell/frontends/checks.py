@@ -35,6 +35,11 @@ _OF_CONSTANT = re.compile(
     r"\s*(dense<.*?>)\s*:\s*(tensor<[^\n{]*>)\s*(?:\{([^}]*)\})?",
     re.DOTALL,
 )
+_GENERIC_CONSTANT = re.compile(
+    r'"check\.(expect_eq|expect_almost_eq)_const"\((%[\w#$.-]+)\)\s*<?\{([^{}<>]*?)\bvalue\s*='
+    r"\s*(dense<.*?>)\s*:\s*(tensor<[^\n}]*>)([^}]*)\}>?\s*:\s*\(tensor<[^\n]*>\)\s*->\s*\(\)",
+    re.DOTALL,
+)
 _SETTING = re.compile(r"(\w+)\s*=\s*([\w.+-]+)")
 
 _ALMOST_EQ_TOLERANCE = {"check": 1e-4, _CUSTOM_CALL: 1e-3}
@@ -49,7 +54,8 @@ def has_checks(data: bytes) -> bool:
 
 
 def without_check_syntax(text: str) -> str:
-    """`text` with operations of the dialect `check` in MLIR's generic form."""
+    """`text` with operations of the dialect `check` in MLIR's generic form, and constants in them
+    as operations: the bindings cannot read attributes of complex numbers."""
 
     def of_two(match: re.Match[str]) -> str:
         name, actual, expected, inner, outer, kind = match.groups()
@@ -58,13 +64,20 @@ def without_check_syntax(text: str) -> str:
 
     def of_constant(match: re.Match[str]) -> str:
         name, actual, value, kind, outer = match.groups()
-        expected = f"%check_{match.start()}"
+        return comparison(match.start(), name, actual, value, kind, outer or "")
+
+    def generic(match: re.Match[str]) -> str:
+        name, actual, before, value, kind, after = match.groups()
+        return comparison(match.start(), name, actual, value, kind, before + after)
+
+    def comparison(place: int, name: str, actual: str, value: str, kind: str, settings: str) -> str:
+        expected = f"%check_{place}"
         return (
             f"{expected} = stablehlo.constant {value} : {kind}\n"
-            f'"check.{name}"({actual}, {expected}) {_settings(outer or "")} : '
-            f"({kind}, {kind}) -> ()"
+            f'"check.{name}"({actual}, {expected}) {_settings(settings)} : ({kind}, {kind}) -> ()'
         )
 
+    text = _GENERIC_CONSTANT.sub(generic, text)
     return _OF_CONSTANT.sub(of_constant, _OF_TWO.sub(of_two, text))
 
 
@@ -82,23 +95,17 @@ def make_custom_calls(module: ir.Module) -> None:
     for op in nested_operations(module.operation):
         if not op.name.startswith("check."):
             continue
-        name = op.name.removesuffix("_const")  # which generic text still has
-        if name == "check.expect_serialized_eq":
+        if op.name == "check.expect_serialized_eq":
             raise ModelError("check.expect_serialized_eq compares with a file of the interpreter")
         with op.location, ir.InsertionPoint(op):
-            operands = list(op.operands)
             attributes: dict[str, ir.Attribute] = {
-                "call_target_name": ir.StringAttr.get(name),
+                "call_target_name": ir.StringAttr.get(op.name),
                 "has_side_effect": ir.BoolAttr.get(True),
             }
-            if name == "check.expect_almost_eq":
+            if op.name == "check.expect_almost_eq":
                 attributes["tolerance"] = ir.FloatAttr.get_f64(_ALMOST_EQ_TOLERANCE["check"])
-            for key in op.attributes:
-                if key == "value":
-                    operands.append(hlo.constant_of(op.attributes[key]))
-                else:
-                    attributes[key] = op.attributes[key]
-            ir.Operation.create(_CUSTOM_CALL, [], operands, attributes)
+            attributes |= {key: op.attributes[key] for key in op.attributes}
+            ir.Operation.create(_CUSTOM_CALL, [], list(op.operands), attributes)
         op.erase()
 
 

@@ -99,7 +99,11 @@ def test_dialect() -> None:
     : tensor<f16>, tensor<f16>
   %c = stablehlo.constant dense<[(1.5, 2.5)]> : tensor<1xcomplex<f64>>
   check.expect_almost_eq_const %c, dense<[(1.5, 2.5)]> : tensor<1xcomplex<f64>>
-  check.expect_eq_const %e, dense<[0.125, 0x7F]> : tensor<2xf8E4M3FN>""").replace(
+  check.expect_eq_const %e, dense<[0.125, 0x7F]> : tensor<2xf8E4M3FN>
+  "check.expect_almost_eq_const"(%c) <{value = dense<[(1.5, 2.5)]> : tensor<1xcomplex<f64>>}>
+    : (tensor<1xcomplex<f64>>) -> ()
+  "check.expect_almost_eq_const"(%x) {tolerance = 0.2 : f64, value = dense<5.1> : tensor<f64>}
+    : (tensor<f64>) -> ()""").replace(
                 "{\n",
                 """{
   %x = stablehlo.constant dense<5.0> : tensor<f64>
