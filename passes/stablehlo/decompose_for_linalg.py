@@ -21,7 +21,8 @@ own taps, and the four are concatenated in the place of %p.
 - Windows that are read backwards are reversed kernels.
 - A dot_general with several contracting dimensions gets one; its batch dimensions come first.
 - The indices of a gather with batch dimensions have their components last.
-- Normal random numbers are made of uniform ones.
+- Normal random numbers are made of uniform ones, integers of random bits.
+- An einsum of one operand is a sum and a transpose.
 - A power of integers is squared and multiplied for every bit of its exponent (upstream: for six).
 - NaN is an infinity before its precision is reduced to no bits of a fraction.
 - A sum of booleans is their disjunction, as the specification says (arith.addi would be xor).
@@ -37,16 +38,13 @@ from itertools import product
 from math import prod
 from typing import ClassVar
 
-import numpy as np
-
-from stepwell import dtypes
 from stepwell.attributes import i64
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._grouped_convolution import is_grouped, is_taken_whole
-from stepwell.passes.stablehlo import choose_layout
+from stepwell.passes.stablehlo import _random_numbers, choose_layout
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
     i64_pairs,
@@ -60,7 +58,7 @@ from stepwell.targets import Target
 from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
 
-RULES = Rules()
+RULES = Rules(_random_numbers.RULES)
 
 _WITHOUT_NAN = "stepwell.without_nan"
 """Of a reduce_precision: its operand is never NaN."""
@@ -359,49 +357,21 @@ def joined_groups(op: ir.Operation, lanes: int) -> ir.Value | None:
     return rebuild(op, [lhs, filters], shape, {"feature_group_count": i64(groups // count)})
 
 
-# --- Random numbers ------------------------------------------------------------------------------
-
-
-@RULES.on("rng")
-def normal_numbers(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """Normal numbers from two uniform ones each (Box and Muller, "A note on the generation of
-    random normal deviates", 1958), which are the upper bits of Threefry's."""
-    if "NORMAL" not in str(op.attributes["rng_distribution"]):
-        return None
-    mean, deviation, _ = op.operands
-    shape, kind = hlo.shape(op.results[0]), hlo.dtype(op.results[0])
-    wide = np.dtype(np.float64 if kind == np.float64 else np.float32)
-    first, second = _uniform_numbers(shape, wide, weights)
-    positive = hlo.subtract(hlo.full_like(first, 1), first)
-    radius = hlo.sqrt(hlo.multiply(hlo.log(positive), hlo.full_like(first, -2)))
-    angle = hlo.cosine(hlo.multiply(second, hlo.full_like(second, 2 * np.pi)))
-    normal = hlo.convert(hlo.multiply(radius, angle), kind)
-    scaled = hlo.multiply(normal, hlo.broadcast_in_dim(deviation, shape, []))
-    return hlo.add(scaled, hlo.broadcast_in_dim(mean, shape, []))
-
-
-def _uniform_numbers(
-    shape: Sequence[int], kind: np.dtype, weights: WeightTable
-) -> tuple[ir.Value, ir.Value]:
-    """Two tensors of numbers in [0, 1), the same for a shape each time."""
-    digits, word = (24, np.dtype(np.uint32)) if kind == np.float32 else (53, np.dtype(np.uint64))
-    state = hlo.constant(np.array([0x9E3779B97F4A7C15, 0], np.uint64), weights)
-    generator = ir.Operation.create(
-        "stablehlo.rng_bit_generator",
-        [state.type, dtypes.tensor_type([2, *shape], word)],
-        [state],
-        {"rng_algorithm": ir.Attribute.parse("#stablehlo<rng_algorithm THREE_FRY>")},
-    )
-    bits = generator.results[1]
-    upper = hlo.shift_right_logical(bits, hlo.full_like(bits, 8 * word.itemsize - digits))
-    uniform = hlo.multiply(hlo.convert(upper, kind), hlo.full(2.0**-digits, [2, *shape], kind))
-    zeros = [0] * len(shape)
-    first = hlo.slice(uniform, [0, *zeros], [1, *shape])
-    second = hlo.slice(uniform, [1, *zeros], [2, *shape])
-    return hlo.reshape(first, shape), hlo.reshape(second, shape)
-
-
 # --- Products ------------------------------------------------------------------------------------
+
+
+@RULES.on("unary_einsum")
+def sum_of_letters(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """`ijk->ki` sums over j, then transposes; a letter twice, a diagonal, is left."""
+    source, _, target = ir.StringAttr(op.attributes["einsum_config"]).value.partition("->")
+    if len(set(source)) < len(source) or "." in source:
+        return None
+    summed = [number for number, letter in enumerate(source) if letter not in target]
+    kept = [letter for letter in source if letter in target]
+    x = op.operands[0]
+    if summed:
+        x = hlo.reduce(x, hlo.full(0, (), hlo.dtype(x)), summed, "add")
+    return hlo.transpose(x, [kept.index(letter) for letter in target])
 
 
 @RULES.on("dot_general")

@@ -119,6 +119,7 @@ _REWRITES: dict[str, Callable[[ir.Operation], Values]] = {
     "stablehlo.all_to_all": _alone,
     "stablehlo.collective_broadcast": _alone,
     "stablehlo.collective_permute": _permute,
+    "stablehlo.collective_reduce": _alone,
     "stablehlo.cross-replica-sum": _alone,
     "stablehlo.custom_call": _custom_call,
     "stablehlo.get_dimension_size": _size,

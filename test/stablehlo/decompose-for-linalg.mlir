@@ -200,3 +200,40 @@ func.func @some_fraction(%x: tensor<4xf64>) -> tensor<4xf64> {
   %y = stablehlo.reduce_precision %x, format = e5m2 : tensor<4xf64>
   return %y : tensor<4xf64>
 }
+
+// CHECK-LABEL: func.func @integers
+// CHECK-DAG: %[[W:.*]] = stablehlo.subtract
+// CHECK-DAG: %[[B:.*]], %[[R:.*]] = stablehlo.rng_bit_generator %{{.*}}, algorithm = THREE_FRY
+// CHECK: stablehlo.remainder %[[R]], %{{.*}} : tensor<8xui64>
+// CHECK: stablehlo.add
+func.func @integers(%low: tensor<i32>, %high: tensor<i32>) -> tensor<8xi32> {
+  %s = stablehlo.constant dense<8> : tensor<1xi64>
+  %y = stablehlo.rng %low, %high, %s, distribution = UNIFORM
+    : (tensor<i32>, tensor<i32>, tensor<1xi64>) -> tensor<8xi32>
+  return %y : tensor<8xi32>
+}
+
+// Floats are left to upstream.
+// CHECK-LABEL: func.func @floats
+// CHECK: stablehlo.rng
+func.func @floats(%low: tensor<f32>, %high: tensor<f32>) -> tensor<8xf32> {
+  %s = stablehlo.constant dense<8> : tensor<1xi64>
+  %y = stablehlo.rng %low, %high, %s, distribution = UNIFORM
+    : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<8xf32>
+  return %y : tensor<8xf32>
+}
+
+// CHECK-LABEL: func.func @one_operand
+// CHECK: %[[S:.*]] = stablehlo.reduce(%arg0 init: %{{.*}}) applies stablehlo.add across dimensions = [1]
+// CHECK: stablehlo.transpose %[[S]], dims = [1, 0] : (tensor<2x4xf32>) -> tensor<4x2xf32>
+func.func @one_operand(%x: tensor<2x3x4xf32>) -> tensor<4x2xf32> {
+  %y = "stablehlo.unary_einsum"(%x) {einsum_config = "ijk->ki"} : (tensor<2x3x4xf32>) -> tensor<4x2xf32>
+  return %y : tensor<4x2xf32>
+}
+
+// CHECK-LABEL: func.func @diagonal
+// CHECK-NEXT: stablehlo.unary_einsum
+func.func @diagonal(%x: tensor<3x3xf32>) -> tensor<3xf32> {
+  %y = "stablehlo.unary_einsum"(%x) {einsum_config = "ii->i"} : (tensor<3x3xf32>) -> tensor<3xf32>
+  return %y : tensor<3xf32>
+}

@@ -354,6 +354,31 @@ def test_maximum_of_complex_numbers_is_lexicographic() -> None:
     np.testing.assert_array_equal(run(body, kind, kind, x), want)
 
 
+@pytest.mark.parametrize(("kind", "low", "high"), [("i32", -5, 4), ("ui8", 3, 250), ("i64", 0, 1)])
+def test_uniform_integers_fill_their_range(kind: str, low: int, high: int) -> None:
+    text = f"""func.func @main(%a: tensor<{kind}>, %b: tensor<{kind}>) -> tensor<20000x{kind}> {{
+      %s = stablehlo.constant dense<20000> : tensor<1xi64>
+      %y = stablehlo.rng %a, %b, %s, distribution = UNIFORM
+        : (tensor<{kind}>, tensor<{kind}>, tensor<1xi64>) -> tensor<20000x{kind}>
+      return %y : tensor<20000x{kind}>
+    }}"""
+    dtype = {"i32": np.int32, "ui8": np.uint8, "i64": np.int64}[kind]
+    (result,) = stepwell.compile(text, threads=1)(np.array(low, dtype), np.array(high, dtype))
+    values, counts = np.unique(result, return_counts=True)
+    np.testing.assert_array_equal(values, np.arange(low, high))
+    expected = 20000 / (high - low)
+    assert np.abs(counts - expected).max() <= 6 * np.sqrt(expected)  # 6 standard deviations
+
+
+def test_einsum_of_one_operand() -> None:
+    text = """func.func @main(%x: tensor<2x3xi64>) -> tensor<3xi64> {
+      %y = "stablehlo.unary_einsum"(%x) {einsum_config = "ij->j"} : (tensor<2x3xi64>)
+        -> tensor<3xi64>
+      return %y : tensor<3xi64>
+    }"""
+    np.testing.assert_array_equal(stepwell.compile(text, threads=1)(X)[0], X.sum(0))
+
+
 def test_normal_numbers_have_mean_and_deviation() -> None:
     body = """
       %d = stablehlo.constant dense<2.0> : tensor<f32>
