@@ -34,6 +34,11 @@ from stepwell.frontends.shardy import (
     without_shardy_syntax,
 )
 from stepwell.frontends.top_k import legalize_top_k
+from stepwell.frontends.weak_order import (
+    has_weak_order,
+    legalize_weak_order,
+    without_weak_order_syntax,
+)
 from stepwell.mlir import deserialize_portable_artifact, ir, new_context, run_upstream
 from stepwell.specialization import OpenSpec
 from stepwell.weights import INLINE_ELEMENTS, WeightTable
@@ -97,6 +102,8 @@ def _parse(data: bytes, context: ir.Context) -> ir.Module:
     if checks.has_checks(data) and not data.startswith(_BYTECODE):
         context.allow_unregistered_dialects = True  # nor is the dialect of checks
         data = checks.without_check_syntax(data.decode()).encode()
+    if has_weak_order(data) and not data.startswith(_BYTECODE):
+        data = without_weak_order_syntax(data.decode()).encode()
     if b"sdy" not in data:
         return _parse_known(data, context)
     context.allow_unregistered_dialects = True  # Shardy is not in the wheel
@@ -135,6 +142,7 @@ def from_parsed(
             run_upstream(module.operation, "inline{default-pipeline=},symbol-dce")
             _refine(module, main, shapes or {}, values or {})
             legalize_top_k(module)
+            legalize_weak_order(module)
             run_upstream(module.operation, "symbol-dce")
             _legalize_dynamic_and_quantized(module, main)
             chlo.legalize(main)

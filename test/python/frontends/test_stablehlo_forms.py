@@ -162,6 +162,30 @@ def test_reduced_precision_of_one_nan() -> None:
     assert np.isposinf(stepwell.compile(text, threads=1)()[0])
 
 
+@pytest.mark.parametrize("direction", ["EQ", "NE", "LT", "LE", "GT", "GE"])
+def test_weak_order(direction: str) -> None:
+    """NaNs of any sign are one number above infinity, zeros of both signs are one."""
+    text = f"""func.func @main(%x: tensor<64xf32>, %y: tensor<64xf32>) -> tensor<64xi1> {{
+      %0 = stablehlo.compare  {direction}, %x, %y,  WEAKORDER :
+        (tensor<64xf32>, tensor<64xf32>) -> tensor<64xi1>
+      return %0 : tensor<64xi1>
+    }}"""
+    numbers = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -1e-45], np.float32)
+    ranks = np.array([9, 9, 8, 0, 4, 4, 5, 3])
+    x, y = (side.ravel() for side in np.meshgrid(numbers, numbers))
+    a, b = (side.ravel() for side in np.meshgrid(ranks, ranks))
+    compare = {
+        "EQ": np.equal,
+        "NE": np.not_equal,
+        "LT": np.less,
+        "LE": np.less_equal,
+        "GT": np.greater,
+        "GE": np.greater_equal,
+    }
+    (result,) = stepwell.compile(text, threads=1)(x, y)
+    np.testing.assert_array_equal(result, compare[direction](a, b))
+
+
 def test_random_bits_of_an_open_shape() -> None:
     jax = pytest.importorskip("jax")
     state = np.arange(4, dtype=np.uint32)
