@@ -139,6 +139,11 @@ class Manifest:
     cuda: LaunchProgram | None = None
     open_sizes: OpenSizes | None = None
 
+    @property
+    def visible_outputs(self) -> tuple[TensorSpec, ...]:
+        """The outputs that a call gives, without those that tell sizes and those of checks."""
+        return self.outputs[: len(self.outputs) - len(self.cuts) - 2 * len(self.checks)]
+
 
 @dataclass(frozen=True)
 class Artifact:

@@ -28,7 +28,7 @@ def _show(read: Artifact) -> None:
     from rich.table import Table
 
     manifest, sizes = read.manifest, read.manifest.open_sizes
-    inputs, outputs = manifest.inputs, manifest.outputs
+    inputs, outputs = manifest.inputs, manifest.visible_outputs
     at_most = ""
     if sizes is not None:
         inputs, outputs = open_signature(manifest, sizes)

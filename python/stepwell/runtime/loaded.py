@@ -25,8 +25,7 @@ class LoadedModel:
         manifest = source.manifest
         self.artifact = source
         self.inputs: tuple[TensorSpec, ...] = manifest.inputs
-        visible = len(manifest.outputs) - len(manifest.cuts) - 2 * len(manifest.checks)
-        self.outputs: tuple[TensorSpec, ...] = manifest.outputs[:visible]
+        self.outputs: tuple[TensorSpec, ...] = manifest.visible_outputs
         self.kernels: tuple[KernelInfo, ...] = manifest.kernels
         self.result_names = list(manifest.results) or [spec.name for spec in self.outputs]
         self._expected = [(numpy_dtype(spec.dtype), spec.shape) for spec in manifest.inputs]

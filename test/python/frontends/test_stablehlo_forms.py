@@ -394,6 +394,18 @@ def test_uniform_integers_fill_their_range(kind: str, low: int, high: int) -> No
     assert np.abs(counts - expected).max() <= 6 * np.sqrt(expected)  # 6 standard deviations
 
 
+def test_select_of_operands_that_broadcast() -> None:
+    text = """func.func @main(%p: tensor<2x3xi1>, %x: tensor<3xi64>, %y: tensor<i64>)
+        -> tensor<2x3xi64> {
+      %z = "chlo.broadcast_select"(%p, %x, %y)
+        : (tensor<2x3xi1>, tensor<3xi64>, tensor<i64>) -> tensor<2x3xi64>
+      return %z : tensor<2x3xi64>
+    }"""
+    p, y = X % 2 == 0, np.array(7)
+    result = stepwell.compile(text, threads=1)(p, X[1], y)[0]
+    np.testing.assert_array_equal(result, np.where(p, X[1], y))
+
+
 def test_einsum_of_one_operand() -> None:
     text = """func.func @main(%x: tensor<2x3xi64>) -> tensor<3xi64> {
       %y = "stablehlo.unary_einsum"(%x) {einsum_config = "ij->j"} : (tensor<2x3xi64>)
