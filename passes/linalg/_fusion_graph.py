@@ -16,6 +16,7 @@ from stepwell.errors import LoweringError
 from stepwell.kernels.evaluate import slice_source
 from stepwell.kernels.group import extracted
 from stepwell.kernels.index import Index, Variable, apply_map, linearize, reshaped
+from stepwell.kernels.slices import TakenSlices
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
@@ -238,6 +239,8 @@ class FusionGraph:
             return []
         if not isinstance(value.type, ir.ShapedType):
             return [base for operand in node.op.operands for base in self.bases(operand)]
+        if node.structured is not None and TakenSlices.of(node.structured) is not None:
+            return [base for read in captured(node.op) for base in self.bases(read)]
         return self.bases(inline_source(node))
 
     def pull(self, value: ir.Value, indices: list[Index]) -> tuple[ir.Value, list[Index]] | None:
@@ -344,6 +347,12 @@ class FusionGraph:
         if reader.rows is None:
             reader.rows = group.rows
         self.move(list(group.nodes), reader)
+
+    def repeat(self, node: Node) -> None:
+        """Let each reader of `node`, which is alone in its group, compute it by itself."""
+        assert node.group is not None
+        self.groups.remove(node.group)
+        node.group, node.role = None, Role.INLINE
 
     def move(self, nodes: list[Node], reader: Group) -> None:
         """Put `nodes` of other groups into `reader`; groups without nodes are gone."""

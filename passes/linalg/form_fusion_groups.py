@@ -47,6 +47,7 @@ from stepwell.passes.linalg._host_control import (
     materialize_operands,
     repeat_inline,
 )
+from stepwell.passes.linalg._slices import read_slices_in_place
 from stepwell.passes.linalg._storage import (
     is_converted_by_reader,
     repeat_between_reductions,
@@ -131,6 +132,7 @@ class _Outliner:
         if not self.limit:
             absorb_producers(graph)
             fuse_attention(graph, self.state)
+            read_slices_in_place(graph)
         terminator = graph.nodes[-1].op
         outlined: dict[ir.Value, ir.Value] = {}
         for group in graph.sorted_groups():

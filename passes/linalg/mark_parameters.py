@@ -8,7 +8,8 @@ pack them like constants; the runtime packs them, once for each new content.
       ->  func.func @main(%w: tensor<784x1024xf32> {stepwell.parameter}, ...)
 
 An argument counts as a weight when all that reads it multiplies by it, as the rhs of a contraction
-without batch dimensions, and none of its dimensions is open. When fewer than `least` arguments are
+without batch dimensions, or of one whose batch takes slices of it (the matrices of groups), and
+none of its dimensions is open. When fewer than `least` arguments are
 such, as in a product of two activations, only those are marked that a loop of the host reads again
 and again. None is marked when a result has the type of one, as in a training step that updates
 them.
@@ -22,6 +23,7 @@ from typing import ClassVar
 
 from stepwell.frontends.open_sizes import read_extents
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.slices import slices_behind
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
@@ -100,19 +102,24 @@ def _is_read_in_loop(value: ir.Value) -> bool:
     return False
 
 
-def _is_only_rhs(value: ir.Value) -> bool:
+def _is_only_rhs(value: ir.Value, *, sliced: bool = False) -> bool:
     uses = list(value.uses)
-    return bool(uses) and all(_uses_as_rhs(use) for use in uses)
+    return bool(uses) and all(_uses_as_rhs(use, sliced) for use in uses)
 
 
-def _uses_as_rhs(use: ir.OpOperand) -> bool:
+def _uses_as_rhs(use: ir.OpOperand, sliced: bool) -> bool:
     op = use.owner.operation
     if op.name in RESHAPES:
-        return _is_only_rhs(op.results[0])
+        return _is_only_rhs(op.results[0], sliced=sliced)
+    if op.name == "tensor.extract":
+        taken = op.parent.operation.results[0]
+        slices = slices_behind(taken)
+        takes = slices is not None and slices.source == op.operands[0] and not use.operand_number
+        return takes and _is_only_rhs(taken, sliced=True)
     structured = Structured.of(op)
     if structured is None or not is_multiply_add(structured):
         return False
     operands = contraction_operands(structured)
     if operands is None or operands[1] != use.operand_number:
         return False
-    return not ContractionShape.of(structured, operands).batch
+    return sliced or not ContractionShape.of(structured, operands).batch

@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from stepwell.kernels.cpu import attention, dot_products, winograd_strategy
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape, choose
+from stepwell.kernels.slices import TakenSlices, slices_behind
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
@@ -71,7 +72,7 @@ class PackOperands(Pass):
         state = dataclasses.replace(state, target=state.target.reading(weights))
         for name, kernel in functions.items():
             kind = kernel.attributes.get("kernel.kind", None)
-            if kind is not None and ir.StringAttr(kind).value == "contraction":
+            if _is_contraction(kernel):
                 self._prepare(kernel, calls.get(name, []), state, packed)
             elif kind is not None and ir.StringAttr(kind).value == attention.KIND:
                 operations = [c.operation for c in kernel.regions[0].blocks[0].operations]
@@ -93,7 +94,8 @@ class PackOperands(Pass):
         operands = contraction_operands(anchor)
         assert operands is not None
         shape = ContractionShape.of(anchor, operands)
-        number = _argument_behind(anchor.inputs[shape.rhs])
+        slices = slices_behind(anchor.inputs[shape.rhs])
+        number = _argument_behind(slices.source if slices else anchor.inputs[shape.rhs])
         weights = [_weight_of(host, call, number) for host, call in calls]
         known = bool(weights) and all(weight is not None for weight in weights)
         if winograd_strategy.ATTRIBUTE in anchor.op.attributes:
@@ -102,13 +104,13 @@ class PackOperands(Pass):
                 return
             del anchor.op.attributes[winograd_strategy.ATTRIBUTE]
         is_weight = self.pack and number is not None and known and _is_read_once(kernel, number)
-        packed_bytes = is_weight and _plan(anchor, shape, 1) is not None
+        packed_bytes = is_weight and _plan(anchor, shape, 1, slices) is not None
         terms = dot_products.terms_of(anchor, operands, state.target, packed_bytes)
         shape = ContractionShape.of(anchor, operands, terms)
         strategy = choose(anchor, shape, state.target, is_weight)
         kernel.attributes["kernel.strategy"] = strategy.to_attribute()
         panel = strategy.vectors * state.target.vector_lanes
-        plan = _plan(anchor, shape, panel) if is_weight else None
+        plan = _plan(anchor, shape, panel, slices) if is_weight else None
         if plan is None or number is None:
             return
         kind = ir.RankedTensorType.get(plan.packing.shape, element_type(anchor.inputs[shape.rhs]))
@@ -116,7 +118,14 @@ class PackOperands(Pass):
         maps = list(anchor.op.attributes["indexing_maps"])
         maps[shape.rhs] = ir.AffineMapAttr.get(plan.map)
         anchor.op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
-        _replace_operand(anchor, shape.rhs, kernel.regions[0].blocks[0].arguments[number])
+        read = kernel.regions[0].blocks[0].arguments[number]
+        if slices is None:
+            _replace_operand(anchor, shape.rhs, read)
+        else:
+            with ir.InsertionPoint(anchor.op), anchor.op.location:
+                anchor.op.operands[shape.rhs] = slices.taking(read)
+            slices.op.op.erase()
+            _erase_unread(slices.source)
         for (host, call), weight in zip(calls, weights, strict=True):
             assert weight is not None
             key = (weight, plan.packing)
@@ -140,7 +149,8 @@ class PackOperands(Pass):
                 continue
             callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
             kernel = self._functions(host)[callee]
-            if len(self._calls_of(host, callee)) == 1 and _only_extracts(kernel, number):
+            once = len(self._calls_of(host, callee)) == 1
+            if once and not _is_contraction(kernel) and _only_extracts(kernel, number):
                 _retype_argument(kernel, number, packed.type)
                 for extract in _users(kernel, number):
                     _extract_packed(extract, plan)
@@ -160,6 +170,11 @@ class PackOperands(Pass):
             for call in _calls(function)
             if ir.FlatSymbolRefAttr(call.attributes["callee"]).value == callee
         ]
+
+
+def _is_contraction(kernel: ir.Operation) -> bool:
+    kind = kernel.attributes.get("kernel.kind", None)
+    return kind is not None and ir.StringAttr(kind).value == "contraction"
 
 
 def _users(kernel: ir.Operation, number: int) -> list[ir.Operation]:
@@ -235,10 +250,17 @@ class PackPlan:
     map: ir.AffineMap
 
 
-def _plan(anchor: Structured, shape: ContractionShape, panel: int) -> PackPlan | None:
-    """The packing of the rhs; None when it is not read at plain loop indices."""
+def _plan(
+    anchor: Structured, shape: ContractionShape, panel: int, slices: TakenSlices | None
+) -> PackPlan | None:
+    """The packing of the rhs, or of the array that its `slices` are of; None when it is not read at
+    plain loop indices, or when slices would not be whole."""
     rhs_map = anchor.maps[shape.rhs]
     source_shape = shape_of(anchor.inputs[shape.rhs])
+    if slices is not None:
+        if slices.lead > 1:
+            return None
+        source_shape = (slices.count, *source_shape[1:])
     axis_of: dict[int, int] = {}
     unit_axes = []
     for axis, expression in enumerate(rhs_map.results):
@@ -254,6 +276,8 @@ def _plan(anchor: Structured, shape: ContractionShape, panel: int) -> PackPlan |
     if len(order) != len(axis_of) or len(reduced) != len(shape.reduced):
         return None
     axes = [axis_of[d] for d in order[:-1]]
+    if slices is not None and (not batch or axes[0] != 0):
+        return None
     dim = ir.AffineExpr.get_dim
     column, terms = dim(shape.column), shape.terms
     words, place = [dim(d) for d in reduced], ir.AffineExpr.get_mod(column, panel)
@@ -322,8 +346,13 @@ def _replace_operand(op: Structured, number: int, value: ir.Value) -> None:
     """Read `value`, and forget the reshapes that nobody reads any more."""
     old = op.op.operands[number]
     op.op.operands[number] = value
-    while (reshape := defining_op(old)) is not None and not list(old.uses):
-        old = reshape.operands[0]
+    _erase_unread(old)
+
+
+def _erase_unread(value: ir.Value) -> None:
+    """Erase reshapes that lead to `value` alone."""
+    while (reshape := defining_op(value)) is not None and not list(value.uses):
+        value = reshape.operands[0]
         reshape.erase()
 
 

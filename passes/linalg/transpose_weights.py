@@ -2,7 +2,8 @@
 
 Matrix instructions take operands of 16 bits along either dimension; those of 32 and of 8 bits they
 take along k only: `wgmma` takes no others at all, and `mma.sync` needs registers and shuffles for
-them. A weight that is the rhs of such a product is transposed here, for good.
+them. A weight that is the rhs of such a product, or of whose slices (matrices of groups) it is, is
+transposed here, for good.
 
     %z = linalg.generic {(m, n, k) -> (m, k), (m, n, k) -> (k, n), ...} ins(%x, %w : .., tensor<8x4xi8>)
       ->
@@ -18,6 +19,7 @@ import numpy as np
 
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.gpu import mma_tile
+from stepwell.kernels.slices import slices_behind
 from stepwell.kernels.structured import (
     Structured,
     contraction_operands,
@@ -67,10 +69,15 @@ def _transpose(
     kind = mma_tile.matrix_type(op, shape, target, tf32=state.multiplies_tf32)
     rhs = op.inputs[shape.rhs]
     codes = _codes_of(rhs)
+    slices = slices_behind(rhs)
     weight = rhs if codes is None else codes
+    if slices is not None:
+        weight = slices.source
     name = _weight_name(host, weight)
     order = _order(op.maps[shape.rhs], shape)
     if kind is None or kind.bytes == _BOTH_WAYS_BYTES or name is None or order is None:
+        return
+    if slices is not None and (slices.lead > 1 or order[0] != 0):
         return
     if (name, order) not in made:
         moved = np.ascontiguousarray(state.weights[name].transpose(order))
@@ -88,7 +95,12 @@ def _transpose(
     )
     op.op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
     transposed = made[name, order]
-    op.op.operands[shape.rhs] = transposed if codes is None else _decoded(op, rhs, transposed)
+    if codes is not None:
+        transposed = _decoded(op, rhs, transposed)
+    elif slices is not None:
+        with ir.InsertionPoint(op.op), op.op.location:
+            transposed = slices.taking(transposed)
+    op.op.operands[shape.rhs] = transposed
 
 
 def _codes_of(value: ir.Value) -> ir.Value | None:

@@ -13,8 +13,9 @@ for dot_general, convolution, and reduce that adds: one rounding for each result
 each term, and kernels of f32, which are what is fast on CPUs. On GPUs dot_general and convolution
 keep their operands, and only their result becomes f32: matrix instructions accumulate 16-bit
 products so. Depthwise convolutions become f32 there too. CPUs that multiply bf16 keep operands of
-bf16, where the terms fill words of two and no other dimension is shared, as it is in attention;
-those of convolutions of one tap: for windows, Winograd's algorithm in f32 is faster.
+bf16, where the terms fill words of two and no other dimension is shared, as it is in attention, but
+for matrices that a gather takes (those of groups); those of convolutions of one tap: for windows,
+Winograd's algorithm in f32 is faster.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._rules import Rules
-from stepwell.passes.stablehlo._values import integer, integers
+from stepwell.passes.stablehlo._values import integer, integers, producer
 from stepwell.weights import WeightTable
 
 RULES, GPU_RULES, BFLOAT_RULES = Rules(), Rules(), Rules()
@@ -44,7 +45,17 @@ def _is_narrow(value: ir.Value) -> bool:
 
 
 def _wide(value: ir.Value) -> ir.Value:
-    return hlo.convert(value, np.float32)
+    """`value` in f32. What a gather reads several times, as tiles of rows do with the matrices of
+    their groups, becomes f32 in front of it."""
+    taken = producer(value, "gather")
+    if taken is None or math.prod(hlo.shape(taken.operands[0])) > math.prod(hlo.shape(value)):
+        return hlo.convert(value, np.float32)
+    return ir.Operation.create(
+        taken.name,
+        [ir.RankedTensorType.get(list(hlo.shape(value)), ir.F32Type.get())],
+        [hlo.convert(taken.operands[0], np.float32), *list(taken.operands)[1:]],
+        {name: taken.attributes[name] for name in taken.attributes},
+    ).results[0]
 
 
 @RULES.on("dot_general", "convolution")
@@ -95,7 +106,9 @@ def _fills_words(op: ir.Operation) -> bool:
         return pointwise and columns >= _LEAST_COLUMNS and terms % BFLOATS == 0
     numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     contracted = list(numbers.lhs_contracting_dimensions)
-    if len(contracted) != 1 or len(numbers.lhs_batching_dimensions):
+    batch = list(numbers.rhs_batching_dimensions)
+    taken = batch == [0] and producer(op.operands[1], "gather") is not None
+    if len(contracted) != 1 or (batch and not taken):
         return False
     columns = math.prod(hlo.shape(op.results[0])[len(shape) - 1 :])
     return columns >= _LEAST_COLUMNS and shape[contracted[0]] % BFLOATS == 0

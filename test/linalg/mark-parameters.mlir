@@ -67,3 +67,18 @@ func.func @loop(%x: tensor<8x64xf32>, %w: tensor<64x64xf32>, %n: tensor<i1>) -> 
   }
   return %r : tensor<8x64xf32>
 }
+
+// -----
+
+// Matrices that numbers choose for the batch of a product.
+// CHECK-LABEL: func.func @experts
+// CHECK-SAME: %arg2: tensor<4x64x64xf32> {stepwell.parameter}
+// CHECK-SAME: %arg3: tensor<64x64xf32> {stepwell.parameter}
+// CHECK-SAME: %arg4: tensor<64x64xf32> {stepwell.parameter}
+func.func @experts(%x: tensor<3x8x64xf32>, %n: tensor<3x1xi32>, %w: tensor<4x64x64xf32>, %b: tensor<64x64xf32>, %c: tensor<64x64xf32>) -> tensor<3x8x64xf32> {
+  %0 = "stablehlo.gather"(%w, %n) <{dimension_numbers = #stablehlo.gather<offset_dims = [1, 2], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 64, 64>}> : (tensor<4x64x64xf32>, tensor<3x1xi32>) -> tensor<3x64x64xf32>
+  %1 = stablehlo.dot_general %x, %0, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<3x8x64xf32>, tensor<3x64x64xf32>) -> tensor<3x8x64xf32>
+  %2 = stablehlo.dot_general %1, %b, contracting_dims = [2] x [0] : (tensor<3x8x64xf32>, tensor<64x64xf32>) -> tensor<3x8x64xf32>
+  %3 = stablehlo.dot_general %2, %c, contracting_dims = [2] x [0] : (tensor<3x8x64xf32>, tensor<64x64xf32>) -> tensor<3x8x64xf32>
+  return %3 : tensor<3x8x64xf32>
+}

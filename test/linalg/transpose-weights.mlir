@@ -42,3 +42,39 @@ func.func @halves(%x: tensor<8x2xf16>, %zero: tensor<8x4xf32>) -> tensor<8x4xf32
   } -> tensor<8x4xf32>
   return %0 : tensor<8x4xf32>
 }
+
+#bmk = affine_map<(b, m, n, k) -> (b, m, k)>
+#bkn = affine_map<(b, m, n, k) -> (b, k, n)>
+#bmn = affine_map<(b, m, n, k) -> (b, m, n)>
+#all = affine_map<(b, k, n) -> (b, k, n)>
+
+// Matrices that numbers choose: all of them are transposed, and slices of that are read.
+// CHECK-LABEL: func.func @slices
+// CHECK-SAME: %[[T:[a-z0-9]+]]: tensor<1x4x2xi8> {stepwell.weight = "{{.*}}_along_k"}
+// CHECK: tensor.extract %[[T]][%{{.*}}, %{{.*}}, %{{.*}}] : tensor<1x4x2xi8>
+// CHECK: linalg.generic {{.*}} ins(%{{.*}}, %{{.*}} : tensor<3x8x2xi8>, tensor<3x4x2xi8>)
+func.func @slices(%x: tensor<3x8x2xi8>, %n: tensor<3xi32>, %zero: tensor<3x8x4xi32>) -> tensor<3x8x4xi32> {
+  %w = arith.constant dense<[[[1, 2, 3, 4], [5, 6, 7, 8]]]> : tensor<1x2x4xi8>
+  %e = tensor.empty() : tensor<3x2x4xi8>
+  %s = linalg.generic {indexing_maps = [#all], iterator_types = ["parallel", "parallel", "parallel"]}
+      outs(%e : tensor<3x2x4xi8>) {
+  ^bb0(%o: i8):
+    %b = linalg.index 0 : index
+    %k = linalg.index 1 : index
+    %c = linalg.index 2 : index
+    %i = tensor.extract %n[%b] : tensor<3xi32>
+    %j = arith.index_cast %i : i32 to index
+    %v = tensor.extract %w[%j, %k, %c] : tensor<1x2x4xi8>
+    linalg.yield %v : i8
+  } -> tensor<3x2x4xi8>
+  %0 = linalg.generic {indexing_maps = [#bmk, #bkn, #bmn], iterator_types = ["parallel", "parallel", "parallel", "reduction"]}
+      ins(%x, %s : tensor<3x8x2xi8>, tensor<3x2x4xi8>) outs(%zero : tensor<3x8x4xi32>) {
+  ^bb0(%a: i8, %b: i8, %c: i32):
+    %1 = arith.extsi %a : i8 to i32
+    %2 = arith.extsi %b : i8 to i32
+    %3 = arith.muli %1, %2 : i32
+    %4 = arith.addi %c, %3 : i32
+    linalg.yield %4 : i32
+  } -> tensor<3x8x4xi32>
+  return %0 : tensor<3x8x4xi32>
+}

@@ -1,4 +1,4 @@
-// RUN: stepwell-opt %s --pass-pipeline='builtin.module(widen-accumulation)' | filecheck %s
+// RUN: stepwell-opt %s --target=x86_64-v4 --pass-pipeline='builtin.module(widen-accumulation)' | filecheck %s
 // RUN: stepwell-opt %s --target=cuda:sm_80 --pass-pipeline='builtin.module(widen-accumulation)' \
 // RUN:   | filecheck %s --check-prefix=GPU
 // RUN: stepwell-opt %s --target=x86_64-v4+vnni+bf16 \
@@ -85,4 +85,17 @@ func.func @no_words(%x: tensor<4x63xbf16>, %w: tensor<63x32xbf16>, %u: tensor<63
        window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
        : (tensor<1x8x8x4xbf16>, tensor<3x3x4x16xbf16>) -> tensor<1x6x6x16xf32>
   return %0, %1, %2, %3 : tensor<4x32xf32>, tensor<4x8xf32>, tensor<2x4x32xf32>, tensor<1x6x6x16xf32>
+}
+
+// Matrices that a gather takes several times become f32 in front of it, or stay.
+// CHECK-LABEL: func.func @matrices
+// CHECK: %[[W:.*]] = stablehlo.convert %arg1 : (tensor<2x64x32xbf16>) -> tensor<2x64x32xf32>
+// CHECK: "stablehlo.gather"(%[[W]], %arg2) {{.*}} -> tensor<3x64x32xf32>
+// BFLOAT-LABEL: func.func @matrices
+// BFLOAT: %[[M:.*]] = "stablehlo.gather"(%arg1, %arg2) {{.*}} -> tensor<3x64x32xbf16>
+// BFLOAT: stablehlo.dot_general %arg0, %[[M]], {{.*}} -> tensor<3x4x32xf32>
+func.func @matrices(%x: tensor<3x4x64xbf16>, %w: tensor<2x64x32xbf16>, %n: tensor<3x1xi32>) -> tensor<3x4x32xbf16> {
+  %m = "stablehlo.gather"(%w, %n) <{dimension_numbers = #stablehlo.gather<offset_dims = [1, 2], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 64, 32>}> : (tensor<2x64x32xbf16>, tensor<3x1xi32>) -> tensor<3x64x32xbf16>
+  %z = stablehlo.dot_general %x, %m, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<3x4x64xbf16>, tensor<3x64x32xbf16>) -> tensor<3x4x32xbf16>
+  return %z : tensor<3x4x32xbf16>
 }

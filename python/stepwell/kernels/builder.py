@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.attributes import i64
-from stepwell.kernels.index import Index, Variable, linearize
+from stepwell.kernels.index import Atom, Index, Variable, linearize
 from stepwell.mlir import dialect, ir
 
 affine = dialect("affine")
@@ -263,10 +263,18 @@ class NestBuilder:
     # Memory
 
     def _map(self, indices: Sequence[Index]) -> tuple[ir.AffineMap, list[ir.Value]]:
+        found = self._affine(indices)
+        assert found is not None, "an affine map of what is computed"
+        return found
+
+    def _affine(self, indices: Sequence[Index]) -> tuple[ir.AffineMap, list[ir.Value]] | None:
+        """A map to `indices` and its operands; None where one of these is computed."""
         variables: dict[Variable, int] = {}
         for index in indices:
             for variable in index.variables():
                 variables.setdefault(variable, len(variables))
+        if any(variable.computed for variable in variables):
+            return None
         expressions = [index.to_affine(variables.__getitem__) for index in indices]
         return ir.AffineMap.get(len(variables), 0, expressions), [_ssa(v) for v in variables]
 
@@ -374,7 +382,10 @@ class NestBuilder:
 
     def load_scalar(self, buffer: ir.Value, indices: Sequence[Index]) -> ir.Value:
         """The element at `indices`."""
-        affine_map, operands = self._map(indices)
+        found = self._affine(indices)
+        if found is None:
+            return memref.LoadOp(buffer, [self._apply(index) for index in indices]).result
+        affine_map, operands = found
         element = buffer.type.element_type
         stored = affine.AffineLoadOp(
             element, buffer, operands, ir.AffineMapAttr.get(affine_map)
@@ -382,8 +393,11 @@ class NestBuilder:
         return stored
 
     def _load_vector(self, buffer: ir.Value, indices: Sequence[Index], count: int) -> ir.Value:
-        affine_map, operands = self._map(indices)
         kind = ir.VectorType.get([count], buffer.type.element_type)
+        found = self._affine(indices)
+        if found is None:
+            return vector.LoadOp(kind, buffer, [self._apply(index) for index in indices]).result
+        affine_map, operands = found
         return affine.AffineVectorLoadOp(
             kind, buffer, operands, ir.AffineMapAttr.get(affine_map)
         ).result
@@ -420,14 +434,18 @@ class NestBuilder:
     def prefetch(self, buffer: ir.Value, indices: Sequence[Index], *, write: bool = False) -> None:
         """Ask the L2 cache for the line at `indices`, to be read or written soon."""
         buffer, placed = self._place(buffer, indices)
-        affine_map, operands = self._map(placed)
-        attributes = {
+        attributes: dict[str, ir.Attribute] = {
             "isWrite": ir.BoolAttr.get(write),
             "isDataCache": ir.BoolAttr.get(True),
             "localityHint": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), _L2),
-            "map": ir.AffineMapAttr.get(affine_map),
         }
-        ir.Operation.create("affine.prefetch", operands=[buffer, *operands], attributes=attributes)
+        found = self._affine(placed)
+        if found is None:
+            name, operands = "memref.prefetch", [self._apply(index) for index in placed]
+        else:
+            name, operands = "affine.prefetch", found[1]
+            attributes["map"] = ir.AffineMapAttr.get(found[0])
+        ir.Operation.create(name, operands=[buffer, *operands], attributes=attributes)
 
     def scratch(
         self, shape: Sequence[int], element: ir.Type, *, rewritten: bool = False
@@ -478,8 +496,32 @@ class NestBuilder:
         return arith.AddIOp(base, self.constant(steps)).result
 
     def _apply(self, index: Index) -> ir.Value:
-        affine_map, operands = self._map([index])
-        return affine.AffineApplyOp(affine_map, operands).result
+        found = self._affine([index])
+        if found is not None:
+            return affine.AffineApplyOp(*found).result
+        computed = [term for term in index.terms if Index((term,)).is_computed]
+        total, *parts = [self._computed(atom, factor) for atom, factor in computed]
+        rest = Index(tuple(term for term in index.terms if term not in computed), index.constant)
+        if rest != Index():
+            parts.append(self._apply(rest))
+        for part in parts:
+            total = arith.AddIOp(total, part).result
+        return total
+
+    def _computed(self, atom: Atom, factor: int) -> ir.Value:
+        """`factor` times an atom that no affine map takes."""
+        if isinstance(atom, Variable):
+            value = _ssa(atom)
+        else:
+            assert atom.dividend.low >= 0
+            divide = arith.RemUIOp if atom.remainder else arith.DivUIOp
+            value = divide(self._apply(atom.dividend), self._index_constant(atom.divisor)).result
+        if factor == 1:
+            return value
+        return arith.MulIOp(value, self._index_constant(factor)).result
+
+    def _index_constant(self, value: int) -> ir.Value:
+        return self.constant(ir.IntegerAttr.get(ir.IndexType.get(), value))
 
     def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """a * b + c, on vectors of floats or on scalars."""

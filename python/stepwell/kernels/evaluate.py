@@ -16,6 +16,7 @@ from stepwell.errors import LoweringError
 from stepwell.kernels import vector_math
 from stepwell.kernels.builder import CONTRACT, NO_SIGNED_ZEROS, Lanes, NestBuilder, arith
 from stepwell.kernels.index import Index, Variable, apply_map, linearize, reshaped, same
+from stepwell.kernels.slices import TakenSlices
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
@@ -59,6 +60,8 @@ class Evaluator:
         self._cache: list[dict[object, ir.Value]] = [{}]
         self._kept: list[dict[ir.Value, tuple[ir.Value, Index]]] = [{}]
         self._offsets: dict[ir.Value, ir.Value] = {}
+        self._slices: dict[ir.Operation, TakenSlices | None] = {}
+        self._numbers: list[dict[object, Index]] = [{}]
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -66,12 +69,14 @@ class Evaluator:
         self._cache.append({})
         self._bound.append({})
         self._kept.append({})
+        self._numbers.append({})
         try:
             yield
         finally:
             self._cache.pop()
             self._bound.pop()
             self._kept.pop()
+            self._numbers.pop()
 
     def keep(self, value: ir.Value, scratch: ir.Value, start: Index) -> None:
         """Say that in this scope the elements of `value` from flat position `start` on lie in the
@@ -163,7 +168,35 @@ class Evaluator:
                 self._cache, self._bound, self._kept = inside
         return self._offsets[value]
 
+    def slices(self, op: Structured) -> TakenSlices | None:
+        """`op` as one that copies slices of an array, if it does."""
+        if op.op not in self._slices:
+            self._slices[op.op] = TakenSlices.of(op)
+        return self._slices[op.op]
+
+    def slice_number(self, slices: TakenSlices, lead: Sequence[Index]) -> Index:
+        """The number of the slice at `lead`, loaded once in a scope; where loops have no variables
+        yet, one without a value."""
+        if any(v.value is None for index in lead for v in index.variables()):
+            return Index.of(Variable("slice", 0, slices.count - 1, computed=True))
+        key = (slices.op.op, tuple(lead))
+        for frame in reversed(self._numbers):
+            if key in frame:
+                return frame[key]
+        known: dict[ir.Value, Computed] = {}
+        for operation in slices.number_operations():
+            known[operation.results[0]] = self._body_op(operation, known, lead, Lanes.of(1))
+        number = self._known(known, slices.number)
+        if not isinstance(number, Index):
+            number = Index.of(Variable("slice", 0, slices.count - 1, number, computed=True))
+        self._numbers[-1][key] = number
+        return number
+
     def _elementwise(self, op: Structured, dims: list[Index], lanes: Lanes) -> ir.Value:
+        slices = self.slices(op)
+        if slices is not None and not any(lanes.stride(d) != 0 for d in dims[: slices.lead]):
+            place = [self.slice_number(slices, dims[: slices.lead]), *dims[slices.lead :]]
+            return self.at(slices.source, place, lanes)
         arguments: dict[ir.Value, Computed] = {}
         body = op.body
         for number, (value, affine_map) in enumerate(zip(op.inputs, op.maps, strict=False)):

@@ -184,11 +184,15 @@ def widths(count: int, lanes: int) -> Iterator[tuple[int, int, int]]:
 
 
 def accesses(
-    value: ir.Value, indices: list[Index], leaves: set[ir.Value]
+    value: ir.Value,
+    indices: list[Index],
+    leaves: set[ir.Value],
+    evaluator: Evaluator | None = None,
 ) -> Iterator[tuple[ir.Value, list[Index]]]:
     """(leaf, indices) for every read of a leaf that computing `value` at `indices` makes.
 
-    A read that is needed several times comes once, however many ways lead to it.
+    A read that is needed several times comes once, however many ways lead to it. What is read at
+    indices from memory is left out, but for slices whose numbers `evaluator` gives.
     """
     seen: set[tuple[ir.Value, tuple[Index, ...]]] = set()
 
@@ -210,7 +214,11 @@ def accesses(
             yield from visit(op.operands[0], slice_source(op, indices))
         else:
             structured = Structured.of(op)
-            if structured is not None and structured.is_elementwise:
+            slices = evaluator.slices(structured) if evaluator and structured else None
+            if evaluator is not None and slices is not None:
+                number = evaluator.slice_number(slices, indices[: slices.lead])
+                yield from visit(slices.source, [number, *indices[slices.lead :]])
+            elif structured is not None and structured.is_elementwise:
                 for source, place in extracted(structured, indices):
                     yield from visit(source, place)
                 arguments = structured.body.arguments

@@ -20,12 +20,14 @@ _serial = itertools.count()
 
 @dataclass(frozen=True, eq=False)
 class Variable:
-    """A loop variable (or the lane of a vector) with its inclusive range and its SSA value."""
+    """A loop variable (or the lane of a vector) with its inclusive range and its SSA value. One
+    that is `computed` is no variable to MLIR's affine maps: a number that a loop reads."""
 
     name: str
     low: int
     high: int
     value: ir.Value | None = None
+    computed: bool = False
     serial: int = dataclass_field(default_factory=lambda: next(_serial))
 
     @property
@@ -178,6 +180,11 @@ class Index:
                 part = value if atom is variable else Index(((atom, 1),))
             result = result + part * factor
         return result
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether it depends on a variable that is computed."""
+        return any(variable.computed for variable in self.variables())
 
     def variables(self) -> list[Variable]:
         """The loop variables in it, each once, in order of occurrence."""

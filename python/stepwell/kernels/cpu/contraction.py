@@ -31,7 +31,7 @@ from stepwell.kernels.cpu.contraction_strategy import (
 from stepwell.kernels.cpu.prefetch import Prefetching
 from stepwell.kernels.cpu.register_tile import RegisterTile, RegisterVector, pieces
 from stepwell.kernels.cpu.term_loops import TermLoops
-from stepwell.kernels.group import KernelGroup
+from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.rows import is_costly
 from stepwell.kernels.structured import Structured, defining_op, element_type, extension
@@ -221,7 +221,16 @@ class Contraction:
         sizes = [shape.sizes[d] for d in shape.batch]
         for axis, index in zip(shape.batch, delinearize(which, sizes), strict=True):
             dims[axis] = index
+        for number in (shape.lhs, shape.rhs):
+            self._load_slice_numbers(number, dims)
         return dims
+
+    def _load_slice_numbers(self, number: int, dims: list[Index]) -> None:
+        """Let the evaluator know the slices of an operand that are read at the batch of `dims`, in
+        front of the loops."""
+        at = apply_map(self.op.maps[number], dims)
+        for _ in accesses(self.op.inputs[number], at, set(self.group.inputs), self.evaluator):
+            pass
 
     def _edge_parts(self) -> list[Part]:
         """The regions that the full boxes leave: tasks of as many rows as those of full boxes have;

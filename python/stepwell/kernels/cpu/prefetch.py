@@ -54,7 +54,8 @@ class Prefetching:
         def ask(k: Index) -> None:
             tiles = self.strategy.row_tiles
             for place in lines_ahead(k, number, tiles, steps, steps * self.width, unroll):
-                for leaf, indices in accesses(value, start, set(self.group.inputs)):
+                leaves = set(self.group.inputs)
+                for leaf, indices in accesses(value, start, leaves, self.evaluator):
                     words = begin * self.width + place
                     at = [*indices[:-1], indices[-1] + words * self.shape.terms]
                     self.nest.prefetch(self.evaluator.buffers[leaf], at)

@@ -261,7 +261,7 @@ class _Tiled:
         dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(sizes)]
         at = apply_map(self.op.maps[operand], [Index.of(d) for d in dims])
         leaves = set(self.evaluator.buffers)
-        found = next(accesses(self.op.inputs[operand], at, leaves), None)
+        found = next(accesses(self.op.inputs[operand], at, leaves, self.evaluator), None)
         if found is None:
             return True
         leaf, indices = found

@@ -277,7 +277,7 @@ class GridBuilder(NestBuilder):
         if index.is_constant:
             return index
         value = self.index_value(index, Lanes.of(1))
-        return Index.of(Variable(name, index.low, index.high, value))
+        return Index.of(Variable(name, index.low, index.high, value, index.is_computed))
 
     def barrier(self) -> None:
         """Wait for all threads of the block; what they wrote is seen from here on."""

@@ -45,8 +45,8 @@ class TensorMap:
     """An array: the number of the kernel's argument that it lies in, and where (bytes); the extents
     and the steps (bytes) of its dimensions, innermost first; and the box that is copied. Dimension
     0 or 1 is k (0 with `along_k`), the other one rows or columns; `batch` are the operation's
-    dimensions that the others are. With a `window` the array is an image, and the box is channels
-    and pixels."""
+    dimensions that the others are; behind them, with `slices`, is the one whose slices numbers in
+    memory tell. With a `window` the array is an image, and the box is channels and pixels."""
 
     argument: int
     element: str
@@ -57,6 +57,7 @@ class TensorMap:
     along_k: bool
     batch: tuple[int, ...]
     window: ImageWindow | None = None
+    slices: bool = False
 
     def to_attribute(self) -> ir.Attribute:
         """Argument, offset, type, rank and kind, then sizes, strides, what is to be known of a
@@ -158,7 +159,10 @@ def _describe(
     """The map of an array whose lines run along the dimensions `inner`, or along `outer`; a box is
     one of `shares` of a tile's lines."""
     flat, dims = array.flat, array.dims
-    if not isinstance(array.buffer, ir.BlockArgument) or any(a not in dims for a, _ in flat.terms):
+    if not isinstance(array.buffer, ir.BlockArgument) or not flat.is_linear:
+        return None
+    slices = [variable for variable in flat.variables() if variable not in dims]
+    if len(slices) > 1 or not all(variable.computed for variable in slices):
         return None
     steps = [flat.coefficient(d) for d in dims]
     place_step, k_step = (_merged(some, steps, shape.sizes) for some in (outer, inner))
@@ -168,11 +172,12 @@ def _describe(
     if not along_k and (place_step != 1 or array.bytes != 2):
         return None
     batch = tuple(d for d in shape.batch if shape.sizes[d] > 1 and steps[d])
-    strides = [place_step if along_k else k_step, *(steps[d] for d in batch)]
+    outermost = [*(steps[d] for d in batch), *(flat.coefficient(v) for v in slices)]
+    strides = [place_step if along_k else k_step, *outermost]
     places = [flat.constant, *strides]
     if any(n * array.bytes % CHUNK_BYTES or n < 0 for n in places) or not all(strides):
         return None
-    if len(batch) > _MAX_BATCH_DIMS:
+    if len(outermost) > _MAX_BATCH_DIMS:
         return None
     line = LINE_BYTES // array.bytes
     sizes = [shape.extent(inner), shape.extent(outer)]
@@ -180,11 +185,16 @@ def _describe(
         array.buffer.arg_number,
         array.element,
         flat.constant * array.bytes,
-        (*(sizes if along_k else reversed(sizes)), *(shape.sizes[d] for d in batch)),
+        (
+            *(sizes if along_k else reversed(sizes)),
+            *(shape.sizes[d] for d in batch),
+            *(v.high + 1 for v in slices),
+        ),
         tuple(n * array.bytes for n in strides),
-        (line, (lines if along_k else line) // shares, *(1 for _ in batch)),
+        (line, (lines if along_k else line) // shares, *(1 for _ in outermost)),
         along_k,
         batch,
+        slices=bool(slices),
     )
 
 

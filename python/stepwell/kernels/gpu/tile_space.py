@@ -77,12 +77,24 @@ class TileSpace:
                 value = op.operands[0]
                 continue
             structured = Structured.of(op)
+            slices = self.evaluator.slices(structured) if structured is not None else None
+            if slices is not None:
+                number = self.evaluator.slice_number(slices, indices[: slices.lead])
+                value, indices = slices.source, [number, *indices[slices.lead :]]
+                continue
             copied = structured.copied_input() if structured is not None else None
             if structured is None or copied is None or not structured.is_elementwise:
                 return None
             indices = apply_map(structured.maps[copied], indices)
             value = structured.inputs[copied]
         return value, indices
+
+    def slice_numbers(self, operand: int, dims: list[Index]) -> list[Index]:
+        """The numbers in memory that tell where `operand` lies for the batch of `dims`."""
+        found = self.view(operand, self.indices(dims, Index(), Index(), operand))
+        assert found is not None
+        variables = [v for index in found[1] for v in index.variables() if v.computed]
+        return [Index.of(variable) for variable in dict.fromkeys(variables)]
 
     def limit(self, operand: int) -> int:
         """How many rows (of the lhs) or columns (of the rhs) there are."""

@@ -183,8 +183,10 @@ class WgmmaKernel:
     ) -> list[ir.Value]:
         window = self.maps[0].window
         places = [
-            [self._word(i) for i in (first, *(dims[d] for d in m.batch))]
-            for m, first in zip(self.maps, (row, column), strict=True)
+            [self._word(i) for i in (first, *(dims[d] for d in m.batch), *slices)]
+            for m, first, slices in zip(
+                self.maps, (row, column), self._slice_numbers(dims), strict=True
+            )
         ]
         pixel = [] if window is None else [self._word(i) for i in window.first_pixel(row)]
 
@@ -211,6 +213,14 @@ class WgmmaKernel:
             return [*hopper.following(stage, phase, self.tile.stages)]
 
         return self.nest.reduce_loop("k", 0, self.steps, 1, carried, step)
+
+    def _slice_numbers(self, dims: list[Index]) -> list[list[Index]]:
+        """Of lhs and rhs: which slice of its array a tile's operand is, where numbers tell."""
+        operands = (self.shape.lhs, self.shape.rhs)
+        return [
+            self.space.slice_numbers(operand, dims) if m.slices else []
+            for operand, m in zip(operands, self.maps, strict=True)
+        ]
 
     def _copy(
         self,
