@@ -376,13 +376,18 @@ def sum_of_letters(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 
 @RULES.on("dot_general")
 def canonical_dot(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """Batch dimensions first and in order, and one contracting dimension."""
+    """Batch dimensions first and in order, and one contracting dimension: in the order of several
+    that the larger operand has, which may need no transposition then."""
     numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     batch = (list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions))
     summed = (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions))
     leading = list(range(len(batch[0])))
     if len(summed[0]) <= 1 and batch[0] == leading and batch[1] == leading:
         return None
+    sizes = [prod(hlo.shape(value)) for value in op.operands]
+    larger = summed[sizes.index(max(sizes))]
+    pairs = sorted(range(len(larger)), key=lambda number: larger[number])
+    summed = tuple([axes[number] for number in pairs] for axes in summed)
     operands, dimensions = [], []
     for value, first, last in zip(op.operands, batch, summed, strict=True):
         canonical, dimension = _one_contraction(value, first, last)

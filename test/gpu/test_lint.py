@@ -248,6 +248,32 @@ def test_warpgroup_kernels(
 
 
 @needs_ptxas
+@pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_100a", "sm_120"])
+def test_matrices_of_groups(name: str) -> None:
+    """They are copied to shared memory from where they lie, by the instructions that copy others;
+    no kernel writes copies of them."""
+    target = next(target for target in TARGETS if target.cpu == name)
+    inputs = (
+        np.zeros((4096, 1024), np.float16),
+        np.zeros((8, 1024, 2048), np.float16),
+        np.zeros(8, np.int32),
+    )
+    function = jax.jit(jax.lax.ragged_dot)
+    module = str(jax.export.export(function, platforms=["cpu"])(*inputs).mlir_module())
+    options = {"use_cache": False}
+    lowered = stepwell.lower(module, target=target.name, options=options).step("affine")
+    assert not lowered.remarks
+    assert "memref<40x1024x2048xf16>" not in str(lowered)
+    copies = {"LDGSTS": 4, "LDSM": 4, "STG.E.128": 4, "HMMA": 8}
+    groups = {"UTMALDG": 2, "UTMASTG": 1, "HGMMA": 4}
+    kernels = assembled(lowered, target, {"mma.sync": copies, "wgmma": groups})
+    (product,) = (kernel for kernel in kernels if kernel.expected)
+    assert ("wgmma" in product.ptx) == (name == "sm_90a")
+    for kernel in kernels:
+        assert lint(kernel, target) == []
+
+
+@needs_ptxas
 @pytest.mark.parametrize(
     ("tile", "dtype"),
     [

@@ -114,6 +114,18 @@ func.func @dot(%x: tensor<3x4x5xf32>, %y: tensor<4x5x6xf32>) -> tensor<3x6xf32> 
   return %z : tensor<3x6xf32>
 }
 
+// Contracting dimensions are merged in the order of the larger operand, which is left as it is.
+// CHECK-LABEL: func.func @order
+// CHECK-DAG: %[[W:.*]] = stablehlo.reshape %arg1 : (tensor<4x5x60xf32>) -> tensor<20x60xf32>
+// CHECK-DAG: %[[T:.*]] = stablehlo.transpose %arg0, dims = [1, 0, 2]
+// CHECK-DAG: %[[X:.*]] = stablehlo.reshape %[[T]] : (tensor<3x4x5xf32>) -> tensor<3x20xf32>
+// CHECK: stablehlo.dot_general %[[X]], %[[W]], contracting_dims = [1] x [0]
+func.func @order(%x: tensor<4x3x5xf32>, %w: tensor<4x5x60xf32>) -> tensor<3x60xf32> {
+  %z = stablehlo.dot_general %x, %w, contracting_dims = [2, 0] x [1, 0]
+       : (tensor<4x3x5xf32>, tensor<4x5x60xf32>) -> tensor<3x60xf32>
+  return %z : tensor<3x60xf32>
+}
+
 // Left alone: a depthwise convolution, and a product of one contracting dimension.
 // CHECK-LABEL: func.func @rejected
 // CHECK: stablehlo.convolution({{.*}} feature_group_count = 6

@@ -204,6 +204,8 @@ class Contraction:
             flat = Index.of(task)
             self.group.fill_halos(flat, self.lanes)
             which, column_group, number = delinearize(flat, [batch, panel_groups, tasks])
+            if strategy.panels_first:
+                column_group, which, number = delinearize(flat, [panel_groups, batch, tasks])
             dims = self._placed(which)
             begin = 0
             for part in parts:

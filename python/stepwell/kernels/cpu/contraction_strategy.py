@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from stepwell.kernels.cpu import halo
 from stepwell.kernels.index import Index, Variable, apply_map
+from stepwell.kernels.slices import slices_behind
 from stepwell.kernels.structured import Structured, element_type, elements, map_dims, shape_of
 from stepwell.mlir import ir
 from stepwell.targets import Target
@@ -61,8 +62,9 @@ class ContractionStrategy:
     `row_tiles` tiles of rows and `panels` panels make one task; `merge_rows` walks all m
     dimensions as one; `ask_results` and `ask_panels` prefetch what a tile writes and the panel
     that comes next. With `apart`, the chains that a long sum is taken in are loops around the tiles
-    of a block; of those of one tile, `chains` are summed side by side. An instruction adds `terms`
-    products to each sum.
+    of a block; of those of one tile, `chains` are summed side by side. With `panels_first`, all of
+    a batch meet a panel before they meet the next: neighbours may read the same one. An instruction
+    adds `terms` products to each sum.
     """
 
     box: tuple[int, int]
@@ -73,6 +75,7 @@ class ContractionStrategy:
     ask_results: bool = False
     ask_panels: bool = False
     apart: bool = False
+    panels_first: bool = False
     chains: int = 1
     terms: int = 1
 
@@ -100,7 +103,7 @@ class ContractionStrategy:
         return ContractionStrategy((low, high), **number, **flags)
 
 
-_FLAGS = ("merge_rows", "ask_results", "ask_panels", "apart")
+_FLAGS = ("merge_rows", "ask_results", "ask_panels", "apart", "panels_first")
 
 
 @dataclass(frozen=True)
@@ -204,8 +207,10 @@ def choose(
     """The strategy with the least estimated time on `target` (deterministic)."""
     flat, box, vectors, _ = _best_tile(op, shape, target)
     strategy = ContractionStrategy(box, vectors, 1, 1, flat, terms=shape.terms)
-    lhs_bytes = 4 * min(elements(op.inputs[shape.lhs]) // shape.terms, shape.m * shape.k)
-    return _block(strategy, shape, target, packed, lhs_bytes)
+    lhs = 4 * elements(op.inputs[shape.lhs]) // shape.terms
+    strategy = _block(strategy, shape, target, packed, min(lhs, 4 * shape.m * shape.k))
+    shares = slices_behind(op.inputs[shape.rhs]) is not None and lhs <= target.l3_bytes // 2
+    return dataclasses.replace(strategy, panels_first=shares)
 
 
 def estimated_time(op: Structured, shape: ContractionShape, target: Target) -> float:

@@ -20,6 +20,7 @@ from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.mma import MmaKernel
 from stepwell.kernels.gpu.simt_tile import GROUP, SimtTile
 from stepwell.kernels.gpu.tensor_core import MatrixType
+from stepwell.kernels.gpu.tile_order import TileOrder
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize, linearize
@@ -116,13 +117,15 @@ class _Tiled:
     def emit(self) -> None:
         shape, tile = self.shape, self.tile
         down, across = -(-shape.m // tile.rows), -(-shape.n // tile.columns)
-        batch = shape.extent(shape.batch)
-        blocks = batch * down * across
+        order = TileOrder(shape.extent(shape.batch), down, across, panel=1, continues=False)
+        if self.space.takes_slices():
+            order = TileOrder.of(self.space, down, across)
+        blocks = order.count
         with self.nest.grid(blocks, tile.threads) as (block, thread), self.evaluator.scope():
             fill_halos(self.group, self.nest, block * tile.threads + thread, blocks * tile.threads)
-            which, row, column = delinearize(block, [batch, down, across])
+            which, row, column = order.at(self.nest, block)
             dims = self.space.batch_dims(which)
-            first_row = self.nest.named("row", row) * tile.rows
+            first_row = row * tile.rows
             first_column = self.nest.named("column", column) * tile.columns
             self._block(dims, first_row, first_column, thread)
 

@@ -23,13 +23,11 @@ from stepwell.kernels.gpu.fragments import Fragments
 from stepwell.kernels.gpu.mma_tile import MmaTile, steps_of
 from stepwell.kernels.gpu.operand_ring import OperandRing
 from stepwell.kernels.gpu.tensor_core import COLUMNS, ROWS, MatrixType
+from stepwell.kernels.gpu.tile_order import TileOrder
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.index import Index, Variable, constant, delinearize
 from stepwell.mlir import ir
 from stepwell.targets.nvidia import WARP
-
-PANEL = 8
-"""Tiles in a column that follow one another, so that they find their operands in L2."""
 
 
 class MmaKernel:
@@ -53,15 +51,13 @@ class MmaKernel:
         shape, tile, nest = self.shape, self.tile, self.nest
         nest.states_alignment = True
         down, across = -(-shape.m // tile.rows), -(-shape.n // tile.columns)
-        batch = shape.extent(shape.batch)
-        blocks = batch * down * across
-        panel = PANEL if down % PANEL == 0 else 1
+        order = TileOrder.of(self.space, down, across)
+        blocks = order.count
         with nest.grid(blocks, tile.threads) as (block, thread), self.space.evaluator.scope():
             fill_halos(self.group, nest, block * tile.threads + thread, blocks * tile.threads)
-            which, outer, column, inner = delinearize(block, [batch, down // panel, across, panel])
+            which, row, column = order.at(nest, block)
             dims = self.space.batch_dims(which)
-            row = nest.named("row", outer * panel + inner) * tile.rows
-            self._block(dims, row, nest.named("column", column) * tile.columns, thread)
+            self._block(dims, row * tile.rows, nest.named("column", column) * tile.columns, thread)
 
     def _block(self, dims: list[Index], row: Index, column: Index, thread: Index) -> None:
         nest, tile = self.nest, self.tile

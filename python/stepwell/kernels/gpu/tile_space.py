@@ -11,7 +11,7 @@ from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.evaluate import slice_offsets, slice_source
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup
-from stepwell.kernels.index import Index, apply_map, delinearize, linearize
+from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
@@ -88,6 +88,13 @@ class TileSpace:
             indices = apply_map(structured.maps[copied], indices)
             value = structured.inputs[copied]
         return value, indices
+
+    def takes_slices(self) -> bool:
+        """Whether numbers in memory tell where the rhs lies."""
+        sizes = self.shape.sizes
+        dims = [Index.of(Variable(f"d{i}", 0, max(n, 1) - 1)) for i, n in enumerate(sizes)]
+        found = self.view(self.shape.rhs, apply_map(self.op.maps[self.shape.rhs], dims))
+        return found is not None and any(index.is_computed for index in found[1])
 
     def slice_numbers(self, operand: int, dims: list[Index]) -> list[Index]:
         """The numbers in memory that tell where `operand` lies for the batch of `dims`."""

@@ -17,7 +17,6 @@ array are written as boxes of it (`tile_store`), others 8 neighbours at a time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from stepwell.kernels.builder import Lanes
@@ -25,9 +24,9 @@ from stepwell.kernels.gpu import hopper, tensor_map
 from stepwell.kernels.gpu.accumulators import write_row
 from stepwell.kernels.gpu.elementwise import fill_halos
 from stepwell.kernels.gpu.hopper import LINE_BYTES, ROWS, STEP_BYTES, WARPGROUP
-from stepwell.kernels.gpu.mma import PANEL
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.gpu.tensor_map import TensorMap
+from stepwell.kernels.gpu.tile_order import TileOrder
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.gpu.tile_store import TileStore
 from stepwell.kernels.gpu.wgmma_tile import (
@@ -37,7 +36,7 @@ from stepwell.kernels.gpu.wgmma_tile import (
     PRODUCER_REGISTERS,
     WgmmaTile,
 )
-from stepwell.kernels.index import Index, Variable, delinearize
+from stepwell.kernels.index import Index, Variable
 from stepwell.mlir import ir
 from stepwell.targets.nvidia import WARP
 
@@ -79,9 +78,8 @@ class WgmmaKernel:
         nest.resident_blocks = BLOCKS
         nest.cluster = tile.cluster
         down, across = tile.down(shape.m), -(-shape.n // tile.columns)
-        panel = PANEL if down % PANEL == 0 else tile.cluster
-        self.tiles = [shape.extent(shape.batch), down // panel, across, panel]
-        count = math.prod(self.tiles)
+        self.order = TileOrder.of(self.space, down, across, tile.cluster)
+        count = self.order.count
         with nest.grid(count, tile.threads) as (block, thread), self.space.evaluator.scope():
             if any(output.halo is not None for output in group.outputs):
 
@@ -104,13 +102,13 @@ class WgmmaKernel:
         nest, tile = self.nest, self.tile
 
         def walk(place: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            which, outer, column, inner = delinearize(place, self.tiles)
-            row = nest.named("row", outer * self.tiles[-1] + inner) * tile.rows
+            which, row, column = self.order.at(nest, place)
             column = nest.named("column", column) * tile.columns
             with self.space.evaluator.scope():
-                return body(self.space.batch_dims(which), row, column, carried)
+                dims = self.space.batch_dims(which)
+                return body(dims, row * tile.rows, column, carried)
 
-        nest.walk_places(block, math.prod(self.tiles), initial, walk)
+        nest.walk_places(block, self.order.count, initial, walk)
 
     def _block(self, block: Index, thread: Index) -> None:
         self.shared = hopper.shared_memory()
