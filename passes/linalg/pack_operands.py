@@ -99,7 +99,7 @@ class PackOperands(Pass):
         weights = [_weight_of(host, call, number) for host, call in calls]
         known = bool(weights) and all(weight is not None for weight in weights)
         if winograd_strategy.ATTRIBUTE in anchor.op.attributes:
-            if number is not None and known:
+            if number is not None and known and slices is None:
                 _pack_winograd(kernel, anchor, number, calls, weights, state, packed)
                 return
             del anchor.op.attributes[winograd_strategy.ATTRIBUTE]

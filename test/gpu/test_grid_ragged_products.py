@@ -93,3 +93,32 @@ def test_grouped(
     assert bytes_of_product(compiled) == rows + TILES * sizes.itemsize + w.nbytes
     (got,) = load_on_emulator(compiled, emulator)(*inputs)
     np.testing.assert_array_equal(np.asarray(got, np.float32), np.asarray(want, np.float32))
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_matrices_by_number(
+    target: str, dtype: type, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a batch of two dimensions, cut in blocks, with numbers out of range, which mean the first
+    or the last matrix; more rows than a tile has."""
+    monkeypatch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
+    random = np.random.default_rng(3)
+    x = random.integers(-3, 4, (2, 3, 136, 128)).astype(dtype)
+    w = random.integers(-3, 4, (4, 128, 72)).astype(dtype)
+    numbers = np.array([[3, 0, -5], [2, 9, 2]], np.int32)
+
+    def product(x: jax.Array, w: jax.Array, numbers: jax.Array) -> jax.Array:
+        taken = w.at[numbers].get(mode="clip").reshape(2, 3, 2, 64, 72)
+        rows = x.reshape(2, 3, 136, 2, 64)
+        return jnp.einsum("abmck,abckn->abcmn", rows, taken, preferred_element_type=np.float32)
+
+    module = jax.export.export(jax.jit(product), platforms=["cpu"])(x, w, numbers)
+    compiled = compile_for_gpu(str(module.mlir_module()), target)
+    assert not compiled.remarks
+    by_groups = any("wgmma.mma_async" in text for text in compiled.kernels.values())
+    assert by_groups == (target == "cuda:sm_90a" and dtype is np.float16)
+    outputs = 4 * 2 * 3 * 2 * 136 * 72
+    assert bytes_of_product(compiled) == x.nbytes + w.nbytes + numbers.nbytes + outputs
+    (got,) = load_on_emulator(compiled, emulator)(x, w, numbers)
+    np.testing.assert_array_equal(got, np.asarray(jax.jit(product)(x, w, numbers)))

@@ -11,7 +11,7 @@ from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.evaluate import slice_offsets, slice_source
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup
-from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize
+from stepwell.kernels.index import Index, Variable, apply_map, delinearize, reshaped
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
@@ -68,9 +68,8 @@ class TileSpace:
             if op is None:
                 return None
             if op.name in RESHAPES:
-                flat = linearize(indices, shape_of(value))
+                indices = reshaped(indices, shape_of(value), shape_of(op.operands[0]))
                 value = op.operands[0]
-                indices = delinearize(flat, shape_of(value))
                 continue
             if op.name == "tensor.extract_slice":
                 indices = slice_source(op, indices, slice_offsets(op, self.evaluator.offset))
