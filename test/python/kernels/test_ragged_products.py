@@ -97,6 +97,23 @@ def test_matrices_are_read_in_place(target: str, dtype: type, constant: bool) ->
     assert bool(re.search(rf"tensor<{GROUPS}x{DEPTH}x{WIDTH}x", kernel)) != constant
 
 
+def test_tiles_share_panels() -> None:
+    """All tiles meet a panel of their matrices before they meet the next one, each asking for that
+    of the tile behind it; 200 columns are no whole panels."""
+    random = np.random.default_rng(6)
+    x = random.integers(-3, 4, (ROWS, 64)).astype(np.float32)
+    w = random.integers(-3, 4, (GROUPS, 64, 200)).astype(np.float32)
+
+    def product(x: jax.Array, sizes: jax.Array) -> jax.Array:
+        return lax.ragged_dot(x, jnp.asarray(w), sizes)
+
+    lowered = check(product, x, np.array(SIZES["uneven"], np.int32))
+    (kernel,) = contractions(lowered)
+    assert "panels_first = true" in kernel
+    assert "ask_panels = true" in kernel
+    assert "memref.prefetch" in str(lowered.step("affine"))
+
+
 def test_parameters_are_packed() -> None:
     """Several arguments that are matrices of groups, as in a mixture of experts."""
     random = np.random.default_rng(5)

@@ -88,6 +88,9 @@ class Contraction:
     used_columns: Index | None = None
     used_terms: Index | None = None
 
+    following: list[Index] | None = None
+    """The point of the batch that meets a panel next, where all meet it before the next one."""
+
     def __init__(
         self,
         group: KernelGroup,
@@ -207,6 +210,8 @@ class Contraction:
             if strategy.panels_first:
                 column_group, which, number = delinearize(flat, [panel_groups, batch, tasks])
             dims = self._placed(which)
+            if strategy.panels_first and strategy.ask_panels:
+                self.following = self._placed((which + 1).mod(batch))
             begin = 0
             for part in parts:
                 end = begin + part.tasks
@@ -519,7 +524,8 @@ class Contraction:
         results = self.prefetching.results(tile)
         ahead = None
         if asking is not None:
-            ahead = self.prefetching.panel(tile, asking, [tile.panel + 1], self.shape.k)
+            after = tile.panel + (0 if self.following else 1)
+            ahead = self.prefetching.panel(tile, asking, [after], self.shape.k, self.following)
         extents, chains = self._reduced_sizes(), self.strategy.chains
         bounds = self._terms_in_image(tile)
         exact = self.shape.exact

@@ -39,14 +39,19 @@ class Prefetching:
         self.reduced_sizes = [shape.sizes[d] for d in shape.reduced]
 
     def panel(
-        self, tile: RegisterTile, number: Index, following: list[Index], steps: int
+        self,
+        tile: RegisterTile,
+        number: Index,
+        following: list[Index],
+        steps: int,
+        dims: list[Index] | None = None,
     ) -> Callable[[Index], None]:
         """What asks, in each iteration over `steps` steps of k, for lines of what comes next of the
-        rhs: the panel `following[0]` from the reduced point that the rest is, if any; `number` is
-        the place of the tile in the block."""
+        rhs: the panel `following[0]` from the reduced point that the rest is, if any, in the batch
+        of `dims` or of the tile; `number` is the place of the tile in the block."""
         value = self.op.inputs[self.shape.rhs]
         unroll = steps_at_once(tile.rows * len(tile.vectors))
-        dims = list(tile.dims)
+        dims = list(tile.dims if dims is None else dims)
         dims[self.shape.column] = following[0] * self.width
         start = apply_map(self.op.maps[self.shape.rhs], dims)
         begin = linearize(following[1:], self.reduced_sizes) if following[1:] else Index()
