@@ -128,8 +128,7 @@ class _EntryText:
         ]
         for slot, base in enumerate(_BASES):
             lines += [
-                f"  %j{label}_{slot} = llvm.getelementptr %list[{slot}] : "
-                "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
+                _slot_text(f"%j{label}_{slot}", "list", slot),
                 f"  llvm.store %{base}, %j{label}_{slot} : !llvm.ptr, !llvm.ptr",
             ]
         return [
@@ -149,8 +148,7 @@ class _EntryText:
         for slot, place in enumerate(call.operands):
             target = f"%s{number}_{slot}"
             lines += [
-                f"  {target} = llvm.getelementptr %list[{slot}] : "
-                "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
+                _slot_text(target, "list", slot),
                 f"  llvm.store {self.names[place]}, {target} : !llvm.ptr, !llvm.ptr",
             ]
         task = f"@{call.kernel}{TASK_SUFFIX}"
@@ -184,8 +182,7 @@ def _part_text(number: int, parts: Parts, width: int) -> str:
     ]
     for slot, base in enumerate(_BASES):
         lines += [
-            f"  %{base}_at = llvm.getelementptr %bases[{slot}] : "
-            "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
+            _slot_text(f"%{base}_at", "bases", slot),
             f"  %{base} = llvm.load %{base}_at : !llvm.ptr -> !llvm.ptr",
         ]
     lines += [
@@ -235,6 +232,11 @@ def _trace_text(label: int, kernel: int) -> list[str]:
     ]
 
 
+def _slot_text(name: str, array: str, slot: int) -> str:
+    """`name` is where an array of pointers has number `slot`."""
+    return f"  {name} = llvm.getelementptr %{array}[{slot}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr"
+
+
 def _pointer_text(place: Place, name: str, arena: str = "arena") -> list[str]:
     if place.base in ("weights", "arena"):
         base = arena if place.base == "arena" else place.base
@@ -242,10 +244,7 @@ def _pointer_text(place: Place, name: str, arena: str = "arena") -> list[str]:
             f"  {name} = llvm.getelementptr %{base}[{place.offset}] : (!llvm.ptr) -> !llvm.ptr, i8"
         ]
     start = f"{name}_at"
-    lines = [
-        f"  {start} = llvm.getelementptr %{place.base}s[{place.number}] : "
-        "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr"
-    ]
+    lines = [_slot_text(start, f"{place.base}s", place.number)]
     loaded = name if not place.offset else f"{name}_base"
     lines.append(f"  {loaded} = llvm.load {start} : !llvm.ptr -> !llvm.ptr")
     if place.offset:
@@ -262,7 +261,7 @@ def task_text(kernel: str, arguments: int) -> str:
     ]
     for slot in range(arguments):
         lines += [
-            f"  %a{slot} = llvm.getelementptr %list[{slot}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
+            _slot_text(f"%a{slot}", "list", slot),
             f"  %p{slot} = llvm.load %a{slot} : !llvm.ptr -> !llvm.ptr",
         ]
     pointers = "".join(f"%p{slot}, " for slot in range(arguments))
