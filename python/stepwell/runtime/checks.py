@@ -49,7 +49,7 @@ def _sentence(
 
 
 def _as_numbers(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """How much they differ: of numbers above 1, in proportion to the expected one."""
+    """How much they differ."""
     return _worst(_number_difference, actual, expected)
 
 
@@ -76,7 +76,7 @@ def _number_difference(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
     if actual.dtype.kind in "iub":
         return np.where(same, 0.0, np.inf)
     a, b = actual.astype(np.float64), expected.astype(np.float64)
-    apart = np.abs(a - b) / np.maximum(1, np.abs(b))
+    apart = np.abs(a - b)
     return np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
 
 
