@@ -70,8 +70,9 @@ typedef struct {
   F(cuEventRecordWithFlags, (void *, void *, unsigned))
 
 // NULL in drivers before CUDA 11.8, which know no GPU with clusters.
-#define CUDA_CLUSTER_FUNCTIONS(F) \
-  F(cuLaunchKernelEx, (const cuda_launch_config *, void *, void **, void **))
+#define CUDA_CLUSTER_FUNCTIONS(F)                                             \
+  F(cuLaunchKernelEx, (const cuda_launch_config *, void *, void **, void **)) \
+  F(cuOccupancyMaxActiveClusters, (int *, void *, const cuda_launch_config *))
 
 // NULL in drivers before CUDA 12, which know no GPU with tensor maps: type, rank, address, sizes,
 // strides; box, steps, or the window's corners, channels, pixels, steps; interleaving, swizzle,

@@ -93,6 +93,34 @@ static bool moves(const cuda_program *program, int64_t place) {
   return program->code[place] == INPUT || program->code[place] == OUTPUT;
 }
 
+static cuda_launch_attribute cluster_of(const int64_t *code) {
+  return (cuda_launch_attribute){CUDA_CLUSTER_DIMENSION, {{(unsigned)code[6], 1, 1}}};
+}
+static cuda_launch_config config_of(const int64_t *code, cuda_launch_attribute *cluster, void *stream) {
+  return (cuda_launch_config){
+      {(unsigned)code[2], 1, 1}, {(unsigned)code[3], 1, 1}, (unsigned)code[4], stream, cluster, 1};
+}
+
+// Let the launch `code` make no more blocks than the GPU runs at a time, where it says how many those
+// of a multiprocessor are; clusters have to be whole, and not every multiprocessor may have a place in
+// one.
+static const char *limit_blocks(const cuda_program *program, int64_t *code) {
+  const int64_t cluster = code[6];
+  int64_t most = code[5] * cuda_multiprocessors();
+  if (!most) return NULL;
+  if (cluster > 1) {
+    int clusters = 0;
+    cuda_launch_attribute attribute = cluster_of(code);
+    const cuda_launch_config config = config_of(code, &attribute, NULL);
+    TRY("count the clusters that run at a time",
+        cuda.cuOccupancyMaxActiveClusters(&clusters, program->functions[code[1]], &config));
+    if (most > clusters * cluster) most = clusters * cluster;
+    if (most < cluster) most = cluster;
+  }
+  if (most < code[2]) code[2] = most - most % cluster;
+  return NULL;
+}
+
 // Check the launch at `at`, look at its places and maps, and let its kernel have shared memory.
 static const char *prepare_launch(cuda_program *program, int64_t at, int64_t *next) {
   const int64_t *code = program->code + at, left = program->length - at;
@@ -101,7 +129,7 @@ static const char *prepare_launch(cuda_program *program, int64_t at, int64_t *ne
       code[5] < 0 || code[6] < 1 || code[2] % code[6] || code[7] < 0 || code[8] < 0 ||
       left - LAUNCH_HEADER < PLACE * code[7])
     return damaged(at);
-  if (code[6] > 1 && !cuda.cuLaunchKernelEx)
+  if (code[6] > 1 && !(cuda.cuLaunchKernelEx && cuda.cuOccupancyMaxActiveClusters))
     return "the CUDA driver is too old: it lacks clusters of blocks";
   for (int64_t i = 0; i < code[7] && !problem; i++) {
     const int64_t place = at + LAUNCH_HEADER + PLACE * i;
@@ -123,7 +151,7 @@ static const char *prepare_launch(cuda_program *program, int64_t at, int64_t *ne
     TRY("give a kernel shared memory",
         cuda.cuFuncSetAttribute(program->functions[code[1]], DYNAMIC_SHARED_BYTES, (int)code[4]));
   program->numbers[at] = program->launch_count++;
-  return NULL;
+  return limit_blocks(program, program->code + at);
 }
 
 // Check the call at `at` and look at its places.
@@ -266,22 +294,14 @@ static const char *mark(const timing *times, int64_t event, void *stream) {
   return NULL;
 }
 
-// The blocks of the launch `code`: no more than the GPU runs at a time, where it says how many those
-// of a multiprocessor are; clusters have to be whole.
-static unsigned blocks_of(const int64_t *code) {
-  const int64_t most = code[5] * cuda_multiprocessors(), cluster = code[6];
-  if (!most || most >= code[2]) return (unsigned)code[2];
-  return (unsigned)(most < cluster ? cluster : most - most % cluster);
-}
-
 static cuda_result launch_blocks(const cuda_program *program, int64_t at, void *stream) {
   const int64_t *code = program->code + at;
   void *function = program->functions[code[1]], **arguments = &program->arguments[at + LAUNCH_HEADER];
-  const unsigned blocks = blocks_of(code), threads = (unsigned)code[3], shared = (unsigned)code[4];
   if (code[6] == 1)
-    return cuda.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, shared, stream, arguments, NULL);
-  cuda_launch_attribute cluster = {CUDA_CLUSTER_DIMENSION, {{(unsigned)code[6], 1, 1}}};
-  const cuda_launch_config config = {{blocks, 1, 1}, {threads, 1, 1}, shared, stream, &cluster, 1};
+    return cuda.cuLaunchKernel(function, (unsigned)code[2], 1, 1, (unsigned)code[3], 1, 1,
+                               (unsigned)code[4], stream, arguments, NULL);
+  cuda_launch_attribute cluster = cluster_of(code);
+  const cuda_launch_config config = config_of(code, &cluster, stream);
   return cuda.cuLaunchKernelEx(&config, function, arguments, NULL);
 }
 

@@ -28,6 +28,19 @@ struct stepwell_cuda_model {
 
 static int64_t aligned(int64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
+// Zeros at the start of the arena.
+static const char *clear(const stepwell_cuda_model *model, const stepwell_cuda_spec *spec) {
+  if (spec->zeroed_bytes <= 0) return NULL;
+  if (spec->zeroed_bytes > spec->arena_bytes) return "the arena is smaller than what is zeros in it";
+  void *zeros = calloc(1, (size_t)spec->zeroed_bytes);
+  if (!zeros) return "there is not enough memory for the model";
+  cuda_result code = cuda.cuMemcpyHtoDAsync_v2(model->program.arena, zeros,
+                                               (size_t)spec->zeroed_bytes, model->stream);
+  if (!code) code = cuda.cuStreamSynchronize(model->stream);
+  free(zeros);
+  return code ? cuda_failed("clear memory on the GPU", code) : NULL;
+}
+
 static const char *allocate(stepwell_cuda_model *model, const stepwell_cuda_spec *spec) {
   int64_t total = aligned(spec->weights_bytes) + aligned(spec->arena_bytes) + ALIGNMENT;
   for (int64_t i = 0; i < model->count; i++) total += aligned(model->bytes[i]);
@@ -46,7 +59,7 @@ static const char *allocate(stepwell_cuda_model *model, const stepwell_cuda_spec
         cuda.cuMemcpyHtoDAsync_v2(model->program.weights, spec->weights,
                                   (size_t)spec->weights_bytes, model->stream));
   TRY("copy the weights to the GPU", cuda.cuStreamSynchronize(model->stream));
-  return NULL;
+  return clear(model, spec);
 }
 
 // Load a kernel. A driver takes no cubins of later CUDA releases than its own, but most PTX.

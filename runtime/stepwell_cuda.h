@@ -39,6 +39,7 @@ typedef struct {
   const void *weights;
   int64_t weights_bytes;
   int64_t arena_bytes;
+  int64_t zeroed_bytes;  // of the arena, from its start on: zeros before the first call
 } stepwell_cuda_spec;
 
 // An input or output, dense: `data` is an address in the host's memory, or on the GPU.

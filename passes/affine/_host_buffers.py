@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepwell.kernels.structured import RESHAPES, defining_op, location_names
+from stepwell.kernels.workspace import ZEROED, Workspace
 from stepwell.mlir import ir
 from stepwell.passes.affine._loop_buffers import drop_arguments
 from stepwell.passes.buffers.bufferize_host import CARRIED, reinterpreted
 from stepwell.passes.linalg._fusion_graph import is_control
 
-Scratch = dict[str, list[ir.MemRefType]]
+Scratch = dict[str, list[Workspace]]
 Targets = dict[ir.Value, ir.Value]
 """Results of calls that are to be written to a certain buffer."""
 
@@ -36,8 +37,8 @@ def memref_type(kind: ir.Type) -> ir.Type:
 
 
 def give_host_buffers(host: ir.Operation, scratch: Scratch) -> None:
-    """Rewrite the calls, loops and branches of `host`; `scratch` has the types of the buffers that
-    each kernel takes beside its results."""
+    """Rewrite the calls, loops and branches of `host`; `scratch` has the buffers that each
+    kernel takes beside its results."""
     _Host(scratch).block(host.regions[0].blocks[0], {})
 
 
@@ -65,7 +66,7 @@ class _Host:
             self._destination(call, result, operands[count + number], targets)
             for number, result in enumerate(call.results)
         ]
-        temporaries = [_allocate(kind) for kind in self.scratch[callee]]
+        temporaries = [_temporary(workspace) for workspace in self.scratch[callee]]
         names = [ir.StringAttr.get(name) for name in location_names(call.location)]
         ir.Operation.create(
             "func.call",
@@ -343,6 +344,14 @@ def _allocate(kind: ir.Type) -> ir.Value:
         results=[kind],
         attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])},
     ).results[0]
+
+
+def _temporary(workspace: Workspace) -> ir.Value:
+    buffer = _allocate(workspace.kind)
+    op = defining_op(buffer)
+    if workspace.zeroed and op is not None:
+        op.attributes[ZEROED] = ir.UnitAttr.get()
+    return buffer
 
 
 def _copy(source: ir.Value, target: ir.Value) -> None:

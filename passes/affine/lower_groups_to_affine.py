@@ -46,6 +46,7 @@ from stepwell.kernels.rows import check as check_rows
 from stepwell.kernels.scatter import KIND as SCATTER
 from stepwell.kernels.structured import Structured, contraction_operands
 from stepwell.kernels.triangular import KIND as TRIANGULAR
+from stepwell.kernels.workspace import Workspace
 from stepwell.mlir import dialect, ir
 from stepwell.passes.affine._host_buffers import give_host_buffers, memref_type
 from stepwell.passes.affine._scalar_fallback import emit_scalar
@@ -88,14 +89,14 @@ EXACT_READS = "kernel.exact_reads"
 """Of a kernel: the numbers of the inputs of which it reads what is in use alone."""
 
 
-def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRefType]:
-    """Emit `kernel` beside the tensor function; returns the types of the scratch buffers that it
-    takes after its results."""
+def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[Workspace]:
+    """Emit `kernel` beside the tensor function; returns the scratch buffers that it takes after its
+    results."""
     name = kernel.attributes["sym_name"].value
     kind = ir.StringAttr(kernel.attributes["kernel.kind"]).value
     if kind == LIBRARY_CALL:
         if not isinstance(state.target, NvidiaTarget):
-            return library_call.emit(kernel, body, name + _NEW)
+            return list(map(Workspace, library_call.emit(kernel, body, name + _NEW)))
         called = host_calls.declare(kernel, body, name + _NEW)
         state.remarks.append(f"{name}: {called.call.function} is called on the host")
         return []
@@ -107,10 +108,10 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRef
         triangular.emit(kernel, body, name + _NEW)
         return []
     try:
-        function = _emit(kernel, body, state)
+        function, workspaces = _emit(kernel, body, state)
         if state.on_kernel is not None:
             state.on_kernel(function)
-        return []
+        return workspaces
     except LoweringError as error:
         if ir.StringAttr(kernel.attributes["kernel.kind"]).value == "update":
             raise
@@ -126,10 +127,13 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[ir.MemRef
             raise LoweringError(f"{error}; as scalar loops: {second}") from None
         loops = "the threads of one block" if on_gpu else "scalar loops"
         state.remarks.append(f"{name}: {loops}, since {error}")
-        return scratch
+        return list(map(Workspace, scratch))
 
 
-def _emit(kernel: ir.Operation, body: ir.Block, state: State) -> ir.Operation:
+def _emit(
+    kernel: ir.Operation, body: ir.Block, state: State
+) -> tuple[ir.Operation, list[Workspace]]:
+    """The emitted function, and the workspaces that it takes."""
     block = kernel.regions[0].blocks[0]
     types = [memref_type(argument.type) for argument in block.arguments]
     with ir.InsertionPoint(body):
@@ -160,7 +164,7 @@ def _emit(kernel: ir.Operation, body: ir.Block, state: State) -> ir.Operation:
         if state.precision == "fast":
             function.attributes[FAST_MATH] = ir.UnitAttr.get()
     function.attributes["kernel.flops"] = i64(flops(group.operations))
-    return function.operation
+    return function.operation, nest.workspaces if isinstance(nest, GridBuilder) else []
 
 
 def _state_launch(function: ir.Operation, nest: GridBuilder) -> None:
@@ -173,6 +177,9 @@ def _state_launch(function: ir.Operation, nest: GridBuilder) -> None:
         function.attributes[CLUSTER] = i64(nest.cluster)
     if nest.tensor_maps:
         function.attributes[TENSOR_MAPS] = ir.ArrayAttr.get(nest.tensor_maps)
+    if nest.workspaces:
+        types = [argument.type for argument in nest.entry.arguments]
+        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
 
 
 def flops(operations: list[ir.Operation]) -> int:
@@ -196,7 +203,15 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
     target = state.target
     if isinstance(group.nest, GridBuilder) and isinstance(target, NvidiaTarget):
         operands = contraction_operands(group.anchor()) if kind == "contraction" else None
-        emit_on_grid(group, group.nest, kind, operands, target, tf32=state.multiplies_tf32)
+        emit_on_grid(
+            group,
+            group.nest,
+            kind,
+            operands,
+            target,
+            tf32=state.multiplies_tf32,
+            whole_sums=state.precision == "strict",
+        )
         return
     lanes = target.vector_lanes
     if kind == "contraction":

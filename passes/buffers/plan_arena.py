@@ -5,6 +5,8 @@ are placed greedily, largest first, each at the lowest offset that is free durin
 a loop uses and is made outside of it lives as long as the loop; what a loop's body makes and uses
 lives there alone, the same memory in every iteration. Of a loop in parts (`block-batches`), which
 threads run at the same time, each part has the memory of the body, and of the counter, for itself.
+At the arena's start lies what is to be zeros whenever a kernel takes it (kernels/workspace.py), for
+all kernels the same.
 
     %0 = memref.alloc() : memref<64xf32>   ->   %0 = memref.view %arena[%c128][] : memref<64xf32>
 """
@@ -19,6 +21,7 @@ from typing import ClassVar
 from stepwell.attributes import PARTS, PRIVATE, i64, i64_array
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import defining_op, source_name
+from stepwell.kernels.workspace import ZEROED
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
 
@@ -27,6 +30,10 @@ memref = dialect("memref")
 
 VIEWS = ("memref.collapse_shape", "memref.expand_shape", "memref.cast", "memref.reinterpret_cast")
 ARENA_BYTES = "stepwell.arena_bytes"
+ZEROED_BYTES = "stepwell.zeroed_bytes"
+"""Attribute of the host: how many bytes from the arena's start on are zeros before the first
+call."""
+
 _LOOPS = ("scf.while", "scf.for")
 
 
@@ -55,7 +62,11 @@ class PlanArena(Pass):
             return
         entry = op.regions[0].blocks[0]
         buffers = _lifetimes(entry)
-        total = _place(_of_parts_together(entry, buffers, self.alignment), self.alignment)
+        zeroed = max((b.size for b in buffers if ZEROED in b.op.attributes), default=0)
+        first = -(-zeroed // self.alignment) * self.alignment
+        others = [b for b in buffers if ZEROED not in b.op.attributes]
+        apart = _of_parts_together(entry, others, self.alignment)
+        total = _place(apart, self.alignment, first)
         byte = ir.IntegerType.get_signless(8)
         arena = entry.add_argument(ir.MemRefType.get([total], byte), ir.Location.unknown())
         for buffer in buffers:
@@ -73,6 +84,8 @@ class PlanArena(Pass):
             known = [*op.attributes["arg_attrs"], ir.DictAttr.get({})]
             op.attributes["arg_attrs"] = ir.ArrayAttr.get(known)
         op.attributes[ARENA_BYTES] = i64(total)
+        if zeroed:
+            op.attributes[ZEROED_BYTES] = i64(zeroed)
 
 
 def _lifetimes(entry: ir.Block) -> list[_Buffer]:
@@ -173,16 +186,17 @@ def _ancestors(op: ir.Operation | None) -> Iterator[ir.Operation]:
         op = op.parent.operation if op.parent is not None else None
 
 
-def _place(buffers: list[_Buffer], alignment: int) -> int:
+def _place(buffers: list[_Buffer], alignment: int, first: int = 0) -> int:
+    """Give each an offset, from `first` on; returns where the last one ends, aligned."""
     placed: list[_Buffer] = []
-    total = 0
+    total = first
     for buffer in sorted(buffers, key=lambda b: (-b.size, b.first)):
         busy = sorted(
             (other.offset, other.offset + other.size)
             for other in placed
             if other.first <= buffer.last and buffer.first <= other.last
         )
-        offset = 0
+        offset = first
         for start, stop in busy:
             if offset + buffer.size <= start:
                 break

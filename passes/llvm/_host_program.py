@@ -19,7 +19,7 @@ from stepwell.kernels.structured import defining_op
 from stepwell.mlir import ir
 from stepwell.packing import DerivedWeight, derived_from_dict
 from stepwell.passes.base import State
-from stepwell.passes.buffers.plan_arena import ARENA_BYTES, VIEWS, element_bytes
+from stepwell.passes.buffers.plan_arena import ARENA_BYTES, VIEWS, ZEROED_BYTES, element_bytes
 from stepwell.passes.linalg.hoist_constants import (
     derived_arguments,
     marked_arguments,
@@ -119,6 +119,7 @@ class HostProgram:
     functions: list[str] = field(default_factory=list)
     weights_bytes: int = 0
     arena_bytes: int = 0
+    zeroed_bytes: int = 0
 
     @property
     def calls(self) -> list[KernelCall]:
@@ -191,6 +192,8 @@ def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostPr
     if ARENA_BYTES in host.attributes:
         program.arena_bytes = ir.IntegerAttr(host.attributes[ARENA_BYTES]).value
         arena = len(entry.arguments) - 1
+    if ZEROED_BYTES in host.attributes:
+        program.zeroed_bytes = ir.IntegerAttr(host.attributes[ZEROED_BYTES]).value
     if "stepwell.inputs" not in host.attributes:
         raise LoweringError("the host function does not say how many inputs it has")
     inputs = len(host.attributes["stepwell.inputs"])

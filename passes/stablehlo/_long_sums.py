@@ -24,7 +24,8 @@ _MEMORY_BYTES = 1500
 """Bytes that a GPU writes or reads a cycle, of what is mostly in L2."""
 
 _GAIN = 0.8
-"""A split product has to take less than this part of the time."""
+"""A split product has to take less than this part of the time that it takes where each tile is one
+block's, and less than where blocks share tiles (WgmmaTile.sharing)."""
 
 
 def parts_of(
@@ -54,14 +55,14 @@ def parts_of(
     if not enough:
         return 1
 
-    def cycles(parts: int) -> float:
+    def cycles(parts: int, *, whole_sums: bool = False) -> float:
         if kind is None:
             return simt_tile.cycles(simt_tile.choose(shape(parts)), shape(parts), target)
         if by_warps and parts > 1:
             return _cycles_of_warps(shape(parts), kind, target)
-        return _cycles(shape(parts), kind, target)
+        return _cycles(shape(parts), kind, target, whole_sums=whole_sums)
 
-    best, least = 1, _GAIN * cycles(1)
+    best, least = 1, min(_GAIN * cycles(1, whole_sums=True), cycles(1))
     for parts in range(2, MOST_PARTS + 1):
         length = whole // parts * (_F32_BYTES if kind is None else kind.bytes)
         if whole % parts or length % _LINE_BYTES or length * times < _SHORTEST_BYTES:
@@ -88,13 +89,16 @@ def _matrix_type(product: ir.Operation, target: NvidiaTarget, *, tf32: bool) -> 
     return None
 
 
-def _cycles(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> float:
-    """Estimated time of a product by the better of warps and warpgroups."""
+def _cycles(
+    shape: ContractionShape, kind: MatrixType, target: NvidiaTarget, *, whole_sums: bool
+) -> float:
+    """Estimated time of a product by the better of warps and warpgroups, which do not share tiles
+    with `whole_sums`."""
     by_warps = _cycles_of_warps(shape, kind, target)
     if not wgmma_tile.takes(kind, target):
         return by_warps
-    by_groups = wgmma_tile.cycles(wgmma_tile.choose(shape, kind, target), shape, kind, target)
-    return min(by_warps, by_groups)
+    tile = wgmma_tile.choose(shape, kind, target, whole_sums=whole_sums)
+    return min(by_warps, wgmma_tile.cycles(tile, shape, kind, target))
 
 
 def _cycles_of_warps(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> float:

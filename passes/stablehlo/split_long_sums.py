@@ -13,9 +13,9 @@ becomes
 
 A product has as many blocks as its outputs have tiles, and each adds up all of its sums: with fewer
 blocks than multiprocessors, most of the GPU waits. The parts are added by the kernel of whatever
-follows. Products on tensor cores and of f32, where the cost model finds it faster, and single ones:
-a batch of them may be attention, which becomes one kernel. With precision "strict" sums stay in one
-piece.
+follows. Products on tensor cores and of f32, where the cost model finds it faster, also than blocks
+that share the tiles of one product (kernels/gpu/step_shares.py), and single ones: a batch of them
+may be attention, which becomes one kernel. With precision "strict" sums stay in one piece.
 """
 
 from __future__ import annotations

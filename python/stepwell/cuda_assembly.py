@@ -306,6 +306,7 @@ def launch_program(
         target.runs_on_one_capability,
         target.toolkit,
         findings,
+        program.zeroed_bytes,
     )
 
 

@@ -104,7 +104,8 @@ class LaunchProgram:
     """What the GPU does in one call. `slots` counts conditions; `architecture` is the target's,
     `sm_90a`; `toolkit` the first CUDA release whose driver takes the PTX; with `exact`, no other
     compute capability than `capability` runs it, else later ones do. `findings` are sentences on
-    what is wrong with kernels (stepwell.inspection.gpu_lint)."""
+    what is wrong with kernels (stepwell.inspection.gpu_lint). So many `zeroed_bytes` of the arena
+    are zeros before the first call; each call leaves them so."""
 
     code: tuple[int, ...]
     slots: int
@@ -114,6 +115,7 @@ class LaunchProgram:
     exact: bool
     toolkit: tuple[int, int]
     findings: tuple[str, ...] = ()
+    zeroed_bytes: int = 0
 
     @staticmethod
     def from_dict(data: Mapping) -> LaunchProgram:

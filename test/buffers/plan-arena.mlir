@@ -136,6 +136,30 @@ func.func @no_counter(%c: memref<i1>) {
 
 // -----
 
+// What is to be zeros lies at the start, for all kernels the same; others lie behind it.
+// CHECK-LABEL: func.func @zeroed
+// CHECK-SAME: %[[ARENA:[a-z0-9]+]]: memref<192xi8>) attributes {stepwell.arena_bytes = 192 : i64, stepwell.zeroed_bytes = 80 : i64}
+// CHECK: %[[START:.*]] = arith.constant 0 : index
+// CHECK: %[[F:.*]] = memref.view %[[ARENA]][%[[START]]][] : memref<192xi8> to memref<8xi32>
+// CHECK: %[[BEHIND:.*]] = arith.constant 128 : index
+// CHECK: %[[A:.*]] = memref.view %[[ARENA]][%[[BEHIND]]][] : memref<192xi8> to memref<16xf32>
+// CHECK: %[[AGAIN:.*]] = arith.constant 0 : index
+// CHECK: %[[G:.*]] = memref.view %[[ARENA]][%[[AGAIN]]][] : memref<192xi8> to memref<20xi32>
+// CHECK: call @one(%arg0, %[[F]])
+// CHECK: call @other(%[[A]], %[[G]])
+func.func @zeroed(%x: memref<16xf32>) {
+  %f = memref.alloc() {stepwell.zeroed} : memref<8xi32>
+  %a = memref.alloc() : memref<16xf32>
+  %g = memref.alloc() {stepwell.zeroed} : memref<20xi32>
+  call @one(%x, %f) : (memref<16xf32>, memref<8xi32>) -> ()
+  call @other(%a, %g) : (memref<16xf32>, memref<20xi32>) -> ()
+  return
+}
+func.func private @one(memref<16xf32>, memref<8xi32>)
+func.func private @other(memref<16xf32>, memref<20xi32>)
+
+// -----
+
 // Rejected: a size that is known only at run time has no place in a plan.
 func.func @open(%n: index) {
   // expected-error@+1 {{a buffer's size is known only at run time}}

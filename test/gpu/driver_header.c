@@ -48,6 +48,7 @@ SAME(TYPE_i8, CU_TENSOR_MAP_DATA_TYPE_UINT8);
 #define CALLED(name, ...) \
   static inline void call_##name(void) { (void)sizeof(name(__VA_ARGS__)); }
 CALLED(cuLaunchKernelEx, (CUlaunchConfig *)0, (CUfunction)0, (void **)0, (void **)0)
+CALLED(cuOccupancyMaxActiveClusters, (int *)0, (CUfunction)0, (CUlaunchConfig *)0)
 CALLED(cuTensorMapEncodeTiled, (CUtensorMap *)0, 0, (uint32_t)0, (void *)0, (uint64_t *)0,
        (uint64_t *)0, (uint32_t *)0, (uint32_t *)0, 0, 0, 0, 0)
 CALLED(cuTensorMapEncodeIm2col, (CUtensorMap *)0, 0, (uint32_t)0, (void *)0, (uint64_t *)0,

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_COPIES = 256, MAX_PRODUCTS = 64, ATOM = 1024, LINE = 128, RANKS = 5 };
+enum { MAX_COPIES = 4096, MAX_PRODUCTS = 64, ATOM = 1024, LINE = 128, RANKS = 5 };
 enum { SHARED_WINDOW = 1 << 18 };
 
 // Barriers: 8 bytes of shared memory.
@@ -52,7 +52,11 @@ void emulator_barrier_init(void *address, int32_t count) {
   *(barrier *)address = (barrier){.pending = (uint16_t)count, .count = (uint8_t)count, .magic = MAGIC};
 }
 int64_t emulator_barrier_arrive(void *address) { return arrive(barrier_at(address)), 0; }
-void emulator_barrier_arrive_at(void *address, int32_t rank) { arrive(barrier_of(address, rank)); }
+// Of this thread's cluster.
+static int first_rank(void) { return emulator_rank() / emulator_cluster() * emulator_cluster(); }
+void emulator_barrier_arrive_at(void *address, int32_t rank) {
+  arrive(barrier_of(address, rank < emulator_cluster() ? first_rank() + rank : -1));
+}
 void emulator_barrier_expect(void *address, int32_t bytes) {
   barrier *at = barrier_at(address);
   at->bytes += bytes;
@@ -205,7 +209,7 @@ typedef struct {
   int32_t thread;
   uint32_t fence;
 } change;
-static change changes[MAX_CLUSTER][SHARED_WINDOW / 4];
+static change changes[MAX_TOGETHER][SHARED_WINDOW / 4];
 static uint32_t fences[MAX_THREADS];
 
 void emulator_wrote(const void *address, int32_t bytes) {
@@ -250,10 +254,11 @@ void emulator_bulk_copy(void *to, void *at, const void *map, int32_t rank, const
       if (first[i] < made.map.lower[i] || first[i] > made.map.upper[i])
         emulator_fail("a window that begins at no row's first pixel");
     }
-  if (!blocks) blocks = 1 << emulator_rank();
   if (blocks >> emulator_cluster()) emulator_fail("a copy to blocks beyond the cluster");
-  for (made.rank = 0; made.rank < emulator_cluster(); made.rank++) {
-    if (!(blocks >> made.rank & 1)) continue;
+  if (!blocks) blocks = 1 << (emulator_rank() - first_rank());
+  for (int i = 0; i < emulator_cluster(); i++) {
+    if (!(blocks >> i & 1)) continue;
+    made.rank = first_rank() + i;
     if (emulator_backwards)
       deliver(&made);
     else if (copies < MAX_COPIES)
@@ -285,10 +290,12 @@ void emulator_bulk_wait(int32_t pending) {
       leaving[kept++] = leaving[i];
   leaving_count = kept;
 }
-int emulator_deliver_copy(void) {
-  if (!copies) return 0;
-  const bulk_copy oldest = waiting[0];
-  memmove(waiting, waiting + 1, (size_t)--copies * sizeof *waiting);
+int emulator_deliver_copy(int rank) {
+  int i = 0;
+  while (i < copies && rank >= 0 && waiting[i].rank != rank) i++;
+  if (i == copies) return 0;
+  const bulk_copy oldest = waiting[i];
+  memmove(waiting + i, waiting + i + 1, (size_t)(--copies - i) * sizeof *waiting);
   return deliver(&oldest), 1;
 }
 

@@ -44,6 +44,9 @@ SYMBOLS = {
     "emulator_commit_products": "void ()",
     "emulator_wait_products": "void (i64)",
     "emulator_tanh": "float (float)",
+    "emulator_raise_flag": "void (ptr addrspace(1))",
+    "emulator_lower_flag": "void (ptr addrspace(1))",
+    "emulator_flag": "i32 (ptr addrspace(1))",
 }
 """Functions of the emulator that wrappers call, and their types."""
 
@@ -81,6 +84,13 @@ _GROUP = re.compile(
 )
 _WAIT = re.compile(r"wgmma\.wait_group\.sync\.aligned (\d+);$")
 
+_FLAGS = {
+    "st.release.gpu.global.b32 [$0], 1;": "raise_flag",
+    "st.relaxed.gpu.global.b32 [$0], 0;": "lower_flag",
+    "ld.acquire.gpu.global.b32 $0, [$1];": "flag",
+}
+"""Flags by which blocks wait for each other, and the emulator's functions for them."""
+
 _GROUP_KINDS = ("f16", "bf16", "tf32", "s8", "e4m3", "e5m2", *_MIXED)
 _SUMS = re.compile(
     r"red\.relaxed\.gpu\.global\.add(?:\.noftz)?(?:\.v(\d))?\.(f32|f16x2|bf16x2) \[\$0\], "
@@ -108,6 +118,16 @@ def _define_assembly(text: str) -> tuple[str, list[str]]:
                 f"define internal void @{name}(ptr addrspace(3) %at, i32 %rank) {{\n"
                 "  call void @emulator_barrier_arrive_at(ptr addrspace(3) %at, i32 %rank)\n"
                 "  ret void\n}"
+            )
+        elif assembly in _FLAGS:
+            name, symbol = f"assembly_{_FLAGS[assembly]}", f"emulator_{_FLAGS[assembly]}"
+            result = SYMBOLS[symbol].split(" ", 1)[0]
+            call, value = f"call {result} @{symbol}(ptr addrspace(1) %flag)", ""
+            if result != "void":
+                call, value = f"%r = {call}", " %r"
+            made[name] = (
+                f"define internal {result} @{name}(ptr addrspace(1) %flag) {{\n"
+                f"  {call}\n  ret {result}{value}\n}}"
             )
         elif assembly.startswith("tanh.approx.f32 "):
             name = "assembly_tanh"

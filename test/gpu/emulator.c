@@ -1,6 +1,6 @@
 // A stand-in for the CUDA driver that runs kernels on the CPU: the LLVM IR that becomes PTX, compiled
 // for this machine (emulator.py), one fiber a GPU thread, blocks one after another, and
-// those of a cluster together.
+// those of a cluster together, as are those that wait for each other's flags.
 //
 // Memory starts as 0xff bytes (NaNs), device memory and each block's shared memory alike, so that
 // what was never written shows. Threads that wait for others which never come are reported.
@@ -28,6 +28,7 @@ typedef struct {
   int fibers;  // whether its threads wait for each other
   int parameters, maps;  // pointers, then tensor maps by value
   int cluster;           // blocks that run together
+  int waits_for_blocks;  // by flags in global memory
   char *dynamic;         // shared memory that launches ask for
   size_t most_dynamic, allowed_dynamic;
   struct {
@@ -50,7 +51,7 @@ static int failure;
 static long launches, copies, graph_launches;
 static int capability[2] = {9, 0}, driver_version = 13000, device_count = 1, broken_launches;
 int emulator_backwards;
-static int no_graphs, no_pinned;
+static int no_graphs, no_pinned, multiprocessors = 4, pairs = 2;
 static long pinned_blocks, pinned_copies;
 
 void emulator_reset(void) {
@@ -59,7 +60,8 @@ void emulator_reset(void) {
   message[0] = 0;
 }
 void emulator_configure(int major, int minor, int version, int devices, int failing, int backwards,
-                        int graphs, int pinned) {
+                        int graphs, int pinned, int multiprocessor_count, int pair_count) {
+  multiprocessors = multiprocessor_count, pairs = pair_count;
   capability[0] = major, capability[1] = minor, no_graphs = !graphs, no_pinned = !pinned;
   driver_version = version, device_count = devices, broken_launches = failing, emulator_backwards = backwards;
 }
@@ -71,11 +73,11 @@ long emulator_pinned_blocks(void) { return pinned_blocks; }
 long emulator_pinned_copies(void) { return pinned_copies; }
 
 int emulator_register(const char *name, kernel_function function, int fibers, int count, int maps,
-                      int cluster) {
+                      int cluster, int waits_for_blocks) {
   if (kernel_count == MAX_KERNELS || cluster > MAX_CLUSTER) return -1;
   kernel *entry = &kernels[kernel_count];
   *entry = (kernel){.function = function, .fibers = fibers, .parameters = count, .maps = maps};
-  entry->cluster = cluster;
+  entry->cluster = cluster, entry->waits_for_blocks = waits_for_blocks;
   snprintf(entry->name, sizeof entry->name, "%s", name);
   return kernel_count++;
 }
@@ -106,7 +108,9 @@ static void enter(void) {
 }
 
 static int first_block;
+static int together;
 int emulator_cluster(void) { return current->cluster; }
+int emulator_together(void) { return together; }
 int emulator_rank(void) { return emulator_thread / emulator_ntid; }
 static void set_thread(int thread) {
   emulator_thread = thread, emulator_tid = thread % emulator_ntid;
@@ -136,7 +140,7 @@ void emulator_give_way(void) {
   emulator_pause();
 }
 
-static meeting cluster_meeting, block_meetings[MAX_CLUSTER][16], warp_meetings[MAX_THREADS / WARP];
+static meeting cluster_meetings[MAX_TOGETHER], block_meetings[MAX_TOGETHER][16], warp_meetings[MAX_THREADS / WARP];
 
 void emulator_moved(void) { progress++; }
 
@@ -173,7 +177,7 @@ void emulator_barrier_some(int32_t number, int32_t threads) {
 }
 
 void emulator_barrier_cluster(void) {
-  emulator_meet(&cluster_meeting, emulator_ntid * current->cluster);
+  emulator_meet(&cluster_meetings[emulator_rank() / current->cluster], emulator_ntid * current->cluster);
 }
 
 static uint32_t exchanged[MAX_THREADS];
@@ -191,7 +195,7 @@ int32_t emulator_shuffle_xor(int32_t mask, int32_t value, int32_t offset, int32_
   if (mask != -1) emulator_fail("a shuffle among some threads of a warp");
   exchanged[thread] = (uint32_t)value;
   emulator_meet(&warp_meetings[warp], warp_size());
-  const int32_t result = source < emulator_ntid * current->cluster ? (int32_t)exchanged[source] : value;
+  const int32_t result = source < emulator_ntid * together ? (int32_t)exchanged[source] : value;
   emulator_meet(&warp_meetings[warp], warp_size());
   return result;
 }
@@ -213,10 +217,36 @@ float emulator_shuffle_xor_float(int32_t mask, float value, int32_t offset, int3
   return value;
 }
 
-// Kernels have their shared memory at one address: that of blocks of a cluster which do not run at the
-// moment is kept aside.
+// Flags in global memory. Who raises one lets other blocks run before the other threads of its own, so
+// that these have to be done with what it stands for.
+enum { MAX_FLAGS = 1024 };
+static int32_t *raised[MAX_FLAGS];
+static int raised_count, leaves_block;
+void emulator_raise_flag(int32_t *flag) {
+  if (*flag) emulator_fail("a flag is raised that is up");
+  if (raised_count == MAX_FLAGS) emulator_fail("more flags are raised than the emulator knows");
+  if (failure) return;
+  raised[raised_count++] = flag;
+  *flag = 1, leaves_block = 1;
+  progress++;
+  emulator_pause();
+}
+void emulator_lower_flag(int32_t *flag) { *flag = 0; }
+int32_t emulator_flag(const int32_t *flag) {
+  if (!*flag) emulator_pause();
+  return *flag;
+}
+static int check_flags(void) {
+  for (int i = 0; i < raised_count; i++)
+    if (*raised[i]) emulator_fail("a flag is up after the launch");
+  raised_count = 0;
+  return failure;
+}
+
+// Kernels have their shared memory at one address: that of blocks which run together with the one that
+// does at the moment is kept aside.
 static size_t dynamic_bytes;  // of this launch
-static char *aside[MAX_CLUSTER];
+static char *aside[MAX_TOGETHER];
 static int shown;  // the block whose shared memory is in place
 char *emulator_shared(void) { return current->dynamic; }
 
@@ -227,7 +257,7 @@ static void show(int rank) {
   shown = rank;
 }
 void *emulator_of_block(void *address, int rank) {
-  if (rank < 0 || rank >= current->cluster) {
+  if (rank < 0 || rank >= together) {
     emulator_fail("there is no such block in the cluster");
     return address;
   }
@@ -238,8 +268,8 @@ void *emulator_of_block(void *address, int rank) {
 }
 
 static void clear_shared(void) {
-  for (int rank = 0; current->dynamic && rank < current->cluster; rank++) {
-    if (current->cluster > 1 && !aside[rank]) aside[rank] = aligned_alloc(1024, 256 << 10);
+  for (int rank = 0; current->dynamic && rank < together; rank++) {
+    if (together > 1 && !aside[rank]) aside[rank] = aligned_alloc(1024, 256 << 10);
     char *memory = rank ? aside[rank] : current->dynamic;
     memset(memory, 0xff, dynamic_bytes);
     memset(memory + dynamic_bytes, BEYOND, current->most_dynamic - dynamic_bytes);
@@ -251,7 +281,7 @@ static void clear_shared(void) {
 
 static int finish_blocks(void) {
   emulator_check_products();
-  for (int rank = 0; rank < current->cluster; rank++) {
+  for (int rank = 0; rank < together; rank++) {
     if (current->dynamic) show(rank);
     for (size_t i = dynamic_bytes; i < current->most_dynamic && !failure; i++)
       if (current->dynamic[i] != BEYOND)
@@ -263,9 +293,9 @@ static int finish_blocks(void) {
 // Let each thread of a warp run until it waits; returns how many have not ended.
 static int run_warp(int warp) {
   int left = 0;
-  for (int i = 0; i < WARP && !failure; i++) {
+  for (int i = 0; i < WARP && !failure && !leaves_block; i++) {
     const int thread = warp * WARP + (emulator_backwards ? WARP - 1 - i : i);
-    if (thread >= emulator_ntid * current->cluster || state[thread] == 2) continue;
+    if (thread >= emulator_ntid * together || state[thread] == 2) continue;
     left++;
     resume(thread);
   }
@@ -290,11 +320,62 @@ float emulator_tanh(float x) {
   return cut;
 }
 
-// One block, or all of a cluster.
+// Let each warp of a number of them run as far as it comes without the others; returns how many threads
+// have not ended.
+static int run_warps(int first, int count) {
+  int left = 0;
+  for (int i = 0; i < count && !leaves_block; i++) {
+    const int warp = first + (emulator_backwards ? count - 1 - i : i);
+    if (together > 1) show(warp * WARP / emulator_ntid);
+    long reached;
+    int waiting;
+    do {
+      reached = progress;
+      waiting = run_warp(warp);
+      if (failure) return 0;
+    } while (progress != reached && !leaves_block);
+    left += waiting;
+  }
+  return left;
+}
+
+// Let the blocks that wait for each other's flags run, each as far as it comes without the others: the
+// last ones first, or (backwards) the first ones, but behind all others the one that has just raised a
+// flag. Returns how many threads have not ended.
+static int run_waiting_blocks(void) {
+  static int raising;
+  const int warps = emulator_ntid / WARP, last = leaves_block ? raising : -1;
+  int left = 0;
+  leaves_block = 0;
+  for (int i = 0; i <= together; i++) {
+    const int rank = i == together ? last : emulator_backwards ? i : together - 1 - i;
+    if (rank < 0 || (rank == last && i < together)) continue;
+    long reached;
+    int waiting;
+    do {
+      reached = progress;
+      waiting = run_warps(rank * warps, warps);
+      if (failure) return 0;
+      if (leaves_block) return raising = rank, 1;
+    } while (progress != reached);
+    left += waiting;
+  }
+  return left;
+}
+
+static int deliver_copy(void) {
+  if (!current->waits_for_blocks) return emulator_deliver_copy(-1);
+  for (int i = 0; i < together; i++)
+    if (emulator_deliver_copy(emulator_backwards ? i : together - 1 - i)) return 1;
+  return 0;
+}
+
+// One block, or all of a cluster, or all that wait for each other.
 static int run_blocks(void) {
-  const int threads = emulator_ntid * current->cluster, warps = (threads + WARP - 1) / WARP;
-  if (current->cluster > 1 && (emulator_ntid % WARP || threads > MAX_THREADS || current->shared_count)) {
-    emulator_fail("a cluster of blocks that the emulator cannot run");
+  const int threads = emulator_ntid * together, warps = (threads + WARP - 1) / WARP;
+  if (together > MAX_TOGETHER || threads > MAX_THREADS ||
+      (together > 1 && (emulator_ntid % WARP || current->shared_count))) {
+    emulator_fail("blocks that wait for each other, and which the emulator cannot run");
     return failure;
   }
   clear_shared();
@@ -307,27 +388,17 @@ static int run_blocks(void) {
   }
   memset(state, 0, sizeof state);
   memset(block_meetings, 0, sizeof block_meetings);
-  cluster_meeting = (meeting){0};
+  memset(cluster_meetings, 0, sizeof cluster_meetings);
   memset(warp_meetings, 0, sizeof warp_meetings);
   emulator_reset_copies();
   emulator_reset_bulk();
+  leaves_block = 0;
   for (;;) {
-    int left = 0;
     const long before = progress;
-    for (int i = 0; i < warps; i++) {
-      const int warp = emulator_backwards ? warps - 1 - i : i;
-      if (current->cluster > 1) show(warp * WARP / emulator_ntid);
-      long reached;
-      int waiting;
-      do {  // as far as it comes without the others
-        reached = progress;
-        waiting = run_warp(warp);
-        if (failure) return failure;
-      } while (progress != reached);
-      left += waiting;
-    }
-    if (!left) return finish_blocks();
-    if (progress == before && !emulator_deliver_copy()) {
+    const int left = current->waits_for_blocks ? run_waiting_blocks() : run_warps(0, warps);
+    if (failure) return failure;
+    if (!left) return finish_blocks() || check_flags();
+    if (progress == before && !deliver_copy()) {
       snprintf(message, sizeof message, "deadlock: %d threads of block %d of %s wait for ever",
                left, first_block, current->name);
       return 1;
@@ -348,7 +419,7 @@ int cuDeviceGetName(char *name, int size, int device) {
 }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   (void)device;
-  const int clock = 1000000, multiprocessors = 4;  // 13: in kHz
+  const int clock = 1000000;  // 13: in kHz
   *value = attribute == 75   ? capability[0]
            : attribute == 76 ? capability[1]
            : attribute == 13 ? clock
@@ -546,6 +617,10 @@ int cuEventElapsedTime(float *milliseconds, const double *begin, const double *e
 }
 int cuEventDestroy_v2(double *event) { return free(event), 0; }
 
+// How many blocks run at a time, of a kernel of one block a multiprocessor.
+static int most_blocks(const kernel *launched) {
+  return launched->cluster == 1 ? multiprocessors : 2 * pairs;
+}
 static int run_grid(kernel *launched, unsigned blocks, unsigned threads, unsigned shared,
                     void **arguments) {
   launches++;
@@ -556,7 +631,12 @@ static int run_grid(kernel *launched, unsigned blocks, unsigned threads, unsigne
   failure = 0;
   emulator_ntid = (int32_t)threads, emulator_nctaid = (int32_t)blocks;
   if (blocks % (unsigned)launched->cluster) return 1;
-  for (unsigned i = 0; i < blocks; i += (unsigned)launched->cluster) {
+  if (launched->waits_for_blocks && blocks > (unsigned)most_blocks(launched)) {
+    emulator_fail("blocks that wait for others, and which may not all run at a time");
+    return LAUNCH_FAILED;
+  }
+  together = launched->waits_for_blocks ? (int)blocks : launched->cluster;
+  for (unsigned i = 0; i < blocks; i += (unsigned)together) {
     first_block = (int)i;
     if (run_blocks()) return LAUNCH_FAILED;
   }
@@ -567,7 +647,7 @@ static int launch(void *function, unsigned gx, unsigned gy, unsigned gz, unsigne
   if (broken_launches) return LAUNCH_FAILED;
   const kernel *launched = function;
   if (cluster != (unsigned)launched->cluster) return 1;
-  if (!gx || gy != 1 || gz != 1 || !bx || bx > MAX_THREADS || by != 1 || bz != 1) return 1;
+  if (!gx || gy != 1 || gz != 1 || !bx || bx > MAX_BLOCK_THREADS || by != 1 || bz != 1) return 1;
   if (shared > launched->allowed_dynamic) return 1;
   if (!captured) return run_grid(function, gx, bx, shared, arguments);
   const size_t count = (size_t)launched->parameters, maps = (size_t)launched->maps;
@@ -610,6 +690,14 @@ int cuLaunchKernelEx(const launch_config *config, void *function, void **argumen
   if (cluster[1] != 1 || cluster[2] != 1) return 1;
   return launch(function, grid[0], grid[1], grid[2], block[0], block[1], block[2], config->shared,
                 arguments, cluster[0]);
+}
+
+int cuOccupancyMaxActiveClusters(int *count, kernel *function, const launch_config *config) {
+  const launch_attribute *cluster = config->attributes;
+  if (config->count != 1 || cluster->id != CLUSTER_DIMENSION) return 1;
+  if (cluster->cluster[0] != (unsigned)function->cluster || function->cluster != 2) return 1;
+  if (config->shared > function->allowed_dynamic) return 1;
+  return *count = pairs, 0;
 }
 
 // Graphs: the steps of a captured stream, one after another.

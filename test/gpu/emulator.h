@@ -3,7 +3,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_THREADS = 1024, MAX_CLUSTER = 2, WARP = 32, WARPGROUP = 128, MAP_WORDS = 16 };
+enum { MAX_BLOCK_THREADS = 1024, MAX_CLUSTER = 2, WARP = 32, WARPGROUP = 128, MAP_WORDS = 16 };
+enum { MAX_TOGETHER = 16, MAX_THREADS = 384 * MAX_TOGETHER };  // blocks that run together, and their threads
 
 // A place where threads wait until a number of them has come.
 typedef struct {
@@ -24,11 +25,12 @@ void emulator_meet(meeting *place, int size);
 void emulator_pause(void);         // let other threads run
 void emulator_moved(void);         // something happened that others may wait for
 char *emulator_shared(void);       // what the launch asked for
-int emulator_cluster(void);        // how many blocks run together
+int emulator_cluster(void);        // how many blocks a cluster has
+int emulator_together(void);       // how many blocks run together: a cluster's, or all of a launch
 int emulator_rank(void);           // which of them this thread's is
 void *emulator_of_block(void *address, int rank);  // where what block `rank` has at `address` lies now
 
 void emulator_reset_bulk(void);
 void emulator_wrote(const void *address, int32_t bytes);  // this thread did, to shared memory
-int emulator_deliver_copy(void);   // let the oldest bulk copy arrive; whether there is one
+int emulator_deliver_copy(int rank);  // let the oldest bulk copy to a block (-1: to any) arrive, if there is one
 void emulator_check_products(void);

@@ -53,7 +53,8 @@ _MAP = "ptr byval([128 x i8]) align 128"
 class HostKernel:
     """The LLVM IR of a kernel for the CPU; its name, whether its threads wait for each other, the
     names of its shared memory and of what it has of it by the launch, how many parameters it has
-    (pointers, then tensor maps), and how many of its blocks run together."""
+    (pointers, then tensor maps), how many of its blocks run together, and whether blocks wait for
+    each other's flags."""
 
     text: str
     name: str
@@ -63,6 +64,7 @@ class HostKernel:
     pointers: int
     maps: int
     cluster: int
+    waits_for_blocks: bool
 
 
 _CHANGE = re.compile(
@@ -120,7 +122,8 @@ def host_ir(text: str, *, gives_way: bool = False) -> HostKernel:
     wrapper = ["define void @emulated(ptr %list) {", *loads]
     wrapper += [f"  call void @{name}({arguments})", "  ret void", "}"]
     source = "\n".join([text, *declared, *wrapper])
-    return HostKernel(source, name, waits, shared, dynamic, count - maps, maps, cluster)
+    flags = "@emulator_flag(" in source
+    return HostKernel(source, name, waits, shared, dynamic, count - maps, maps, cluster, flags)
 
 
 @dataclass
@@ -157,7 +160,7 @@ class Emulator:
         library.emulator_share.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
         library.emulator_share_dynamic.argtypes = library.emulator_share.argtypes
         library.emulator_register.argtypes = [
-            ctypes.c_char_p, ctypes.c_void_p, *[ctypes.c_int] * 4,
+            ctypes.c_char_p, ctypes.c_void_p, *[ctypes.c_int] * 5,
         ]  # fmt: skip
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
@@ -173,12 +176,15 @@ class Emulator:
         backwards: bool = False,
         graphs: bool = True,
         pinned: bool = True,
+        multiprocessors: int = 4,
+        pairs: int | None = None,
     ) -> None:
         """Say what GPU there is; `broken` launches fail, `backwards` runs the last thread first,
         without `graphs` the driver records none, and without `pinned` no memory of the host is
-        page-locked."""
+        page-locked. Of its `multiprocessors`, so many `pairs` (all) run clusters of two blocks."""
+        pairs = multiprocessors // 2 if pairs is None else pairs
         self.library.emulator_configure(
-            *capability, driver, devices, broken, backwards, graphs, pinned
+            *capability, driver, devices, broken, backwards, graphs, pinned, multiprocessors, pairs
         )
 
     def reset(self) -> None:
@@ -240,6 +246,7 @@ class Emulator:
             kernel.pointers,
             kernel.maps,
             kernel.cluster,
+            int(kernel.waits_for_blocks),
         )
         for symbol in kernel.shared:
             self.library.emulator_share(number, tracker[symbol], sizes[symbol])

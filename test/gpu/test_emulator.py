@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import jax
@@ -13,6 +14,7 @@ from models import Compiled, compile_for_gpu
 
 import stepwell
 from stepwell.kernels.gpu import mma_tile, wgmma_tile
+from stepwell.launch import instructions
 from stepwell.runtime.cuda_executable import CudaExecutable
 
 ROWS, LENGTH = 3, 1000
@@ -220,6 +222,113 @@ def test_fault_of_a_cluster(
         except stepwell.Error:
             return
     assert not all(np.array_equal(got, CLUSTERED) for got in seen)
+
+
+SHARED_K = 5 * 64
+E, F = (
+    np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float16)
+    for seed, shape in enumerate([(300, SHARED_K), (SHARED_K, 120)])
+)
+"""Operands of six tiles of five steps each, which four blocks share: two of them end a tile that
+another one has begun, and begin one."""
+
+STREAMED = E.astype(np.float32) @ F.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def shares() -> Compiled:
+    """A product whose blocks share tiles, and hand each other partial sums."""
+    function = jax.jit(lambda e, f: jax.numpy.matmul(e, f, preferred_element_type=np.float32))
+    module = jax.export.export(function)(E, F).mlir_module()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
+        patch.setattr(wgmma_tile, "TILES", (wgmma_tile.WgmmaTile(128, 64, 3, sharing=4),))
+        return compile_for_gpu(str(module), "cuda:sm_90a")
+
+
+RAISE, LOWER = (
+    rf".*asm sideeffect \"st\.{kind}\.gpu\.global[^\n]*\n" for kind in ("release", "relaxed")
+)
+WAIT = r"= (?:tail )?call i32 asm sideeffect \"ld\.acquire[^\n]*"
+GROUP_BARRIER = r"[^\n]*call void @llvm\.nvvm\.barrier\.cta\.sync\.aligned\.count\([^\n]*\n"
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_exact_shares(shares: Compiled, emulator: Emulator, backwards: bool) -> None:
+    emulator.configure(backwards=backwards)
+    np.testing.assert_array_equal(run(shares, emulator, "", "", (E, F)), STREAMED)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "planted", "sentence"),
+    [
+        (RAISE, "", "deadlock: \\d+ threads of block 0 of kernel_"),
+        (LOWER, "", "a flag is up after the launch"),
+        (r"st\.relaxed(\.gpu\.global\.b32 \[\$0\]), 0;", r"st.release\1, 1;",
+         "a flag is raised that is up"),
+    ],
+    ids=["no-flag", "no-reset", "raised-again"],
+)  # fmt: skip
+def test_fault_of_a_flag(
+    shares: Compiled, emulator: Emulator, pattern: str, planted: str, sentence: str
+) -> None:
+    """Flags that nobody raises or lowers, whichever block runs first."""
+    for backwards in (False, True):
+        emulator.configure(backwards=backwards)
+        with pytest.raises(stepwell.Error, match=sentence):
+            run(shares, emulator, pattern, planted, (E, F))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "planted"),
+    [
+        (WAIT, "= add i32 1, 0"),
+        (rf"{GROUP_BARRIER}((?:[^\n]*\n){{1,12}}?{RAISE})", r"\1"),
+        (rf"{GROUP_BARRIER}((?:[^\n]*\n){{1,4}}?[^\n]*load float, ptr)", r"\1"),
+    ],
+    ids=["early-sums", "no-barrier-before-flag", "no-barrier-behind-flag"],
+)
+def test_fault_of_partial_sums(
+    shares: Compiled, emulator: Emulator, pattern: str, planted: str
+) -> None:
+    """Sums that are added before they are there."""
+    seen = []
+    for backwards in (False, True):
+        emulator.configure(backwards=backwards)
+        try:
+            seen.append(run(shares, emulator, pattern, planted, (E, F)))
+        except stepwell.Error:
+            return
+    assert not all(np.array_equal(got, STREAMED) for got in seen)
+
+
+def test_flags_that_are_no_zeros(shares: Compiled, emulator: Emulator) -> None:
+    """Nobody has cleared the flags before the first launch."""
+    manifest = shares.artifact.manifest
+    assert manifest.cuda is not None
+    assert manifest.cuda.zeroed_bytes == 4 * 2 * 4
+    program = dataclasses.replace(manifest.cuda, zeroed_bytes=0)
+    artifact = dataclasses.replace(
+        shares.artifact, manifest=dataclasses.replace(manifest, cuda=program)
+    )
+    with pytest.raises(stepwell.Error, match="a flag is up after the launch"):
+        run(dataclasses.replace(shares, artifact=artifact), emulator, "", "", (E, F))
+
+
+def test_more_blocks_than_multiprocessors(shares: Compiled, emulator: Emulator) -> None:
+    """Blocks that wait for others have to run at the same time: no launch makes more."""
+    manifest = shares.artifact.manifest
+    assert manifest.cuda is not None
+    code = list(manifest.cuda.code)
+    ((_, at),) = instructions(manifest.cuda.code)
+    code[at + 5] = 0
+    program = dataclasses.replace(manifest.cuda, code=tuple(code))
+    artifact = dataclasses.replace(
+        shares.artifact, manifest=dataclasses.replace(manifest, cuda=program)
+    )
+    emulator.configure(multiprocessors=3)
+    with pytest.raises(stepwell.Error, match="which may not all run at a time"):
+        run(dataclasses.replace(shares, artifact=artifact), emulator, "", "", (E, F))
 
 
 CONVOLUTION, (IMAGES, WINDOWS), CONVOLVED = products.convolution(

@@ -203,12 +203,21 @@ def test_forms_in_steps(name: str) -> None:
     assert all(every == wide or every <= 2 for every, wide in loads), "all but the last steps"
 
 
+SHARING = [dataclasses.replace(tile, sharing=SM_90.multiprocessors) for tile in wgmma_tile.TILES]
+"""Tiles that blocks share."""
+
 WARPGROUP_CASES = [
     *((tile, np.float16, "kn") for tile in wgmma_tile.TILES),
     *((wgmma_tile.TILES[0], ml_dtypes.bfloat16, layout) for layout in ("kk", "mk", "mn")),
     *((wgmma_tile.TILES[0], dtype, "kk") for dtype in (np.float32, np.int8)),
+    *((tile, np.float16, layout) for tile in SHARING for layout in ("kk", "mn")),
+    *((SHARING[1], dtype, "kk") for dtype in (np.float32, np.int8)),
 ]
 """Tiles, operand types, and what is contiguous in lhs and rhs."""
+
+
+FLAGS = {"LDG.E.STRONG.GPU": 1, "STG.E.STRONG.GPU": 2, "MEMBAR.ALL.GPU": 1}
+"""Instructions by which blocks wait for each other."""
 
 
 @needs_ptxas
@@ -238,6 +247,9 @@ def test_warpgroup_kernels(
     lowered = stepwell.lower(module, target=SM_90.name, options=options).step("affine")
     multiply = "IGMMA" if dtype is np.int8 else "HGMMA"
     expected = {"wgmma": {multiply: 4, "UTMALDG": 2, "USETMAXREG": 2, "UTMASTG": 1}}
+    if tile.sharing:
+        handed = tile.columns // 2 // 4
+        expected["wgmma"] |= {**FLAGS, "STG.E.128": handed, "LDG.E.128": handed}
     (kernel,) = assembled(lowered, SM_90, expected)
     assert kernel.expected
     assert lint(kernel, SM_90) == []
@@ -319,8 +331,14 @@ CONVOLUTIONS = {
 
 @needs_ptxas
 @pytest.mark.parametrize("case", CONVOLUTIONS)
-def test_convolutions_by_warpgroups(case: str) -> None:
-    """Copies of what windows see, chosen by the cost model."""
+@pytest.mark.parametrize("tile", [None, SHARING[0], SHARING[1]], ids=["chosen", "shared", "pairs"])
+def test_convolutions_by_warpgroups(
+    case: str, tile: wgmma_tile.WgmmaTile | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of what windows see, chosen by the cost model, and in tiles that blocks share."""
+    if tile is not None:
+        monkeypatch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
+        monkeypatch.setattr(wgmma_tile, "TILES", (tile,))
     shape, window, stride, names = CONVOLUTIONS[case]
     channels, strides = shape[-1], (stride,) * len(window)
     arrays = (shape, (*window, channels, channels), (channels,))
@@ -336,9 +354,32 @@ def test_convolutions_by_warpgroups(case: str) -> None:
     lowered = stepwell.lower(module, target=SM_90.name, options=options).step("affine")
     expected = {
         "wgmma": {"HGMMA": 4, f"UTMALDG.{len(shape)}D.IM2COL": 1, "USETMAXREG": 2, "UTMASTG": 1,
-                  "STSM": 4}
+                  "STSM": 4, **(FLAGS if tile is not None else {})}
     }  # fmt: skip
     kernels = assembled(lowered, SM_90, expected)
+    assert any(kernel.expected for kernel in kernels)
+    for kernel in kernels:
+        assert lint(kernel, SM_90) == []
+
+
+def layer_of_bert(x: jax.Array, w: jax.Array, bias: jax.Array, y: jax.Array) -> jax.Array:
+    """The second feed-forward product of a layer, with its residual."""
+    sums = jax.numpy.matmul(x, w, preferred_element_type=np.float32)
+    return (sums + bias).astype(x.dtype) + y
+
+
+@needs_ptxas
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_products_that_blocks_share(dtype: type) -> None:
+    """Chosen by the cost model: outputs as boxes of matrices, and partial sums 16 bytes at a
+    time."""
+    shapes = ((8, 128, 3072), (3072, 768), (768,), (8, 128, 768))
+    inputs = [np.zeros(shape, dtype) for shape in shapes]
+    module = str(jax.export.export(jax.jit(layer_of_bert))(*inputs).mlir_module())
+    lowered = stepwell.lower(module, target=SM_90.name, options={"use_cache": False})
+    expected = {"wgmma": {"HGMMA": 4, "UTMALDG": 2, "UTMASTG": 1, "STSM": 4, "STG.E.128": 16,
+                          "LDG.E.128": 16, **FLAGS}}  # fmt: skip
+    kernels = assembled(lowered.step("affine"), SM_90, expected)
     assert any(kernel.expected for kernel in kernels)
     for kernel in kernels:
         assert lint(kernel, SM_90) == []

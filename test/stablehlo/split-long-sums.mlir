@@ -56,3 +56,13 @@ func.func @rejected(%x: tensor<4096x4096xf16>, %s: tensor<64x512xf16>, %t: tenso
        : (tensor<64x16384xf64>, tensor<16384x64xf64>) -> tensor<64x64xf64>
   return %0, %1, %2 : tensor<4096x4096xf32>, tensor<64x64xf32>, tensor<64x64xf64>
 }
+
+// Rejected: blocks of warpgroups share the tiles of such a product, which takes less.
+
+// CHECK-LABEL: func.func @shared_tiles
+// CHECK-NOT: stablehlo.reduce
+func.func @shared_tiles(%x: tensor<392x2048xf16>, %y: tensor<2048x512xf16>) -> tensor<392x512xf32> {
+  %z = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]
+       : (tensor<392x2048xf16>, tensor<2048x512xf16>) -> tensor<392x512xf32>
+  return %z : tensor<392x512xf32>
+}

@@ -84,6 +84,12 @@ class NestBuilder:
             marker = arith.ConstantOp(ir.IndexType.get(), 0)
         self._anchor = marker.operation
 
+    @property
+    def entry(self) -> ir.Block:
+        """The kernel's entry block."""
+        assert self._anchor is not None, "start() comes first"
+        return self._anchor.block
+
     @contextmanager
     def at_top(self) -> Iterator[None]:
         """Emit before everything else in the kernel."""
@@ -133,7 +139,7 @@ class NestBuilder:
         """A loop from `start` to min(`stop`, `limit`), and at most to `other`; its variable ranges
         over [0, limit)."""
         stops = [stop, Index((), limit), *([other] if other is not None else [])]
-        op = self._for_between(start, stops, step)
+        op = self._for_between([start], stops, step)
         with ir.InsertionPoint(op.body):
             yield Variable(name, start.low, limit - 1, op.induction_variable)
             affine.AffineYieldOp([])
@@ -149,7 +155,7 @@ class NestBuilder:
         body: Callable[[Variable, list[ir.Value]], Sequence[ir.Value]],
     ) -> list[ir.Value]:
         """`reduce_loop` from max(`start`, 0) to min(`stop`, `limit`), known at run time."""
-        op = self._for_between(start, [stop, Index((), limit)], step, initial)
+        op = self._for_between([start], [stop, Index((), limit)], step, initial)
         with ir.InsertionPoint(op.body):
             low = max(start.low, 0)
             variable = Variable(name, low, max(limit - step, low), op.induction_variable)
@@ -157,10 +163,12 @@ class NestBuilder:
         return list(op.results)
 
     def _for_between(
-        self, start: Index, stops: list[Index], step: int, carried: Sequence[ir.Value] = ()
+        self, starts: list[Index], stops: list[Index], step: int, carried: Sequence[ir.Value] = ()
     ) -> ir.OpView:
-        """`affine.for` from `start`, or 0 where that is less, to the least of `stops`."""
-        low_map, low_operands = self._map([start, *([Index()] if start.low < 0 else [])])
+        """`affine.for` from the greatest of `starts`, or 0 where that is less, to the least of
+        `stops`."""
+        least = [Index()] if all(start.low < 0 for start in starts) else []
+        low_map, low_operands = self._map([*starts, *least])
         high_map, high_operands = self._map(stops)
         return affine.AffineForOp(
             low_map,

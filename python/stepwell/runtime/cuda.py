@@ -49,6 +49,7 @@ class Spec(ctypes.Structure):
         ("weights", _POINTER),
         ("weights_bytes", ctypes.c_int64),
         ("arena_bytes", ctypes.c_int64),
+        ("zeroed_bytes", ctypes.c_int64),
     )
 
 

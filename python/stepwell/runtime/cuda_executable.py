@@ -104,6 +104,7 @@ class CudaExecutable(LoadedModel):
             weights=weights.ctypes.data if weights.size else None,
             weights_bytes=weights.size,
             arena_bytes=manifest.arena_bytes,
+            zeroed_bytes=program.zeroed_bytes,
         )
         model = ctypes.c_void_p()
         try:

@@ -41,12 +41,13 @@ def emit(
     target: NvidiaTarget,
     *,
     tf32: bool = False,
+    whole_sums: bool = False,
     strategy: ir.Attribute | None = None,
 ) -> None:
     """Write a contraction of `operands`, the numbers of lhs and rhs: on tensor cores where they
     take its types (f32 only where `tf32` allows it), in the tiles of `strategy` or of the cost
-    model; else in `SimtTile`s. One that is too small for tiles, or more than a product, is done a
-    thread an output."""
+    model (with `whole_sums`, each sum in one block); else in `SimtTile`s. One that is too small for
+    tiles, or more than a product, is done a thread an output."""
     op = group.anchor()
     shape = ContractionShape.of(op, operands) if operands is not None else None
     if shape is None or not is_multiply_add(op, widening=True):
@@ -56,11 +57,16 @@ def emit(
     if kind is not None and mma_tile.is_large_enough(shape, kind):
         space = TileSpace(group, nest, op, shape)
         if strategy is None:
-            strategy = _tensor_core_tile(space, kind, target).to_attribute()
+            strategy = _tensor_core_tile(space, kind, target, whole_sums=whole_sums).to_attribute()
         if "warp_rows" in ir.DictAttr(strategy):
             MmaKernel(space, mma_tile.MmaTile.from_attribute(strategy), kind).emit()
             return
         tile = wgmma_tile.WgmmaTile.from_attribute(strategy)
+        if tile.sharing and not wgmma_tile.can_share(tile, shape, kind, tile.sharing):
+            raise LoweringError(
+                f"{tile.sharing} blocks of this strategy share tiles: they are no whole clusters, "
+                "or have no step each"
+            )
         maps = wgmma.find_maps(space, kind, tile)
         if maps is None:
             raise LoweringError("an operand of this strategy is no array of which boxes are copied")
@@ -72,7 +78,7 @@ def emit(
 
 
 def _tensor_core_tile(
-    space: TileSpace, kind: MatrixType, target: NvidiaTarget
+    space: TileSpace, kind: MatrixType, target: NvidiaTarget, *, whole_sums: bool
 ) -> mma_tile.MmaTile | wgmma_tile.WgmmaTile:
     """The tile with the least estimated time: of warpgroups, where they take the operands as they
     lie in memory, or of warps."""
@@ -81,7 +87,7 @@ def _tensor_core_tile(
     if not wgmma_tile.takes(kind, target):
         return by_warps
     wide = any(element_bits(element_type(o.value)) > _WORD_BITS for o in space.group.outputs)
-    by_groups = wgmma_tile.choose(shape, kind, target, wide=wide)
+    by_groups = wgmma_tile.choose(shape, kind, target, wide=wide, whole_sums=whole_sums)
     slower = wgmma_tile.cycles(by_groups, shape, kind, target) > mma_tile.cycles(
         by_warps, shape, kind, target
     )

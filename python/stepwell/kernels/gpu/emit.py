@@ -28,14 +28,18 @@ def emit_on_grid(
     target: NvidiaTarget,
     *,
     tf32: bool = False,
+    whole_sums: bool = False,
 ) -> None:
     """Write a group of `kind`; `operands` are lhs and rhs of a contraction, which may multiply f32
-    as `tf32`. Raises LoweringError for a group that no emitter takes."""
+    as `tf32`, and with `whole_sums` adds up each sum in one piece. Raises LoweringError for a group
+    that no emitter takes."""
     if kind == "contraction":
         attributes = group.function.attributes
         chosen = "kernel.strategy" in attributes
         strategy = attributes["kernel.strategy"] if chosen else None
-        contraction.emit(group, nest, operands, target, tf32=tf32, strategy=strategy)
+        contraction.emit(
+            group, nest, operands, target, tf32=tf32, whole_sums=whole_sums, strategy=strategy
+        )
     elif kind == ATTENTION:
         attention.emit(group, nest, target, tf32=tf32)
     elif kind in ("elementwise", "pad") and group.reductions():

@@ -15,6 +15,7 @@ from typing import ClassVar
 from stepwell.attributes import i64
 from stepwell.kernels.builder import AffineIf, Lanes, NestBuilder, affine, arith, memref, vector
 from stepwell.kernels.index import Index, Variable, linearize
+from stepwell.kernels.workspace import Workspace
 from stepwell.mlir import dialect, ir
 
 scf = dialect("scf")
@@ -58,6 +59,8 @@ class GridBuilder(NestBuilder):
         """How many blocks a multiprocessor runs, where no more are launched; else 0."""
         self.cluster = 1
         """How many neighbouring blocks run together, and see each other's shared memory."""
+        self.workspaces: list[Workspace] = []
+        """What the kernel takes after its results."""
         self.states_alignment = False
         """Whether accesses of vectors say how they are aligned: for indices in which quotients nest
         deeper than LLVM looks."""
@@ -102,10 +105,7 @@ class GridBuilder(NestBuilder):
             return
         index = ir.IndexType.get()
         with self.at_top():
-            word = ir.Operation.create(
-                "nvvm.read.ptx.sreg.nctaid.x", results=[ir.IntegerType.get_signless(32)]
-            ).results[0]
-            blocks = arith.IndexCastUIOp(index, word).result
+            blocks = arith.IndexCastUIOp(index, special_register("nctaid")).result
             if together > 1:
                 size = arith.ConstantOp(index, together).result
                 blocks = arith.DivUIOp(blocks, size).result
@@ -192,8 +192,20 @@ class GridBuilder(NestBuilder):
         ends = [end for end in ends if end.low < limit]
         if not ends:
             return self.reduce_loop(name, 0, limit, 1, initial, body)
-        high, operands = self._map([*ends, Index((), limit)])
-        op = affine.AffineForOp(0, high, 1, upper_bound_operands=operands, iter_args=list(initial))
+        return self.reduce_within(name, [Index()], ends, limit, initial, body)
+
+    def reduce_within(
+        self,
+        name: str,
+        starts: list[Index],
+        ends: list[Index],
+        limit: int,
+        initial: Sequence[ir.Value],
+        body: Callable[[Variable, list[ir.Value]], Sequence[ir.Value]],
+    ) -> list[ir.Value]:
+        """`reduce_loop` from the greatest of `starts`, or 0 where that is less, to the least of
+        `ends` and `limit`, by steps of one."""
+        op = self._for_between(starts, [*ends, Index((), limit)], 1, initial)
         with ir.InsertionPoint(op.body):
             variable = Variable(name, 0, limit - 1, op.induction_variable)
             affine.AffineYieldOp(list(body(variable, list(op.inner_iter_args))))
@@ -283,6 +295,14 @@ class GridBuilder(NestBuilder):
         """Wait for all threads of the block; what they wrote is seen from here on."""
         ir.Operation.create("gpu.barrier")
 
+    def workspace(
+        self, shape: Sequence[int], element: ir.Type, *, zeroed: bool = False
+    ) -> ir.Value:
+        """A buffer in global memory that all blocks share; `Workspace` says what is in it."""
+        kind = ir.MemRefType.get(list(shape), element)
+        self.workspaces.append(Workspace(kind, zeroed))
+        return self.entry.add_argument(kind, ir.Location.unknown())
+
     def shared(self, shape: Sequence[int], element: ir.Type, element_bytes: int) -> ir.Value:
         """A buffer that the threads of a block share, 16-byte aligned."""
         kind = ir.MemRefType.get(list(shape), element, memory_space=ir.Attribute.parse(SHARED))
@@ -328,6 +348,12 @@ class GridBuilder(NestBuilder):
         if isinstance(kind, ir.IntegerType):
             return moved.result
         return arith.BitcastOp(kind, moved.result).result
+
+
+def special_register(name: str) -> ir.Value:
+    """The first part of a special register, as a value of type i32."""
+    word = ir.IntegerType.get_signless(32)
+    return ir.Operation.create(f"nvvm.read.ptx.sreg.{name}.x", results=[word]).results[0]
 
 
 def _alignment(buffer: ir.Value, indices: Sequence[Index]) -> int:

@@ -77,9 +77,10 @@ def is_below(value: ir.Value, other: int) -> ir.Value:
     return arith.CmpIOp(_BELOW, value, word(other)).result
 
 
-def is_not(value: ir.Value, other: int) -> ir.Value:
+def is_not(value: ir.Value, other: ir.Value | int) -> ir.Value:
     """Whether a word is not `other`."""
-    return arith.CmpIOp(_NOT_EQUAL, value, word(other)).result
+    other = word(other) if isinstance(other, int) else other
+    return arith.CmpIOp(_NOT_EQUAL, value, other).result
 
 
 def choose(condition: ir.Value, one: ir.Value, other: ir.Value) -> ir.Value:

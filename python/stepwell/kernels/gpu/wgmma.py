@@ -12,18 +12,22 @@ between them, with two barriers a stage:
 A multiprocessor has one block, which walks the tiles of the output; the ring goes on from tile to
 tile, so that the next one's first steps are copied during the epilogue. Sums stay in registers, of
 which the warpgroups that multiply take most, and go through the epilogue there; outputs that are an
-array are written as boxes of it (`tile_store`), others 8 neighbours at a time.
+array are written as boxes of it (`tile_store`), others 8 neighbours at a time. Where tiles would
+leave the last round of blocks empty, blocks share them by steps of k (`step_shares`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from stepwell.kernels.builder import Lanes
+from stepwell.kernels.builder import Lanes, arith
 from stepwell.kernels.gpu import hopper, tensor_map
 from stepwell.kernels.gpu.accumulators import write_row
 from stepwell.kernels.gpu.elementwise import fill_halos
 from stepwell.kernels.gpu.hopper import LINE_BYTES, ROWS, STEP_BYTES, WARPGROUP
+from stepwell.kernels.gpu.partial_sums import PartialSums
+from stepwell.kernels.gpu.step_shares import Share, StepShares
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.gpu.tensor_map import TensorMap
 from stepwell.kernels.gpu.tile_order import TileOrder
@@ -44,6 +48,17 @@ _BARRIER_BYTES = 8
 _WARPS = WARPGROUP // WARP
 _COPYING = 0
 """The warpgroup that copies; the others multiply."""
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A tile of a block: the dimensions of the batch, its first row and column, and the block's
+    share in it, where that is not all of it."""
+
+    dims: list[Index]
+    row: Index
+    column: Index
+    share: Share | None
 
 
 class WgmmaKernel:
@@ -79,7 +94,15 @@ class WgmmaKernel:
         nest.cluster = tile.cluster
         down, across = tile.down(shape.m), -(-shape.n // tile.columns)
         self.order = TileOrder.of(self.space, down, across, tile.cluster)
-        count = self.order.count
+        places = self.order.count
+        count = tile.sharing or places
+        self.shares = self.partial = None
+        if tile.sharing:
+            element = ir.Type.parse(self.kind.sum)
+            self.shares = StepShares(nest, places, self.steps)
+            self.partial = PartialSums(
+                self.shares, tile.sharing, tile.consumers, tile.columns // 2, element
+            )
         with nest.grid(count, tile.threads) as (block, thread), self.space.evaluator.scope():
             if any(output.halo is not None for output in group.outputs):
 
@@ -95,20 +118,39 @@ class WgmmaKernel:
         self,
         block: Index,
         initial: list[ir.Value],
-        body: Callable[[list[Index], Index, Index, list[ir.Value]], list[ir.Value]],
+        body: Callable[[_Tile, list[ir.Value]], list[ir.Value]],
     ) -> None:
-        """Do `body(dims, row, column, carried)` for the tiles of a block: the dimensions of the
-        batch, and the first row and column. Those of a panel follow one another."""
+        """Do `body(tile, carried)` for the tiles of a block. Those of a panel follow one
+        another."""
         nest, tile = self.nest, self.tile
 
-        def walk(place: Index, carried: list[ir.Value]) -> list[ir.Value]:
+        def walk(
+            place: Index, carried: list[ir.Value], share: Share | None = None
+        ) -> list[ir.Value]:
             which, row, column = self.order.at(nest, place)
             column = nest.named("column", column) * tile.columns
             with self.space.evaluator.scope():
                 dims = self.space.batch_dims(which)
-                return body(dims, row * tile.rows, column, carried)
+                return body(_Tile(dims, row * tile.rows, column, share), carried)
 
-        nest.walk_places(block, self.order.count, initial, walk)
+        if self.shares is not None:
+            self.shares.walk(
+                block, initial, lambda share, carried: walk(share.place, carried, share)
+            )
+        else:
+            nest.walk_places(block, self.order.count, initial, walk)
+
+    def _walk_steps(
+        self,
+        tile: _Tile,
+        initial: list[ir.Value],
+        body: Callable[[Variable, list[ir.Value]], list[ir.Value]],
+    ) -> list[ir.Value]:
+        """Do `body(k, carried)` for the steps that the block does of a tile."""
+        nest, share = self.nest, tile.share
+        if share is None:
+            return nest.reduce_loop("k", 0, self.steps, 1, initial, body)
+        return nest.reduce_between("k", share.start, share.stop, self.steps, 1, initial, body)
 
     def _block(self, block: Index, thread: Index) -> None:
         self.shared = hopper.shared_memory()
@@ -176,17 +218,15 @@ class WgmmaKernel:
         with hopper.when(hopper.is_equal(warp, _COPYING)), hopper.when(hopper.elected()):
             self._walk_tiles(block, [hopper.word(0), hopper.word(1)], self._copy_tile)
 
-    def _copy_tile(
-        self, dims: list[Index], row: Index, column: Index, carried: list[ir.Value]
-    ) -> list[ir.Value]:
+    def _copy_tile(self, tile: _Tile, carried: list[ir.Value]) -> list[ir.Value]:
         window = self.maps[0].window
         places = [
-            [self._word(i) for i in (first, *(dims[d] for d in m.batch), *slices)]
+            [self._word(i) for i in (first, *(tile.dims[d] for d in m.batch), *slices)]
             for m, first, slices in zip(
-                self.maps, (row, column), self._slice_numbers(dims), strict=True
+                self.maps, (tile.row, tile.column), self._slice_numbers(tile.dims), strict=True
             )
         ]
-        pixel = [] if window is None else [self._word(i) for i in window.first_pixel(row)]
+        pixel = [] if window is None else [self._word(i) for i in window.first_pixel(tile.row)]
 
         def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
             stage, phase = carried
@@ -210,7 +250,7 @@ class WgmmaKernel:
                 )
             return [*hopper.following(stage, phase, self.tile.stages)]
 
-        return self.nest.reduce_loop("k", 0, self.steps, 1, carried, step)
+        return self._walk_steps(tile, carried, step)
 
     def _slice_numbers(self, dims: list[Index]) -> list[list[Index]]:
         """Of lhs and rhs: which slice of its array a tile's operand is, where numbers tell."""
@@ -260,16 +300,25 @@ class WgmmaKernel:
         first = group * ROWS + warp * (ROWS // _WARPS)
 
         store = self._store(thread, which)
+        partial = self.partial
+        if partial is not None:
+            among = block.mod(self.tile.cluster) * self.tile.consumers + group
+            partial.prepare(among, thread, which)
 
-        def multiply(
-            dims: list[Index], row: Index, column: Index, carried: list[ir.Value]
-        ) -> list[ir.Value]:
-            sums, *carried = self._multiply_tile(own, number, carried)
+        def write(tile: _Tile, numbers: list[ir.Value]) -> None:
             if store is None:
-                self._finish(dims, row + first, column, lane, sums)
+                self._finish(tile.dims, tile.row + first, tile.column, lane, numbers)
             else:
-                numbers = hopper.numbers(sums, self.tile.columns, self.kind)
-                store.write(dims, row + group * ROWS, column, numbers)
+                store.write(tile.dims, tile.row + group * ROWS, tile.column, numbers)
+
+        def multiply(tile: _Tile, carried: list[ir.Value]) -> list[ir.Value]:
+            sums, *carried = self._multiply_tile(tile, own, number, carried)
+            numbers = hopper.numbers(sums, self.tile.columns, self.kind)
+            if partial is None or tile.share is None:
+                write(tile, numbers)
+            else:
+                with partial.all_of(tile.share, numbers) as total, self.space.evaluator.scope():
+                    write(tile, total)
             return carried
 
         self._walk_tiles(block, [hopper.word(0), hopper.word(0)], multiply)
@@ -287,35 +336,46 @@ class WgmmaKernel:
         return store
 
     def _multiply_tile(
-        self, own: ir.Value, lane: ir.Value, carried: list[ir.Value]
+        self, tile: _Tile, own: ir.Value, lane: ir.Value, carried: list[ir.Value]
     ) -> list[ir.Value]:
         """The sums of a tile, and the ring's next stage and its phase; `lane` is this thread's
         number in its warp."""
         base = hopper.address_of(self.shared)
         leads = hopper.is_below(lane, self.tile.cluster)
+        share = tile.share
+        start = None if share is None else self._first_step(share)
 
         def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
             sums, stage, phase, before = carried
             hopper.wait(self._full(stage), phase)
             sums = self._multiply(sums, hopper.plus(base, self._tile_at(stage)), own)
             with hopper.when(leads):
-                self._release_before(k, lane, before)
+                self._release_before(k, start, lane, before)
             return [sums, *hopper.following(stage, phase, self.tile.stages), stage]
 
         sums = hopper.no_sums(self.tile.columns, self.kind)
         initial = [sums, *carried, hopper.word(0)]
-        *following, last = self.nest.reduce_loop("k", 0, self.steps, 1, initial, step)
+        *following, last = self._walk_steps(tile, initial, step)
         hopper.wait_products()
         with hopper.when(leads):
             self._release(lane, last)
         return following
 
-    def _release_before(self, k: Variable, lane: ir.Value, stage: ir.Value) -> None:
-        """The products of the step before are done, if there was one."""
+    def _first_step(self, share: Share) -> ir.Value:
+        """The first step of a share, as a word."""
+        zero = arith.ConstantOp(ir.IndexType.get(), 0).result
+        return hopper.as_word(arith.MaxSIOp(self._value(share.start), zero).result)
+
+    def _release_before(
+        self, k: Variable, start: ir.Value | None, lane: ir.Value, stage: ir.Value
+    ) -> None:
+        """The products of the step before are done, if there was one: the first is `start`, or
+        0."""
         index = Index.of(k)
         if index.is_constant:
             return
-        with hopper.when(hopper.is_not(hopper.as_word(self._value(index)), 0)):
+        step = hopper.as_word(self._value(index))
+        with hopper.when(hopper.is_not(step, 0 if start is None else start)):
             self._release(lane, stage)
 
     def _multiply(self, sums: ir.Value, at: ir.Value, own: ir.Value) -> ir.Value:
@@ -343,10 +403,9 @@ class WgmmaKernel:
         return STEP_BYTES if along_k else STEP_BYTES // self.kind.bytes * LINE_BYTES
 
     def _finish(
-        self, dims: list[Index], row: Index, column: Index, lane: Index, sums: ir.Value
+        self, dims: list[Index], row: Index, column: Index, lane: Index, numbers: list[ir.Value]
     ) -> None:
         """Write the outputs: a thread has rows r and r + 8, r = lane / 4, of its warp's 16."""
-        numbers = hopper.numbers(sums, self.tile.columns, self.kind)
         first_row = self.nest.named("first_row", row + lane.floordiv(4))
         for high in range(2):
             pairs = [(numbers[i], numbers[i + 1]) for i in range(2 * high, len(numbers), 4)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
@@ -20,9 +21,28 @@ which the next one's first copies come; and the first tile, whose copies nothing
 _PRODUCT_BYTES = 4096
 """Bytes of k that a multiprocessor multiplies, for as many pairs of a row and a column, a cycle."""
 
+_FENCE_CYCLES, _FLAG_CYCLES = 1000, 1000
+"""What it takes until partial sums are in L2 and a flag says so, and until another block sees it,
+where that block waits for it already."""
+
+_MOST_L2_BYTES = 64
+"""Bytes that a multiprocessor gets from L2 a cycle while few read."""
+
+_L2_SIZE, _MEMORY_BYTES = 50 << 20, 14
+"""Bytes of an H100's L2, and those that each multiprocessor gets from memory a cycle."""
+
+_GAIN = 0.9
+"""Blocks share tiles where that takes less than this part of the time. The estimate leaves out
+that blocks start and wait unevenly, and that their partial sums meet the operands on the way to
+L2: a gain of a few hundredths may be none."""
 
 _MOST_OF_WIDE = 128
 """Columns of a tile whose outputs are of 64 bits."""
+
+_SUM_BYTES = 4
+
+_WORDS = 1 << 31
+"""What a word counts."""
 
 OUTPUT_BYTES = 2 * ROWS * LINE_BYTES
 """Of each warpgroup that multiplies: two slabs of its outputs."""
@@ -32,12 +52,15 @@ OUTPUT_BYTES = 2 * ROWS * LINE_BYTES
 class WgmmaTile(IntegerStrategy):
     """A block's tile, `rows` x `columns`, 64 rows for each of its warpgroups that multiply, and
     `stages` steps of 128 bytes of k in shared memory at a time. Of a `cluster`, blocks have tiles
-    below one another; each copies a part of the columns' tile, to all."""
+    below one another; each copies a part of the columns' tile, to all. With `sharing` blocks, the
+    most that are launched, those share the tiles of the last rounds by equal numbers of steps
+    (stream-K, see `step_shares`); with 0 each tile is one block's."""
 
     rows: int
     columns: int
     stages: int
     cluster: int = 1
+    sharing: int = 0
 
     @property
     def consumers(self) -> int:
@@ -47,6 +70,10 @@ class WgmmaTile(IntegerStrategy):
     def down(self, rows: int) -> int:
         """Tiles below one another of so many rows. Clusters are whole: one may lie beyond them."""
         return -(-rows // (self.rows * self.cluster)) * self.cluster
+
+    def tiles(self, shape: ContractionShape) -> int:
+        """Tiles of a contraction's output."""
+        return self.down(shape.m) * -(-shape.n // self.columns) * shape.extent(shape.batch)
 
     @property
     def threads(self) -> int:
@@ -90,26 +117,73 @@ def takes(kind: MatrixType, target: NvidiaTarget) -> bool:
 
 
 def choose(
-    shape: ContractionShape, kind: MatrixType, target: NvidiaTarget, *, wide: bool = False
+    shape: ContractionShape,
+    kind: MatrixType,
+    target: NvidiaTarget,
+    *,
+    wide: bool = False,
+    whole_sums: bool = False,
 ) -> WgmmaTile:
     """The tile with the least estimated time on `target`; of equal ones, the first. Clusters need
-    two tiles below one another; outputs that are `wide`, of 64 bits, registers beside the sums."""
+    two tiles below one another; outputs that are `wide`, of 64 bits, registers beside the sums.
+    With `whole_sums`, which number of blocks there are may not change a result."""
     tiles = [
         tile
         for tile in TILES
         if shape.m > tile.rows * (tile.cluster - 1) and (not wide or tile.columns <= _MOST_OF_WIDE)
     ]
-    return min(tiles, key=lambda tile: cycles(tile, shape, kind, target))
+    shared = [
+        dataclasses.replace(tile, sharing=target.multiprocessors)
+        for tile in tiles
+        if not whole_sums and can_share(tile, shape, kind, target.multiprocessors)
+    ]
+
+    def time(tile: WgmmaTile) -> float:
+        return cycles(tile, shape, kind, target)
+
+    best = min(tiles, key=time)
+    sharing = min(shared, key=time, default=best)
+    return sharing if time(sharing) < _GAIN * time(best) else best
+
+
+def can_share(tile: WgmmaTile, shape: ContractionShape, kind: MatrixType, blocks: int) -> bool:
+    """Whether up to `blocks` blocks, which are whole clusters, can share tiles: each has a step at
+    least, and words count the steps of all."""
+    tiles, steps = tile.tiles(shape), steps_of(shape, kind)
+    counted = max(tiles, min(tiles, 2 * blocks) * blocks) * steps
+    return blocks % tile.cluster == 0 and tiles * steps >= blocks and counted < _WORDS
+
+
+def steps_of(shape: ContractionShape, kind: MatrixType) -> int:
+    """Steps of a tile's sums."""
+    return -(-shape.k * kind.bytes // LINE_BYTES)
 
 
 def cycles(
     tile: WgmmaTile, shape: ContractionShape, kind: MatrixType, target: NvidiaTarget
 ) -> float:
     """Estimated time: as many rounds of tiles as the multiprocessors need, each as long as its
-    products or its copies take."""
-    tiles = tile.down(shape.m) * -(-shape.n // tile.columns) * shape.extent(shape.batch)
-    rounds = -(-tiles // target.multiprocessors)
-    steps = -(-shape.k * kind.bytes // LINE_BYTES)
+    products or its copies take. Blocks that share tiles have less than a round at the end, and hand
+    partial sums to each other."""
+    blocks, tiles, steps = target.multiprocessors, tile.tiles(shape), steps_of(shape, kind)
     multiply = tile.rows * tile.columns * LINE_BYTES / _PRODUCT_BYTES
     copy = (tile.rows + tile.columns // tile.cluster) * LINE_BYTES / L2_BYTES
-    return rounds * (steps * (max(multiply, copy) + _STEP_CYCLES) + _TILE_CYCLES) + _FIRST_CYCLES
+    step = max(multiply, copy) + _STEP_CYCLES
+    if not tile.sharing:
+        rounds = -(-tiles // blocks)
+        return rounds * (steps * step + _TILE_CYCLES) + _FIRST_CYCLES
+    whole = max(tiles // blocks - 1, 0)
+    share = -(-(tiles - whole * blocks) * steps // blocks)
+    ends = whole + -(-share // steps)
+    # Each block is at another step, so that few read the same at a time.
+    operands = (shape.m + shape.n) * shape.k * shape.extent(shape.batch) * kind.bytes
+    missing = max(0.0, 1 - _L2_SIZE / operands)
+    apart = max(step, missing * copy * L2_BYTES / _MEMORY_BYTES + _STEP_CYCLES)
+    total = whole * steps * step + share * apart + ends * _TILE_CYCLES + _FIRST_CYCLES
+    sums = tile.rows * tile.columns * _SUM_BYTES
+    if share >= steps:
+        # The next block has begun with what it hands over.
+        return total + 2 * sums / L2_BYTES + _FENCE_CYCLES
+    others = -(-steps // share)
+    reading = min(_MOST_L2_BYTES, L2_BYTES * blocks / tiles)
+    return total + sums / L2_BYTES + others * sums / reading + _FENCE_CYCLES + _FLAG_CYCLES
