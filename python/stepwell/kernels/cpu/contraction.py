@@ -16,7 +16,6 @@ import functools
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.cpu import dot_products, halo
@@ -28,6 +27,7 @@ from stepwell.kernels.cpu.contraction_strategy import (
     steps_at_once,
     summation_levels,
 )
+from stepwell.kernels.cpu.edge_tiles import EdgeRegion, Part, edge_regions
 from stepwell.kernels.cpu.prefetch import Prefetching
 from stepwell.kernels.cpu.register_tile import RegisterTile, RegisterVector, pieces
 from stepwell.kernels.cpu.term_loops import TermLoops
@@ -40,32 +40,6 @@ from stepwell.mlir import ir
 PanelBody = Callable[[Index, bool], None]
 Write = Callable[[list[Index], Lanes], None]
 """Stores what becomes of the result at a point: by now the evaluator knows it there."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """So many tasks of a panel group; `emit(dims, number, column_group)` writes one."""
-
-    tasks: int
-    emit: Callable[[list[Index], Index, Index], None]
-
-
-@dataclass(frozen=True)
-class EdgeRegion:
-    """A part of the rows that full boxes leave: where it begins in the last two dimensions, how
-    many tiles it has in each, and the smaller box of its tiles."""
-
-    start: tuple[int, int]
-    counts: tuple[int, ...]
-    box: tuple[int, int]
-
-    @property
-    def tiles(self) -> int:
-        return math.prod(self.counts)
-
-    @property
-    def rows(self) -> int:
-        return self.tiles * math.prod(self.box)
 
 
 def emit(
@@ -242,7 +216,7 @@ class Contraction:
     def _edge_parts(self) -> list[Part]:
         """The regions that the full boxes leave: tasks of as many rows as those of full boxes have;
         one for all regions where they are no more."""
-        regions = self._edge_regions()
+        regions = edge_regions(self.row_sizes, self.strategy.box)
         height, width = self.strategy.box
         rows = self.strategy.row_tiles * height * width
         if sum(region.rows for region in regions) <= rows:
@@ -254,24 +228,6 @@ class Contraction:
             emit = functools.partial(self._edge_block, [(region, taken)])
             parts.append(Part(-(-region.tiles // taken), emit))
         return parts
-
-    def _edge_regions(self) -> list[EdgeRegion]:
-        """In the last two row dimensions, a strip on the right, one at the bottom, a corner."""
-        height, width = self.strategy.box
-        *lead, down, across = self.row_sizes
-        whole_down, whole_across = down // height * height, across // width * width
-        regions = []
-        if across > whole_across and whole_down:
-            box = (height, across - whole_across)
-            regions.append(((0, whole_across), (whole_down // height, 1), box))
-        if down > whole_down:
-            rest = down - whole_down
-            if whole_across:
-                regions.append(((whole_down, 0), (1, whole_across // width), (rest, width)))
-            if across > whole_across:
-                corner = (rest, across - whole_across)
-                regions.append(((whole_down, whole_across), (1, 1), corner))
-        return [EdgeRegion(start, (*lead, *counts), box) for start, counts, box in regions]
 
     def _full_block(self, full: int, dims: list[Index], block: Index, column_group: Index) -> None:
         height, width = self.strategy.box
