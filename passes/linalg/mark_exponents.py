@@ -13,7 +13,6 @@ one of the elements is none, the maximum need not look for such.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,6 +23,7 @@ from stepwell.kernels.structured import RESHAPES, Structured, elements, shape_of
 from stepwell.kernels.vector_math import NONPOSITIVE
 from stepwell.mlir import ir, nested_operations
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._uses import reached
 
 
 @dataclass(frozen=True)
@@ -97,23 +97,9 @@ def _sums(exponentials: Structured, maximum: Structured) -> list[Structured]:
 
 def _needs_both(maximum: Structured, total: Structured) -> bool:
     """Whether all that is made of `maximum` is made of `total`, too, or is `total`."""
-    made_of_total = {total.op, *filter(_is_of_all, _reached(total.op, _is_of_all))}
-    alone = _reached(maximum.op, lambda user: user not in made_of_total) - made_of_total
+    made_of_total = {total.op, *filter(_is_of_all, reached(total.op, _is_of_all))}
+    alone = reached(maximum.op, lambda user: user not in made_of_total) - made_of_total
     return all(_is_elementwise(op) for op in alone)
-
-
-def _reached(start: ir.Operation, follows: Callable[[ir.Operation], bool]) -> set[ir.Operation]:
-    """The operations that read the results of `start`, and in turn those of the ones to follow."""
-    seen: set[ir.Operation] = set()
-    waiting = [start]
-    while waiting:
-        for result in waiting.pop().results:
-            for use in result.uses:
-                user = use.owner.operation
-                if user not in seen:
-                    seen.add(user)
-                    waiting += [user] if follows(user) else []
-    return seen
 
 
 def _is_of_all(op: ir.Operation) -> bool:

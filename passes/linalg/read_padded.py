@@ -21,6 +21,7 @@ from typing import ClassVar
 from stepwell.kernels.structured import Structured, defining_op, is_identity, shape_of
 from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._uses import reached
 
 tensor = dialect("tensor")
 
@@ -59,22 +60,8 @@ def _come_after(readers: list[ir.Operation], image: ir.Value, pad: ir.Operation)
         reads = [m for v, m in zip(structured.inputs, structured.maps, strict=False) if v == image]
         if not reads or not all(map(is_identity, [*reads, structured.output_map])):
             return False
-    following = _made_of(pad)
+    following = reached(pad, lambda _: True)
     return all(reader in following for reader in readers)
-
-
-def _made_of(op: ir.Operation) -> set[ir.Operation]:
-    """The operations that need the results of `op`."""
-    found: set[ir.Operation] = set()
-    pending = [op]
-    while pending:
-        for result in pending.pop().results:
-            for use in result.uses:
-                user = use.owner.operation
-                if user not in found:
-                    found.add(user)
-                    pending.append(user)
-    return found
 
 
 def _read_inside(pad: ir.Operation) -> None:

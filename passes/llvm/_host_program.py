@@ -279,7 +279,10 @@ class _HostReader:
                 "a loop in parts does not say which memory each part has for itself"
             )
         begin, size = ir.DenseI64ArrayAttr(op.attributes[PRIVATE])
-        counter = next(s for s in loop.before if isinstance(s, KernelCall)).operands[0]
+        calls = [s for s in loop.before if isinstance(s, KernelCall)]
+        if len(calls) != 1:
+            raise LoweringError("the condition of a loop in parts is not one kernel")
+        counter = calls[0].operands[0]
         parts = Parts(loop, count, iterations, step, counter, begin, size)
         copies = [s for s in loop.body if isinstance(s, Copy)]
         return parts if all(parts.has_for_itself(copy.target) for copy in copies) else loop

@@ -224,8 +224,9 @@ class _OuterReduction:
         return channels if parts <= 1 else -(-channels // (parts * step)) * step
 
     def _shared_bytes(self) -> int:
-        """What a row of tiles reads of the inputs that the next one reads again, all or a part."""
-        total = 0
+        """What a row of tiles reads of the inputs that the next one reads again, all or a part;
+        nothing where windows of neighbouring rows have no element in common."""
+        total, overlaps = 0, False
         for value, moves in zip(self.op.inputs, self.window.moves, strict=True):
             down, _, *window = moves
             spans, again = [], not any(down)
@@ -234,9 +235,10 @@ class _OuterReduction:
                 within = sum(abs(step) * (extent - 1) for step, extent in ends)
                 moved = abs(by) * self.tile.rows
                 spans.append(within + moved if by else size)
-                again |= bool(by) and within >= abs(by)
+                overlaps |= 0 < abs(by) <= within
+                again |= 0 < abs(by) <= within
             total += math.prod(spans) * again
-        return total * element_type(self.op.op.results[0]).width // 8
+        return total * element_type(self.op.op.results[0]).width // 8 if overlaps else 0
 
     def _chunk(self, dims: list[Index], block: list[Index], part: Index, chunk: int) -> None:
         """Chunk number `part` of the channels; the last one may be smaller."""
