@@ -7,12 +7,10 @@ generalised before (`linalg-generalize-named-ops`).
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 
 from stepwell.mlir import ir
 
-_CALL_SITE = re.compile(r'loc\(callsite\("([^"]+)".*? at "([^"]+)"')
 RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 
 
@@ -42,20 +40,16 @@ def source_name(op: ir.Operation) -> str:
 def location_names(location: ir.Location) -> list[str]:
     """All names in a location, fused ones flattened, each once. What was inlined is named after the
     call and itself: `jit(f)/while/body/dot_general`."""
-    found: dict[str, None] = {}
-    stack = [location.attr]
-    while stack:
-        attribute = stack.pop(0)
-        text = str(attribute)
-        if text.startswith('loc("') and "fused" not in text[:5]:
-            found[text[5 : text.index('"', 5)]] = None
-        elif text.startswith("loc(fused"):
-            inner = text[text.index("[") + 1 : text.rindex("]")]
-            for part in inner.split('"')[1::2]:
-                found[part] = None
-        elif (call := _CALL_SITE.match(text)) is not None:
-            found[f"{call[2]}/{call[1]}"] = None
-    return list(found)
+    # A location of an operation comes as the base class; by way of its attribute it gets its own.
+    typed = ir.Location.from_attr(location.attr, location.context)
+    if isinstance(typed, ir.NameLoc):
+        return [typed.name_str]
+    if isinstance(typed, ir.FusedLoc):
+        return list(dict.fromkeys(n for part in typed.locations for n in location_names(part)))
+    if isinstance(typed, ir.CallSiteLoc):
+        ends = location_names(typed.caller)[:1], location_names(typed.callee)[:1]
+        return ["/".join(name for end in ends for name in end)] if any(ends) else []
+    return [typed.filename] if isinstance(typed, ir.FileLineColLoc) else []
 
 
 @dataclass(frozen=True, eq=False)
