@@ -27,7 +27,7 @@ from benchmarks.layers_table import layers_table
 from benchmarks.models import catalog
 from benchmarks.peers.registry import PEERS
 from benchmarks.run import cpus_for
-from stepwell.tools.commands.bench import kernel_times
+from stepwell.inspection.kernel_times import kernel_times
 
 NETWORKS = ("resnet50_b1", "mobilenetv2_b1", "unet_256_b1")
 

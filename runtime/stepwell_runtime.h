@@ -73,11 +73,26 @@ typedef struct stepwell_event {
   int64_t nanoseconds;
 } stepwell_event;
 
+/* Tasks of a kernel that one thread ran without a pause, and when. `event` is the number of the
+ * recorded event before them; thread 0 is the caller of stepwell_run. */
+typedef struct stepwell_share {
+  uint64_t event;
+  uint64_t thread;
+  int64_t begin;
+  int64_t end;
+} stepwell_share;
+
 /* Clears the record and starts recording; events beyond the capacity are dropped. */
 STEPWELL_API void stepwell_trace_start(stepwell_context *context);
+/* The same, and what the threads of the pool do of each kernel that is split over them is written
+ * into `shares`, in no order; those beyond `capacity` are dropped. */
+STEPWELL_API void stepwell_trace_start_shares(stepwell_context *context, stepwell_share *shares,
+                                              uint64_t capacity);
 /* Stops recording; returns the number of events and points `events` at them. */
 STEPWELL_API uint64_t stepwell_trace_stop(stepwell_context *context,
                                           const stepwell_event **events);
+/* After the stop, how many shares there were, those without room among them. */
+STEPWELL_API uint64_t stepwell_trace_shares(const stepwell_context *context);
 
 #ifdef __cplusplus
 }

@@ -69,6 +69,8 @@ static stepwell_pool *pools;
 static pthread_mutex_t pools_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
+static _Thread_local uint32_t thread_number;
+
 static void pause_briefly(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -174,6 +176,7 @@ static void *work(void *argument) {
   worker *self = argument;
   stepwell_pool *pool = self->pool;
   uint32_t ticket = 0;
+  thread_number = self->index + 1;
   for (;;) {
     ticket = wait_for_change(&self->ticket, ticket, &self->sleeping);
     if (atomic_load_explicit(&pool->stopping, memory_order_relaxed))
@@ -287,6 +290,8 @@ void stepwell_pool_acquire(stepwell_pool *pool) {
 void stepwell_pool_release(stepwell_pool *pool) { pthread_mutex_unlock(&pool->mutex); }
 
 uint32_t stepwell_pool_threads(const stepwell_pool *pool) { return pool->threads; }
+
+uint32_t stepwell_pool_thread(void) { return thread_number; }
 
 void stepwell_pool_parallel_for(stepwell_pool *pool, stepwell_task task, void *const *arguments,
                                 int64_t count) {

@@ -10,6 +10,9 @@ void stepwell_pool_release(stepwell_pool *pool);
 
 uint32_t stepwell_pool_threads(const stepwell_pool *pool);
 
+/* The number of the thread that calls this, in its pool: 0 for whoever runs a model on one. */
+uint32_t stepwell_pool_thread(void);
+
 /* Runs `task` over [0, count), in contiguous pieces: each thread begins with a part of its own, of
  * even size, and helps the others then. Returns when all is done. */
 void stepwell_pool_parallel_for(stepwell_pool *pool, stepwell_task task, void *const *arguments,

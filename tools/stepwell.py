@@ -15,6 +15,7 @@ COMMANDS = {
     "compile": ("compile:compile_command", "Compile a model into an artifact, or print a level."),
     "export": ("export:export", "Write a model as a StableHLO portable artifact."),
     "inspect": ("inspect:inspect", "Show what an artifact says about itself."),
+    "profile": ("profile:profile_command", "Show one run on a line of time, thread by thread."),
     "run": ("run:run", "Run a model or an artifact on given or random inputs."),
     "targets": ("about:targets_command", "List the machines that code can be generated for."),
     "version": ("about:version", "Show the versions of Stepwell and of what it stands on."),

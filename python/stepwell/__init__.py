@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from stepwell.exporting import export
     from stepwell.inspection.check import check
+    from stepwell.inspection.profile import profile
     from stepwell.just_in_time import jit
     from stepwell.lowering import Lowered, lower
     from stepwell.options import CompileOptions
@@ -53,6 +54,7 @@ _MODULES = {
     "jit": "stepwell.just_in_time",
     "load": "stepwell.runtime.load",
     "lower": "stepwell.lowering",
+    "profile": "stepwell.inspection.profile",
 }
 
 __all__ = [
@@ -75,6 +77,7 @@ __all__ = [
     "jit",
     "load",
     "lower",
+    "profile",
 ]
 
 

@@ -75,6 +75,38 @@ static void check_trace(void) {
   stepwell_context_destroy(context);
 }
 
+/* Shares tell the thread and lie between the events; off, there are none. */
+static void check_shares(uint32_t threads) {
+  enum { ROOM = 64 };
+  stepwell_share shares[ROOM];
+  stepwell_pool *pool = threads > 1 ? stepwell_pool_create(threads) : NULL;
+  stepwell_context *context = stepwell_context_create(pool, 4);
+  int64_t count = LARGEST;
+  void *inputs[] = {&count};
+  pieces = 0;
+  stepwell_trace_start_shares(context, shares, ROOM);
+  stepwell_run(context, entry, inputs, NULL, NULL, NULL);
+  stepwell_run(context, entry, inputs, NULL, NULL, NULL);
+  const stepwell_event *events;
+  assert(stepwell_trace_stop(context, &events) == 4);
+  const uint64_t recorded = stepwell_trace_shares(context);
+  assert(recorded == (pool ? (uint64_t)pieces : 0)); /* without a pool, a kernel is one share */
+  for (uint64_t i = 0; i < recorded && i < ROOM; ++i) {
+    const stepwell_share *share = &shares[i];
+    assert(share->thread < threads && (share->event == 0 || share->event == 2));
+    assert(events[share->event].nanoseconds <= share->begin && share->begin <= share->end);
+    assert(share->end <= events[share->event + 1].nanoseconds);
+  }
+  stepwell_run(context, entry, inputs, NULL, NULL, NULL);
+  assert(stepwell_trace_shares(context) == recorded);
+  stepwell_trace_start_shares(context, shares, 1);
+  stepwell_run(context, entry, inputs, NULL, NULL, NULL);
+  stepwell_trace_stop(context, &events);
+  assert(!pool || stepwell_trace_shares(context) > 1); /* counted, though one has room */
+  stepwell_context_destroy(context);
+  stepwell_pool_destroy(pool);
+}
+
 static void check_fork(void) {
   stepwell_pool *pool = stepwell_pool_create(3);
   stepwell_context *context = stepwell_context_create(pool, 0);
@@ -177,6 +209,8 @@ int main(int argc, char **argv) {
   for (uint32_t threads = 1; threads <= 4; ++threads)
     check_counts(threads);
   check_trace();
+  for (uint32_t threads = 1; threads <= 3; ++threads)
+    check_shares(threads);
   check_fork();
   check_digest();
   puts("ok");

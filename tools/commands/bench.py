@@ -6,7 +6,7 @@ import json
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,26 +14,19 @@ import click
 import numpy as np
 
 from stepwell import artifact
-from stepwell.artifact import KernelInfo
 from stepwell.errors import UsageError
-from stepwell.inspection.roofline import Roofline, measured
+from stepwell.inspection.kernel_times import KernelTime, highest, kernel_times
 from stepwell.options import CompileOptions
-from stepwell.partitioned import PartitionedExecutable
 from stepwell.runtime.cuda_executable import CudaExecutable
 from stepwell.runtime.device_arrays import DeviceArray
-from stepwell.runtime.executable import Executable
 from stepwell.runtime.load import Loaded
-from stepwell.runtime.open_sizes import OpenSizeExecutable
 from stepwell.runtime.threads import default_threads
-from stepwell.specializing import SpecializingExecutable
 from stepwell.tools import peers
-from stepwell.tools.commands import common
-from stepwell.tools.commands.run import random_inputs
+from stepwell.tools.commands import ahead, common
+from stepwell.tools.commands.kernel_table import kernel_cells, kernel_table
 
 _WARM_UP_CALLS = 3
 _LEAST_ROUNDS = 5
-_PROFILED_CALLS = 20
-_WORK_COLUMNS = ("GFLOP/s", "MB", "GB/s", "of peak", "bound")
 
 
 @dataclass(frozen=True)
@@ -45,16 +38,6 @@ class Timing:
     least: float
     calls: int
     ratio: float
-
-
-@dataclass(frozen=True)
-class KernelTime:
-    """Median seconds of a kernel, beside what the machine can do; without that where the kernel's
-    work is known for the largest sizes alone."""
-
-    kernel: KernelInfo
-    seconds: float
-    roofline: Roofline | None
 
 
 @click.command("bench")
@@ -90,17 +73,8 @@ def bench(
         raise UsageError("--against needs the model's own file, which the peers read as well")
     options = CompileOptions(opt_level=opt_level, use_cache=not no_cache)
     known = common.parse_shapes(shapes)
-    exe = common.load_or_compile(model, target, threads, known, options)
-    sizes = common.complete_shapes(exe.inputs, known or {})
-    if isinstance(exe, SpecializingExecutable):
-        open_inputs = ", ".join(str(spec) for spec in exe.inputs if spec.name not in sizes)
-        if open_inputs:
-            raise UsageError(f"what is timed needs known shapes; give --shape for {open_inputs}")
-        exe = common.load_or_compile(model, target, threads, sizes, options)
-    if isinstance(exe, SpecializingExecutable | PartitionedExecutable):
-        raise UsageError(f"what is timed is compiled whole and ahead, and this model is not: {exe}")
-    feed = random_inputs(exe.inputs, 0, sizes)
-    arrays = [feed[spec.name] for spec in exe.inputs]
+    exe, arrays = ahead.load_with_inputs(model, target, threads, known, options)
+    feed = {spec.name: array for spec, array in zip(exe.inputs, arrays, strict=True)}
     calls: dict[str, Callable[[], object]] = {"stepwell": lambda: exe(*arrays)}
     if isinstance(exe, CudaExecutable) and exe.results_are_arrays:
         calls["stepwell, on the GPU"] = on_the_gpu(exe, arrays)
@@ -143,36 +117,6 @@ def on_the_gpu(exe: CudaExecutable, arrays: list[np.ndarray]) -> Callable[[], ob
     return lambda: exe.run_on_device(*copies)
 
 
-def kernel_times(exe: Loaded, arrays: list[np.ndarray]) -> list[KernelTime]:
-    """The time of each kernel, the slowest first."""
-    runs = [exe.profile(*arrays) for _ in range(_PROFILED_CALLS)]
-    kernels = [kernel for kernel, _ in runs[0]]
-    medians = [statistics.median(spent) for spent in zip(*map(_nanoseconds, runs), strict=True)]
-    names = [kernel.name for kernel in exe.kernels]
-    peaks = dict(zip(names, _rooflines(exe), strict=True))
-    return sorted(
-        (
-            KernelTime(kernel, time / 1e9, peaks[kernel.name])
-            for kernel, time in zip(kernels, medians, strict=True)
-        ),
-        key=lambda item: -item.seconds,
-    )
-
-
-def _rooflines(exe: Loaded) -> Sequence[Roofline | None]:
-    if isinstance(exe, OpenSizeExecutable):
-        return [None] * len(exe.kernels)
-    if isinstance(exe, Executable):
-        return [measured(exe.threads)] * len(exe.kernels)
-    from stepwell.inspection.gpu_roofline import rooflines
-
-    return rooflines(exe)
-
-
-def _nanoseconds(profile: list[tuple[KernelInfo, int]]) -> list[int]:
-    return [spent for _, spent in profile]
-
-
 def _print_json(exe: Loaded, timings: list[Timing], kernels: list[KernelTime]) -> None:
     on_gpu = isinstance(exe, CudaExecutable)
     place = {"gpu": exe.device.name} if on_gpu else {"threads": exe.threads}
@@ -182,26 +126,11 @@ def _print_json(exe: Loaded, timings: list[Timing], kernels: list[KernelTime]) -
         "contenders": [vars(timing) for timing in timings],
     }
     if kernels:
-        peak = _highest(kernels)
+        peak = highest(kernels)
         if peak is not None:
             data["peak"] = {"gflops": peak.flops / 1e9, "gbps": peak.bandwidth / 1e9}
-        data["kernels"] = [_kernel_data(entry) for entry in kernels]
+        data["kernels"] = [entry.to_dict() for entry in kernels]
     print(json.dumps(data, indent=2))
-
-
-def _kernel_data(entry: KernelTime) -> dict[str, object]:
-    data: dict[str, object] = {**vars(entry.kernel), "seconds": entry.seconds}
-    if entry.roofline is None:
-        del data["flops"], data["bytes"]
-        return data
-    share = entry.roofline.share(entry.kernel, entry.seconds)
-    return data | {"share_of_peak": share, "bound": entry.roofline.bound(entry.kernel)}
-
-
-def _highest(kernels: list[KernelTime]) -> Roofline | None:
-    """On a GPU, kernels with matrix instructions have another peak than those without."""
-    known = (entry.roofline for entry in kernels if entry.roofline is not None)
-    return max(known, key=lambda roofline: roofline.flops, default=None)
 
 
 def _print_tables(exe: Loaded, timings: list[Timing], kernels: list[KernelTime]) -> None:
@@ -223,37 +152,8 @@ def _print_tables(exe: Loaded, timings: list[Timing], kernels: list[KernelTime])
     console.print(table)
     if not kernels:
         return
-    peak = _highest(kernels)
-    title = "by kernel"
-    if peak is not None:
-        title += (
-            f"; this machine: {peak.flops / 1e9:.0f} GFLOP/s on {exe.place}, "
-            f"{peak.bandwidth / 1e9:.0f} GB/s from memory"
-        )
-    table = Table(title=title, title_justify="left", box=None)
-    for name in ("kernel", "strategy", "sources"):
-        table.add_column(name, overflow="fold")
-    for name in ("us", "%", *(_WORK_COLUMNS if peak is not None else ())):
-        table.add_column(name, justify="left" if name == "bound" else "right")
+    table = kernel_table("by kernel", exe.place, kernels)
     total = sum(entry.seconds for entry in kernels)
     for entry in kernels:
-        table.add_row(
-            entry.kernel.name,
-            entry.kernel.strategy,
-            ", ".join(entry.kernel.sources),
-            f"{entry.seconds * 1e6:.1f}",
-            f"{100 * entry.seconds / max(total, 1e-12):.1f}",
-            *(_work(entry.kernel, entry.seconds, entry.roofline) if entry.roofline else ()),
-        )
+        table.add_row(*kernel_cells(entry, total))
     console.print(table)
-
-
-def _work(kernel: KernelInfo, seconds: float, roofline: Roofline) -> tuple[str, ...]:
-    """The cells of `_WORK_COLUMNS`."""
-    return (
-        f"{kernel.flops / max(seconds, 1e-9) / 1e9:.1f}",
-        f"{kernel.bytes / 1e6:.2f}",
-        f"{kernel.bytes / max(seconds, 1e-9) / 1e9:.1f}",
-        f"{100 * roofline.share(kernel, seconds):.0f} %",
-        roofline.bound(kernel),
-    )

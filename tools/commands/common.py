@@ -119,17 +119,20 @@ def parse_max_sizes(items: Sequence[str]) -> dict[str, int]:
 
 
 def load_or_compile(
-    model: str,
+    model: str | bytes,
     target: str,
     threads: int | None,
     shapes: InputShapes | None,
     options: CompileOptions,
 ) -> Compiled:
-    """An executable of an artifact's path or of a model. `shapes` are those that a model is
-    compiled for, or those of inputs that an artifact with open sizes will be given.
+    """An executable of an artifact's path, or of a model (its path, or what it is). `shapes` are
+    those that a model is compiled for, or those of inputs that an artifact with open sizes will be
+    given.
 
     Raises UsageError for shapes that the artifact does not take, and what loading and compiling do.
     """
+    if isinstance(model, bytes):
+        return compile(model, target, threads, shapes, options)
     if model == "-" or not artifact.is_artifact(model):
         return compile(read_model(model), target, threads, shapes, options)
     loaded = load(model, threads)

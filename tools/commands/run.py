@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
 import numpy as np
 
-from stepwell.artifact import TensorSpec
-from stepwell.errors import InputError, UsageError
+from stepwell.errors import UsageError
 from stepwell.options import CompileOptions
-from stepwell.runtime.inputs import numpy_dtype
-from stepwell.specialization import TENSOR, OpenSpec
-from stepwell.tools.commands import common
-
-Arrays = dict[str, np.ndarray]
+from stepwell.tools.commands import common, feeds
+from stepwell.tools.commands.feeds import Arrays
 
 
 @click.command("run")
 @click.argument("model")
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="NAME=@FILE.npy",
-    help="An input: a .npy file, a value in JSON (NAME=[1, 2]), or all of them: @FILE.npz.",
-)
+@feeds.input_option
 @click.option(
     "--output",
     "outputs",
@@ -44,13 +34,7 @@ Arrays = dict[str, np.ndarray]
 )
 @click.option("--rtol", default=1e-3, show_default=True, help="Relative tolerance.")
 @click.option("--atol", default=1e-5, show_default=True, help="Absolute tolerance.")
-@click.option(
-    "--random-inputs",
-    "seed",
-    type=int,
-    metavar="SEED",
-    help="Inputs not given: standard normal floats, integers 0 and 1.",
-)
+@feeds.random_option
 @common.target_option
 @common.shape_option
 @common.level_option
@@ -76,12 +60,9 @@ def run(
     options = CompileOptions(opt_level=opt_level, use_cache=not no_cache)
     sizes = common.parse_shapes(shapes)
     exe = common.load_or_compile(model, target, threads, sizes, options)
-    feed = _read_inputs(inputs, exe.inputs)
+    feed = feeds.read_inputs(inputs, exe.inputs)
     if seed is not None:
-        missing = [spec for spec in exe.inputs if spec.name not in feed]
-        given = {name: shape for name, v in feed.items() if (shape := _shape(v)) is not None}
-        known = common.complete_shapes(exe.inputs, {**(sizes or {}), **given})
-        feed = {**random_inputs(missing, seed, known), **feed}
+        feed = feeds.completed(feed, exe.inputs, seed, sizes)
     results = dict(_flat(exe.run(feed).items()))
     _write_outputs(outputs, results)
     if as_json:
@@ -93,87 +74,6 @@ def run(
     for sentence in differing:
         print(f"{model}: error: {sentence}", file=sys.stderr)
     return 1 if differing else 0
-
-
-def random_inputs(
-    specs: Sequence[TensorSpec | OpenSpec], seed: int, shapes: common.InputShapes
-) -> Arrays:
-    """Standard normal floats, and zeros and ones, which are valid as flags, masks and indices.
-
-    Raises UsageError for an input of which `shapes` has none."""
-    generator = np.random.default_rng(seed)
-    arrays: Arrays = {}
-    for spec in specs:
-        if spec.dtype == "string":
-            raise UsageError(f"{spec} has no random values; give --input {spec.name}=...")
-        if isinstance(spec, OpenSpec) and spec.kind != TENSOR:
-            raise UsageError(f"{spec} has no random values: it is no tensor")
-        shape = shapes.get(spec.name)
-        if shape is None:
-            raise UsageError(f"the shape of {spec} is open; give --shape {spec.name}=... for it")
-        dtype = numpy_dtype(spec.dtype)
-        if dtype.kind in "fV":
-            arrays[spec.name] = generator.standard_normal(shape, np.float32).astype(dtype)
-        else:
-            arrays[spec.name] = generator.integers(0, 2, shape).astype(dtype)
-    return arrays
-
-
-def _split(item: str) -> tuple[str, str]:
-    """(name, file or value) of `NAME=@FILE`, `NAME=VALUE` or `@FILE`; the name may be empty."""
-    if item.startswith("@"):
-        return "", item
-    name, equals, value = item.partition("=")
-    if not equals:
-        raise UsageError(f"{item} is not of the form NAME=@FILE or @FILE")
-    return name, value
-
-
-def _read_file(path: str) -> np.ndarray | Arrays:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or "it is not a .npy or .npz file"
-        raise InputError(f"{path} cannot be read: {reason.lower()}") from error
-    return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
-
-
-def _named(item: str, names: list[str]) -> Arrays:
-    """Arrays by name of one `[NAME=]@FILE`; a lone array without a name is that of `names[0]`."""
-    name, value = _split(item)
-    if not value.startswith("@"):
-        raise UsageError(f"{item} names no file; write {name}=@FILE")
-    content = _read_file(value[1:])
-    if isinstance(content, dict):
-        return content if not name else {name: content[name]}
-    if not name and len(names) != 1:
-        raise UsageError(f"{item} needs a name, one of: {', '.join(names)}")
-    return {name or names[0]: content}
-
-
-def _read_inputs(
-    items: tuple[str, ...], specs: Sequence[TensorSpec | OpenSpec]
-) -> dict[str, object]:
-    feed: dict[str, object] = {}
-    names = [spec.name for spec in specs]
-    for item in items:
-        name, value = _split(item)
-        if value.startswith("@"):
-            feed.update(_named(item, names))
-            continue
-        try:
-            feed[name] = json.loads(value)
-        except json.JSONDecodeError:
-            raise UsageError(f"--input {item}: the value is neither @FILE nor JSON") from None
-    return feed
-
-
-def _shape(value: object) -> tuple[int, ...] | None:
-    """The shape of an array or of JSON; None for lists of different lengths."""
-    try:
-        return np.asarray(value).shape
-    except ValueError:
-        return None
 
 
 def _flat(results: Iterable[tuple[str, object]]) -> Iterator[tuple[str, np.ndarray]]:
@@ -192,7 +92,7 @@ def _write_outputs(items: tuple[str, ...], results: Arrays) -> None:
     import io
 
     for item in items:
-        name, value = _split(item)
+        name, value = feeds.split(item)
         path = value.removeprefix("@")
         if name and name not in results:
             raise UsageError(f"the model has no output {name}; it has: {', '.join(results)}")
@@ -210,7 +110,7 @@ def _write_outputs(items: tuple[str, ...], results: Arrays) -> None:
 def _compare(item: str, results: Arrays, rtol: float, atol: float) -> list[str]:
     """A sentence for each output that differs from what `item` expects."""
     sentences = []
-    for name, wanted in _named(item, list(results)).items():
+    for name, wanted in feeds.named(item, list(results)).items():
         if name not in results:
             raise UsageError(f"the model has no output {name}; it has: {', '.join(results)}")
         got = results[name]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from stepwell.runtime.inputs import as_input, is_deleted, is_immutable, wrong_co
 from stepwell.runtime.loaded import LoadedModel
 from stepwell.runtime.loading import load_code
 from stepwell.runtime.threads import default_threads
+from stepwell.runtime.trace import Trace, recorded
 
 _TRACE_EVENTS = 1 << 16
 """A trace has room for as many calls at least: kernels in loops run many times."""
@@ -159,22 +159,16 @@ class Executable(LoadedModel):
         """Run once and return the nanoseconds spent in each kernel, in the order of the first
         call of each; a kernel that runs several times counts once, with its times and work added.
         """
-        with self.traced() as spent:
+        with self.traced() as trace:
             self(*arrays)
-        return spent
+        return trace.totals(self.kernels)
 
-    @contextmanager
-    def traced(self) -> Iterator[list[tuple[KernelInfo, int]]]:
-        """Gives a list: at the end, what `profile` returns of the calls inside."""
-        lib = library.library()
-        spent: list[tuple[KernelInfo, int]] = []
-        times: dict[int, list[int]] = {}
-        lib.stepwell_trace_start(self._context)
-        try:
-            yield spent
-        finally:
-            events = library.read_events(self._context)
-        for (kernel, begin), (_, end) in itertools.pairwise(events):
-            if kernel >= 0:
-                times.setdefault(kernel, []).append(end - begin)
-        spent += [(self.kernels[n].repeated(len(runs)), sum(runs)) for n, runs in times.items()]
+    def trace(self, *arrays: object) -> Trace:
+        """Run once and return when each kernel ran, and each thread's part of it."""
+        with self.traced(with_shares=True) as trace:
+            self(*arrays)
+        return trace
+
+    def traced(self, *, with_shares: bool = False) -> AbstractContextManager[Trace]:
+        """Gives a trace: at the end, what was recorded of the calls inside."""
+        return recorded(self._context, with_shares=with_shares)

@@ -45,6 +45,10 @@ def _declare(lib: ctypes.CDLL) -> ctypes.CDLL:
     lib.stepwell_digests.restype = None
     lib.stepwell_trace_start.argtypes = [pointer]
     lib.stepwell_trace_start.restype = None
+    lib.stepwell_trace_start_shares.argtypes = [pointer, pointer, ctypes.c_uint64]
+    lib.stepwell_trace_start_shares.restype = None
+    lib.stepwell_trace_shares.argtypes = [pointer]
+    lib.stepwell_trace_shares.restype = ctypes.c_uint64
     lib.stepwell_trace_stop.argtypes = [pointer, ctypes.POINTER(ctypes.POINTER(_Event))]
     lib.stepwell_trace_stop.restype = ctypes.c_uint64
     return lib

@@ -14,6 +14,7 @@ from stepwell.artifact import Artifact, KernelInfo, Manifest, TensorSpec
 from stepwell.errors import InputError
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array, named_inputs, numpy_dtype, wrong_count
+from stepwell.runtime.trace import Trace
 from stepwell.sizes import Extent, OpenSizes
 from stepwell.specialization import OpenSpec
 
@@ -104,11 +105,18 @@ class OpenSizeExecutable:
 
     def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
         """Run once; the nanoseconds spent in each kernel, as `Executable.profile` has them."""
+        return self._traced(arrays).totals(self.kernels)
+
+    def trace(self, *arrays: object) -> Trace:
+        """Run once; when each kernel ran, as `Executable.trace` has it."""
+        return self._traced(arrays, with_shares=True)
+
+    def _traced(self, arrays: Sequence[object], *, with_shares: bool = False) -> Trace:
         with self._open_lock:
             staged, plan = self._staged(arrays)
-            with self._code.traced() as spent:
+            with self._code.traced(with_shares=with_shares) as trace:
                 self._called(staged, plan, arrays)
-        return spent
+        return trace
 
     def _staged(self, arrays: Sequence[object]) -> tuple[list[np.ndarray], _Plan]:
         """The inputs of the compiled code for `arrays`, and what to do for their shapes."""

@@ -170,6 +170,19 @@ def test_profile_names_kernels(model: Path) -> None:
     assert nanoseconds >= 0
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_trace_tells_threads(model: Path, threads: int) -> None:
+    exe = stepwell.load(model, threads=threads)
+    trace = exe.trace(batch())
+    (run,) = trace.runs
+    assert trace.complete
+    assert trace.begin <= run.begin <= run.end <= trace.end
+    assert bool(run.shares) == (threads > 1)
+    assert {share.thread for share in run.shares} <= set(range(threads))
+    assert all(run.begin <= share.begin <= share.end <= run.end for share in run.shares)
+    np.testing.assert_array_equal(exe(batch())[0], expected(batch()))
+
+
 @pytest.mark.parametrize(
     ("arrays", "sentence"),
     [

@@ -161,6 +161,11 @@ def test_failures_to_compile(
         (["compile", "m", "-O4"], 2, "error: Invalid value for '-O'"),
         (["compile", "m", "--target", "z80"], 2, "error: there is no target z80"),
         (["bench", "{model}", "--against", "onnxruntime"], 2, "--against needs the model's own"),
+        (["profile", "{model}", "-o", "no/t.json"], 1, "error: no/t.json cannot be written: no"),
+        (["profile", "{model}", "-o", "-", "--json"], 2, "both write to stdout"),
+        (["profile", "{model}", "--runs", "0"], 2, "error: Invalid value for '--runs'"),
+        (["profile", "{model}", "--input", "x=[1]"], 1, "input 'x' has rank 1"),
+        (["profile", "missing.onnx"], 1, "missing.onnx: error: the model cannot be read: no such"),
     ],
 )
 def test_mistakes(

@@ -104,6 +104,14 @@ def test_bench_of_a_model(folder: Path, capsys: Capture) -> None:
     assert json.loads(out)["contenders"][0]["calls"] >= 5
 
 
+@pytest.mark.parametrize("name", ["open.stepwell", "open.onnx"])
+def test_profile(folder: Path, capsys: Capture, name: str) -> None:
+    arguments = [name, "--input=z=@{folder}/z.npy", "--runs=1"]
+    assert "Concat_y" in run(folder, capsys, "profile", *arguments)
+    data = json.loads(run(folder, capsys, "profile", *arguments, "--json"))
+    assert len(data["kernels"]) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
@@ -118,6 +126,7 @@ def test_bench_of_a_model(folder: Path, capsys: Capture) -> None:
         ("bench open.stepwell", 2, "x: float32[rows, 4] is open; give --shape x=... for it"),
         ("bench open.onnx --shape=x=3x4", 2, "give --shape for z: float32[rows, more]"),
         ("bench reshape.onnx --shape=x=3x4 --shape=shape=2", 2, "compiled whole and ahead"),
+        ("profile open.stepwell", 2, "x: float32[rows, 4] is open; give --shape x=... for it"),
         ("compile open.onnx", 1, "on the command line --shape x=1x4"),
         ("compile open.stepwell", 2, "open.stepwell is an artifact, which is compiled already"),
         ("check open.stepwell", 2, "open.stepwell is an artifact, which is compiled already"),

@@ -1,0 +1,49 @@
+"""Models for commands that measure: compiled whole and ahead, with inputs for them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from stepwell.errors import UsageError
+from stepwell.options import CompileOptions
+from stepwell.partitioned import PartitionedExecutable
+from stepwell.runtime.inputs import input_array, named_inputs
+from stepwell.runtime.load import Loaded
+from stepwell.specializing import SpecializingExecutable
+from stepwell.tools.commands import common, feeds
+
+
+def load_with_inputs(
+    model: str,
+    target: str,
+    threads: int | None,
+    shapes: common.InputShapes | None,
+    options: CompileOptions,
+    inputs: Sequence[str] = (),
+    seed: int = 0,
+) -> tuple[Loaded, list[np.ndarray]]:
+    """The executable of an artifact's path or of a model, and the arrays to call it with: those of
+    `inputs`, as `--input` has them, and random ones.
+
+    Raises UsageError for a model that is compiled when it is called, and for shapes that stay open.
+    """
+    source = sys.stdin.buffer.read() if model == "-" else model  # perhaps compiled twice
+    exe = common.load_or_compile(source, target, threads, shapes, options)
+    given = feeds.read_inputs(inputs, exe.inputs)
+    sizes = common.complete_shapes(exe.inputs, {**(shapes or {}), **feeds.given_shapes(given)})
+    if isinstance(exe, SpecializingExecutable):
+        open_inputs = ", ".join(str(spec) for spec in exe.inputs if spec.name not in sizes)
+        if open_inputs:
+            raise UsageError(f"what is timed needs known shapes; give --shape for {open_inputs}")
+        exe = common.load_or_compile(source, target, threads, sizes, options)
+    if isinstance(exe, SpecializingExecutable | PartitionedExecutable):
+        raise UsageError(f"what is timed is compiled whole and ahead, and this model is not: {exe}")
+    feed = feeds.completed(given, exe.inputs, seed, sizes)
+    values = named_inputs(exe.inputs, feed)
+    return exe, [
+        input_array(spec.name, value, spec.dtype)
+        for spec, value in zip(exe.inputs, values, strict=True)
+    ]
