@@ -23,6 +23,7 @@ from stepwell.mlir import ir
 from stepwell.passes.affine._loop_buffers import drop_arguments
 from stepwell.passes.buffers.bufferize_host import CARRIED, reinterpreted
 from stepwell.passes.linalg._fusion_graph import is_control
+from stepwell.passes.linalg.concatenate_in_place import DISJOINT
 
 Scratch = dict[str, list[Workspace]]
 Targets = dict[ir.Value, ir.Value]
@@ -101,7 +102,8 @@ class _Host:
         if base not in self.owned or self.owned[base][1] != op.block:
             return False
         order = _order(op.block)
-        return [p for p in _positions(base, order) if p >= order[op]] == [order[op]]
+        last = [p for p in _positions(base, order) if p >= order[op]]
+        return last == [order[op]] or (DISJOINT in op.attributes and {*last} == {order[op]})
 
     def _while(self, op: ir.Operation) -> None:
         before, after = (region.blocks[0] for region in op.regions)

@@ -28,6 +28,7 @@ _BUFFERIZE = (
 _TO_LOOPS = "func.func(convert-linalg-to-{kind}loops),expand-strided-metadata,canonicalize,cse"
 _LOOPS = ("scf.for", "scf.while", "scf.forall", "scf.parallel")
 
+bufferization = dialect("bufferization")
 linalg = dialect("linalg")
 memref = dialect("memref")
 
@@ -45,7 +46,11 @@ def emit_scalar(
     clone.attributes["sym_name"] = ir.StringAttr.get(symbol)
     clone.attributes["sym_visibility"] = ir.StringAttr.get("public")
     block = clone.regions[0].blocks[0]
-    _drop_destinations(clone, len(block.arguments) - results)
+    first = len(block.arguments) - results
+    if any(_is_updated(argument) for argument in list(block.arguments)[first:]):
+        _write_to_destinations(clone, first)
+    else:
+        _drop_destinations(clone, first)
     _protect_inputs(clone)
     _fill_constants(clone)
     give_loops_buffers(clone)
@@ -80,6 +85,31 @@ def _drop_destinations(function: ir.Operation, count: int) -> None:
     function.attributes["function_type"] = ir.TypeAttr.get(
         ir.FunctionType.get(kind.inputs[:count], kind.results)
     )
+
+
+def _is_updated(destination: ir.Value) -> bool:
+    """Whether a destination keeps what it holds beside the slice that is put into it."""
+    names = {use.owner.operation.name for use in destination.uses}
+    return not names.isdisjoint(("tensor.insert_slice", "tensor.extract_slice"))
+
+
+def _write_to_destinations(function: ir.Operation, count: int) -> None:
+    """Return nothing: destinations are buffers, and results are written there."""
+    block = function.regions[0].blocks[0]
+    terminator = list(block.operations)[-1].operation
+    for argument, value in zip(list(block.arguments)[count:], terminator.operands, strict=True):
+        kind = ir.RankedTensorType(argument.type)
+        argument.set_type(ir.MemRefType.get(list(kind.shape), kind.element_type))
+        with ir.InsertionPoint.at_block_begin(block):
+            old = bufferization.ToTensorOp(kind, argument, restrict=True, writable=True).result
+        argument.replace_all_uses_except(old, defining_op(old))
+        with ir.InsertionPoint(terminator):
+            bufferization.MaterializeInDestinationOp(None, value, argument, writable=True)
+    with ir.InsertionPoint(terminator):
+        ir.Operation.create("func.return", operands=[])
+    terminator.erase()
+    inputs = [argument.type for argument in block.arguments]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, []))
 
 
 def _protect_inputs(function: ir.Operation) -> None:

@@ -49,6 +49,7 @@ from stepwell.kernels.triangular import KIND as TRIANGULAR
 from stepwell.kernels.workspace import Workspace
 from stepwell.mlir import dialect, ir
 from stepwell.passes.affine._host_buffers import give_host_buffers, memref_type
+from stepwell.passes.affine._moved_bytes import MOVED_BYTES, moved_bytes
 from stepwell.passes.affine._scalar_fallback import emit_scalar
 from stepwell.passes.affine._thread_fallback import share_among_threads
 from stepwell.passes.base import Pass, State
@@ -164,6 +165,7 @@ def _emit(
         if state.precision == "fast":
             function.attributes[FAST_MATH] = ir.UnitAttr.get()
     function.attributes["kernel.flops"] = i64(flops(group.operations))
+    function.attributes[MOVED_BYTES] = i64(moved_bytes(kernel))
     return function.operation, nest.workspaces if isinstance(nest, GridBuilder) else []
 
 

@@ -28,6 +28,7 @@ from stepwell.launch import LaunchProgram
 from stepwell.mlir import ir, new_context
 from stepwell.options import CompileOptions
 from stepwell.packing import derived_from_dict
+from stepwell.passes.affine._moved_bytes import MOVED_BYTES
 from stepwell.passes.base import State, make_pass
 from stepwell.passes.buffers.plan_arena import ARENA_BYTES, element_bytes
 from stepwell.passes.llvm._entry_text import ENTRY, TASK_SUFFIX, entry_text, task_text
@@ -176,7 +177,9 @@ def kernel_unit(kernel: ir.Operation, target: Target, options: CompileOptions) -
         ir.IntegerAttr(kernel.attributes["kernel.flops"]).value
         if "kernel.flops" in kernel.attributes
         else 0,
-        sum(_bytes(t) for t in kind.inputs),
+        ir.IntegerAttr(kernel.attributes[MOVED_BYTES]).value
+        if MOVED_BYTES in kernel.attributes
+        else sum(_bytes(t) for t in kind.inputs),
     )
 
 

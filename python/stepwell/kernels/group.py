@@ -30,8 +30,9 @@ from stepwell.mlir import ir
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """One result of a kernel: the value to compute, the buffer for it, and the constant halo around
-    it (`low` elements before each dimension) when the result is padded."""
+    """One result of a kernel: the value to compute, the buffer for it, where it begins there (`low`
+    elements before it in each dimension), and the constant halo around it when it is padded.
+    Without one, the value may be a slice of what the buffer holds."""
 
     value: ir.Value
     buffer: ir.Value
@@ -60,8 +61,10 @@ class KernelGroup:
         self.counted: dict[ir.Value, Index] = {}
         """For vectors of booleans: how many are true, where that was counted at the top."""
         self.evaluator = Evaluator(nest, dict(zip(block.arguments, buffers, strict=True)))
+        kind = ir.StringAttr(function.attributes["kernel.kind"]).value
         self.outputs = [
-            _output(value, buffer) for value, buffer in zip(returned, buffers[count:], strict=True)
+            _output(value, buffer, slices=kind != "update")
+            for value, buffer in zip(returned, buffers[count:], strict=True)
         ]
 
     @property
@@ -121,7 +124,7 @@ class KernelGroup:
         self.store(output, point, to_storage(value, element_type(output.value)), lanes)
 
     def store(self, output: Output, point: list[Index], value: ir.Value, lanes: Lanes) -> None:
-        """Store what `output` is at `point`, in its halo."""
+        """Store what `output` is at `point`, where it lies in its buffer."""
         place = [index + low for index, low in zip(point, output.low, strict=True)]
         self.nest.store(value, output.buffer, place, lanes)
 
@@ -257,8 +260,11 @@ def _constant_index(value: ir.Value) -> Index | None:
     return constant(ir.IntegerAttr(op.attributes["value"]).value)
 
 
-def _output(value: ir.Value, buffer: ir.Value) -> Output:
+def _output(value: ir.Value, buffer: ir.Value, *, slices: bool) -> Output:
+    """The result `value`; with `slices`, one that is put into its destination is what is put."""
     op = defining_op(value)
+    if slices and op is not None and op.name == "tensor.insert_slice":
+        return Output(op.operands[0], buffer, tuple(op.attributes["static_offsets"]), None)
     if op is not None and op.name == "tensor.pad":
         low = tuple(op.attributes["static_low"])
         if any(v < 0 for v in low):

@@ -2,7 +2,8 @@
 halo when the result is padded.
 
 A task is one index of the dimensions before the concatenated one; where there is one only, a chunk
-of each part. Two parts whose elements alternate are interleaved in registers."""
+of each part. Two parts whose elements alternate are interleaved in registers. Where other kernels
+have written some of the parts in place, the rest is inserted beside them."""
 
 from __future__ import annotations
 
@@ -21,25 +22,47 @@ vector_ops = dialect("vector")
 
 
 def emit(group: KernelGroup, lanes: int) -> None:
-    """Write the parts of one `tensor.concat`."""
+    """Write the parts of one `tensor.concat`, or those that are inserted into its destination."""
     op = defining_op(group.outputs[0].value)
-    assert op is not None
-    assert op.name == "tensor.concat"
+    if op is None or op.name != "tensor.concat":
+        _emit_inserted(group, lanes)
+        return
     axis = ir.IntegerAttr(op.attributes["dim"]).value
     parts = list(op.operands)
     if len(parts) == 2 and all(math.prod(shape_of(part)[axis:]) == 1 for part in parts):
         _emit_alternating(group, parts, axis, lanes)
-    else:
-        _emit_runs(group, parts, axis, lanes)
+        return
+    rank, offset, placed = len(shape_of(parts[0])), 0, []
+    for part in parts:
+        placed.append((part, [offset if d == axis else 0 for d in range(rank)]))
+        offset += shape_of(part)[axis]
+    _emit_runs(group, placed, axis, lanes)
 
 
-def _emit_runs(group: KernelGroup, parts: list[ir.Value], axis: int, lanes: int) -> None:
+def _emit_inserted(group: KernelGroup, lanes: int) -> None:
+    value, placed = group.outputs[0].value, []
+    while (op := defining_op(value)) is not None and op.name == "tensor.insert_slice":
+        placed.append((op.operands[0], list(op.attributes["static_offsets"])))
+        value = op.operands[1]
+    if not placed:
+        with group.nest.parallel("task", 1) as task:
+            group.fill_halos(Index.of(task), lanes)
+        return
+    sizes = shape_of(value)
+    differs = [d for part, _ in placed for d, n in enumerate(shape_of(part)) if n != sizes[d]]
+    _emit_runs(group, placed, min(differs, default=0), lanes)
+
+
+def _emit_runs(
+    group: KernelGroup, placed: list[tuple[ir.Value, list[int]]], axis: int, lanes: int
+) -> None:
+    """Write parts, each from its place on, that are alike in the dimensions before `axis`."""
     nest = group.nest
-    offsets = [sum(shape_of(p)[axis] for p in parts[:i]) for i in range(len(parts))]
+    parts = [part for part, _ in placed]
     splits = [part_flat_from(group, part, axis) for part in parts]
-    outer = math.prod(group.outputs[0].shape[:axis])
+    outer = math.prod(shape_of(parts[0])[:axis])
     longest = max(math.prod(shape_of(part)[axis:]) for part in parts)
-    writers = [_writer(group, p, axis, o) for p, o in zip(parts, offsets, strict=True)]
+    writers = [_writer(group, part, place) for part, place in placed]
     if outer == 1 and longest > FLAT_TASK_ELEMENTS and all(split == axis for split in splits):
         runs = zip((math.prod(shape_of(part)) for part in parts), writers, strict=True)
         walk_flat(group, list(runs), lanes)
@@ -57,15 +80,15 @@ def _emit_runs(group: KernelGroup, parts: list[ir.Value], axis: int, lanes: int)
                         write(base + Index.of(i) + vector.index, vector)
 
 
-def _writer(group: KernelGroup, part: ir.Value, axis: int, offset: int) -> Body:
-    """Writes elements of `part`, which begins at `offset`."""
+def _writer(group: KernelGroup, part: ir.Value, start: list[int]) -> Body:
+    """Writes elements of `part`, which begins at `start`."""
 
     def write(flat: Index, vector: Lanes) -> None:
         point = delinearize(flat, shape_of(part))
         value = to_storage(group.evaluator.at(part, point, vector), element_type(part))
         for output in group.outputs:
-            place = [index + low for index, low in zip(point, output.low, strict=True)]
-            place[axis] = place[axis] + offset
+            begin = (low + first for low, first in zip(output.low, start, strict=True))
+            place = [index + low for index, low in zip(point, begin, strict=True)]
             group.nest.store(value, output.buffer, place, vector)
 
     return write

@@ -13,9 +13,17 @@ import math
 from dataclasses import dataclass
 
 from stepwell.kernels.cpu import halo
+from stepwell.kernels.evaluate import slice_source
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.slices import slices_behind
-from stepwell.kernels.structured import Structured, element_type, elements, map_dims, shape_of
+from stepwell.kernels.structured import (
+    Structured,
+    defining_op,
+    element_type,
+    elements,
+    map_dims,
+    shape_of,
+)
 from stepwell.mlir import ir
 from stepwell.targets import Target
 
@@ -178,9 +186,11 @@ def flat_lhs(op: Structured, shape: ContractionShape) -> tuple[Index, list[Varia
     """The element of the lhs that a point of the iteration space reads, and that space's loops."""
     dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(shape.sizes)]
     point = [Index.of(d) for d in dims]
+    lhs, indices = op.inputs[shape.lhs], apply_map(op.maps[shape.lhs], point)
+    while (part := defining_op(lhs)) is not None and part.name == "tensor.extract_slice":
+        lhs, indices = part.operands[0], slice_source(part, indices)
     flat = Index()
-    lhs_shape = shape_of(op.inputs[shape.lhs])
-    for index, size in zip(apply_map(op.maps[shape.lhs], point), lhs_shape, strict=True):
+    for index, size in zip(indices, shape_of(lhs), strict=True):
         flat = flat * size + index
     return flat, dims
 

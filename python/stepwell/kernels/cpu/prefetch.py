@@ -71,7 +71,7 @@ class Prefetching:
         """What asks for one line of the tile's results, and of what the epilogue reads with them,
         at a step of k: one after the other, so that they do not hold up the loads of the sum. None
         where the kernel would not gain; few lines are asked for here, for the next tile."""
-        padded = any(any(output.low) for output in self.group.outputs)
+        padded = any(output.halo is not None for output in self.group.outputs)
         if not self.strategy.ask_results or padded:
             return None
         result = self.op.op.results[0]
@@ -82,7 +82,8 @@ class Prefetching:
             point = apply_map(self.op.output_map, dims)
             for output in self.group.outputs:
                 there = self.group.point_of(output, result, point)
-                self.nest.prefetch(output.buffer, there, write=True)
+                place = [index + low for index, low in zip(there, output.low, strict=True)]
+                self.nest.prefetch(output.buffer, place, write=True)
                 for value, indices in accesses(output.value, there, set(self.group.inputs)):
                     if math.prod(shape_of(value)) == size:
                         self.nest.prefetch(self.evaluator.buffers[value], indices)
