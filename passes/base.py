@@ -11,12 +11,13 @@ import functools
 import importlib
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from stepwell.errors import UsageError
+from stepwell.kernels.strategy import Candidate
 from stepwell.mlir import ir
 from stepwell.targets import Target, host
 from stepwell.weights import WeightTable
@@ -38,6 +39,9 @@ class State:
     remarks: list[str] = field(default_factory=list)
     on_kernel: Callable[[ir.Operation], None] | None = None
     """Called with each kernel function as soon as it stands at level affine."""
+    on_choice: Callable[[ir.Operation, Sequence[Candidate]], None] | None = None
+    """Called with each operation or kernel that a cost model chooses a way to run for, and with the
+    ways that it considered, the chosen one first."""
 
     @property
     def multiplies_tf32(self) -> bool:

@@ -13,6 +13,7 @@ COMMANDS = {
     "bench": ("bench:bench", "Time a model, alone or beside other runtimes."),
     "check": ("check:check", "List every operator of a model that is not supported."),
     "compile": ("compile:compile_command", "Compile a model into an artifact, or print a level."),
+    "explain": ("explain:explain_command", "Show what compiling a model decides, and why."),
     "export": ("export:export", "Write a model as a StableHLO portable artifact."),
     "inspect": ("inspect:inspect", "Show what an artifact says about itself."),
     "profile": ("profile:profile_command", "Show one run on a line of time, thread by thread."),

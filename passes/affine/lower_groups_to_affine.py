@@ -144,7 +144,7 @@ def _emit(
             visibility="private",
             loc=kernel.location,
         )
-    for name in ("kernel.kind", "kernel.strategy", KERNEL_EXTENTS, UNFILLED_EXTENTS):
+    for name in ("kernel.kind", KERNEL_EXTENTS, UNFILLED_EXTENTS):
         if name in kernel.attributes:
             function.attributes[name] = kernel.attributes[name]
     results = len(ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value).results)
@@ -158,6 +158,8 @@ def _emit(
         group = KernelGroup(kernel, buffers, nest)
         emit_group(group, kernel, state)
         func.ReturnOp([])
+    if "kernel.strategy" in kernel.attributes:
+        function.attributes["kernel.strategy"] = kernel.attributes["kernel.strategy"]
     if group.exact_reads:
         function.attributes[EXACT_READS] = ir.DenseI64ArrayAttr.get(group.exact_reads)
     if isinstance(nest, GridBuilder):

@@ -67,7 +67,7 @@ class ChooseConvolution(Pass):
             shape = winograd_strategy.ConvolutionShape.of(convolution)
             if shape is None or not _is_weight(convolution.inputs[1], weights, op):
                 continue
-            tile = self._tile(convolution, shape, target, state.threads)
+            tile = self._tile(convolution, shape, target, state)
             if not tile:
                 continue
             filters = convolution.inputs[1]
@@ -83,13 +83,16 @@ class ChooseConvolution(Pass):
         convolution: Structured,
         shape: winograd_strategy.ConvolutionShape,
         target: Target,
-        threads: int,
+        state: State,
     ) -> int:
         if self.tile:
             return self.tile if winograd_strategy.applies(shape, target) else 0
         contraction = ContractionShape.of(convolution, (0, 1))
         direct = estimated_time(convolution, contraction, target)
-        strategy = winograd_strategy.choose(shape, target, threads, direct)
+        strategy = winograd_strategy.choose(shape, target, state.threads, direct)
+        if state.on_choice is not None:
+            considered = winograd_strategy.candidates(shape, target, state.threads, direct)
+            state.on_choice(convolution.op, considered)
         return strategy.tile if strategy is not None else 0
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.kernels.cpu import attention, dot_products, winograd_strategy
-from stepwell.kernels.cpu.contraction_strategy import ContractionShape, choose
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape, choose, tile_candidates
 from stepwell.kernels.slices import TakenSlices, slices_behind
 from stepwell.kernels.structured import (
     RESHAPES,
@@ -43,6 +43,9 @@ from stepwell.passes.linalg.hoist_constants import (
 )
 
 arith = dialect("arith")
+
+PACKED = "_packed"
+"""In the names of packed weights, behind that of the weight."""
 
 Weight = str | int
 """A constant by name, or a parameter by the number of its argument."""
@@ -108,6 +111,8 @@ class PackOperands(Pass):
         terms = dot_products.terms_of(anchor, operands, state.target, packed_bytes)
         shape = ContractionShape.of(anchor, operands, terms)
         strategy = choose(anchor, shape, state.target, is_weight)
+        if state.on_choice is not None:
+            state.on_choice(kernel, tile_candidates(anchor, shape, state.target))
         kernel.attributes["kernel.strategy"] = strategy.to_attribute()
         panel = strategy.vectors * state.target.vector_lanes
         plan = _plan(anchor, shape, panel, slices) if is_weight else None
@@ -369,7 +374,7 @@ def _add_packed(
 ) -> ir.Value:
     """The argument of `host` that is the packed form of a constant or of a parameter."""
     if isinstance(weight, str):
-        name = state.weights.add(f"{weight}_packed", packing.apply(state.weights[weight]))
+        name = state.weights.add(f"{weight}{PACKED}", packing.apply(state.weights[weight]))
         return add_argument(host, kind, WEIGHT, name)
     data = {"input": weight, "packing": packing_to_dict(packing)}
     return add_argument(host, kind, DERIVED, json.dumps(data))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from stepwell.exporting import export
     from stepwell.inspection.check import check
+    from stepwell.inspection.explain import explain
     from stepwell.inspection.profile import profile
     from stepwell.just_in_time import jit
     from stepwell.lowering import Lowered, lower
@@ -50,6 +51,7 @@ _MODULES = {
     "UsageError": "stepwell.errors",
     "check": "stepwell.inspection.check",
     "compile": "stepwell.compiler",
+    "explain": "stepwell.inspection.explain",
     "export": "stepwell.exporting",
     "jit": "stepwell.just_in_time",
     "load": "stepwell.runtime.load",
@@ -73,6 +75,7 @@ __all__ = [
     "UsageError",
     "check",
     "compile",
+    "explain",
     "export",
     "jit",
     "load",

@@ -17,6 +17,8 @@ from stepwell.specialization import OpenSpec, check_names, check_shape
 if TYPE_CHECKING:
     import onnx
 
+    from stepwell.frontends.onnx.partition import Part
+
 Shapes = Mapping[str, Sequence[int]]
 
 
@@ -134,12 +136,11 @@ class PartitionedExecutable:
         return f"<stepwell.PartitionedExecutable ({inputs}) -> ({outputs}), {self._reason()}>"
 
 
-def partitioned(
-    model: object, shapes: Shapes, compile_part: CompilePart
-) -> PartitionedExecutable | None:
-    """`model` in parts; None when it is not an ONNX model with nodes for the host.
+def split(model: object, shapes: Shapes) -> tuple[onnx.ModelProto, list[Part]] | None:
+    """`model`, with its weights, and its parts in the order in which they run; None when it is not
+    an ONNX model with nodes for the host.
 
-    Raises ModelError and what `compile_part` raises.
+    Raises ModelError, also for `shapes` of what is no input.
     """
     from stepwell.frontends.onnx import reader
 
@@ -158,6 +159,20 @@ def partitioned(
     for name in shapes:
         if name not in inputs:
             raise ModelError(f'shapes= names "{name}", which is no input of the model')
+    return whole, parts
+
+
+def partitioned(
+    model: object, shapes: Shapes, compile_part: CompilePart
+) -> PartitionedExecutable | None:
+    """`model` in parts; None when it is not an ONNX model with nodes for the host.
+
+    Raises ModelError and what `compile_part` raises.
+    """
+    found = split(model, shapes)
+    if found is None:
+        return None
+    whole, parts = found
     runners: list[_Part] = []
     for part in parts:
         names = tuple(info.name for info in part.model.graph.input)

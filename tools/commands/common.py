@@ -16,7 +16,7 @@ from stepwell.artifact import TensorSpec
 from stepwell.compiler import Compiled, compile
 from stepwell.errors import ArtifactError, UsageError
 from stepwell.open_shapes import UNNAMED
-from stepwell.options import CompileOptions
+from stepwell.options import PRECISIONS, CompileOptions
 from stepwell.runtime.load import load
 from stepwell.runtime.open_sizes import OpenSizeExecutable
 from stepwell.specialization import TENSOR, OpenSpec, check_shape
@@ -59,6 +59,13 @@ max_option = click.option(
 )
 level_option = click.option(
     "-O", "opt_level", type=click.IntRange(0, 3), default=3, help="Optimisation level 0 to 3."
+)
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="default",
+    show_default=True,
+    help="How exact products have to be (CompileOptions).",
 )
 cache_option = click.option("--no-cache", is_flag=True, help="Compile even what is in the cache.")
 

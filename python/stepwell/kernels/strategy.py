@@ -9,6 +9,15 @@ from stepwell.mlir import ir
 
 
 @dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A way to run a kernel that a chooser considered. `cost` is the time that it estimates, in a
+    unit of its own: it is to be compared with that of the candidates beside it alone."""
+
+    name: str
+    cost: float
+
+
+@dataclasses.dataclass(frozen=True)
 class IntegerStrategy:
     """A strategy whose fields are all integers; base of such dataclasses."""
 

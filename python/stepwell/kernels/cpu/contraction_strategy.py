@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stepwell.kernels.cpu import halo
 from stepwell.kernels.evaluate import slice_source
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.slices import slices_behind
+from stepwell.kernels.strategy import Candidate
 from stepwell.kernels.structured import (
     Structured,
     defining_op,
@@ -231,12 +233,36 @@ def estimated_time(op: Structured, shape: ContractionShape, target: Target) -> f
     return max(products, weights) + target.waiting * min(products, weights)
 
 
-def _best_tile(
-    op: Structured, shape: ContractionShape, target: Target
-) -> tuple[bool, tuple[int, int], int, float]:
-    """(whether the rows are walked as one, box, vectors, cost) of the cheapest register tile."""
+def tile_candidates(
+    op: Structured, shape: ContractionShape, target: Target, most: int = 4
+) -> list[Candidate]:
+    """The register tile that is chosen, then the others, those with the least costs first."""
+
+    def candidate(tile: _Tile) -> Candidate:
+        _, (height, width), vectors, cost = tile
+        return Candidate(f"{height * width} rows x {vectors} vectors", cost)
+
+    best = _best_tile(op, shape, target)
+    others = sorted(_tiles(op, shape, target), key=lambda tile: tile[-1])
+    return [candidate(tile) for tile in [best, *(t for t in others if t != best)][:most]]
+
+
+_Tile = tuple[bool, tuple[int, int], int, float]
+"""Whether the rows are walked as one, box, vectors, cost."""
+
+
+def _best_tile(op: Structured, shape: ContractionShape, target: Target) -> _Tile:
+    """The cheapest register tile; of equal ones, the first."""
+    best: _Tile = (True, (1, 1), 1, math.inf)
+    for tile in _tiles(op, shape, target):
+        if tile[-1] < best[-1] - 1e-9:
+            best = tile
+    return best
+
+
+def _tiles(op: Structured, shape: ContractionShape, target: Target) -> Iterator[_Tile]:
+    """All register tiles that the target has registers for, and the op rows."""
     merge, windows = rows_merge(op, shape), halo.windows(op, shape)
-    best, best_cost = (True, 1, 1, 1), math.inf
     for flat in (True,) if merge else (False, True):
         m_sizes = [shape.m] if flat else [shape.sizes[d] for d in shape.rows]
         last = m_sizes[-1] if m_sizes else 1
@@ -259,10 +285,7 @@ def _best_tile(
                         cost *= halo.used_part(windows, shape, box)
                     elif not merge:
                         cost *= _SCATTERED_COST
-                    if cost < best_cost - 1e-9:
-                        best, best_cost = (flat, *box, vectors), cost
-    flat, height, width, vectors = best
-    return flat, (height, width), vectors, best_cost
+                    yield flat, box, vectors, cost
 
 
 def fits_registers(rows: int, vectors: int, target: Target) -> bool:

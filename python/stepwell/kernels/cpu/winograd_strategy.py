@@ -21,7 +21,7 @@ from stepwell.kernels.cpu.winograd_transform import (
 )
 from stepwell.kernels.group import widths
 from stepwell.kernels.index import Index, Variable, apply_map
-from stepwell.kernels.strategy import IntegerStrategy
+from stepwell.kernels.strategy import Candidate, IntegerStrategy
 from stepwell.kernels.structured import Structured, element_type
 from stepwell.mlir import ir
 from stepwell.packing import (
@@ -229,14 +229,34 @@ def choose(
 ) -> WinogradStrategy | None:
     """The strategy with the least estimated time on `threads` cores of `target`, None where direct
     convolution is faster, which takes as long as `direct` vector multiply-adds of one core."""
+    estimates = _estimates(shape, target, threads)
+    best = min(estimates, key=lambda estimate: estimate[1], default=None)
+    return best[0] if best is not None and best[1] < direct / threads else None
+
+
+def candidates(
+    shape: ConvolutionShape, target: Target, threads: int, direct: float
+) -> list[Candidate]:
+    """What `choose` chooses from, the chosen one first, then by time."""
+    found = [
+        Candidate(f"Winograd F({s.tile}x{s.tile}, {FILTER}x{FILTER})", time)
+        for s, time in _estimates(shape, target, threads)
+    ]
+    return sorted([Candidate("direct", direct / threads), *found], key=lambda c: c.cost)
+
+
+def _estimates(
+    shape: ConvolutionShape, target: Target, threads: int
+) -> list[tuple[WinogradStrategy, float]]:
+    """The best strategy of each tile that can be, and its time."""
     if not applies(shape, target):
-        return None
+        return []
     strategies = [blocking(tile, shape, target, threads) for tile in TILES]
-    strategies = [s for s in strategies if _scratch_bytes(s, shape, target) <= _SCRATCH_BYTES]
-    if not strategies:
-        return None
-    best = min(strategies, key=lambda strategy: _time(strategy, shape, target, threads))
-    return best if _time(best, shape, target, threads) < direct / threads else None
+    return [
+        (strategy, _time(strategy, shape, target, threads))
+        for strategy in strategies
+        if _scratch_bytes(strategy, shape, target) <= _SCRATCH_BYTES
+    ]
 
 
 @functools.lru_cache(256)

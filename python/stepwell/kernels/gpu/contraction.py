@@ -58,6 +58,7 @@ def emit(
         space = TileSpace(group, nest, op, shape)
         if strategy is None:
             strategy = _tensor_core_tile(space, kind, target, whole_sums=whole_sums).to_attribute()
+            group.function.attributes["kernel.strategy"] = strategy
         if "warp_rows" in ir.DictAttr(strategy):
             MmaKernel(space, mma_tile.MmaTile.from_attribute(strategy), kind).emit()
             return
