@@ -3,7 +3,7 @@
 Matrix instructions take operands of 16 bits along either dimension; those of 32 and of 8 bits they
 take along k only: `wgmma` takes no others at all, and `mma.sync` needs registers and shuffles for
 them. A weight that is the rhs of such a product, or of whose slices (matrices of groups) it is, is
-transposed here, for good.
+transposed here, for good; so is one whose outputs are split into groups (a grouped convolution's).
 
     %z = linalg.generic {(m, n, k) -> (m, k), (m, n, k) -> (k, n), ...} ins(%x, %w : .., tensor<8x4xi8>)
       ->
@@ -48,7 +48,7 @@ class TransposeWeights(Pass):
     def run(self, op: ir.Operation, state: State) -> None:
         if not isinstance(state.target, NvidiaTarget) or not len(op.regions[0].blocks):
             return
-        made: dict[tuple[str, tuple[int, ...]], ir.Value] = {}
+        made: dict[tuple[str, tuple[int, ...], tuple[int, ...]], ir.Value] = {}
         for inner in nested_operations(op):
             structured = Structured.of(inner)
             if structured is not None and "reduction" in structured.iterators:
@@ -60,7 +60,7 @@ def _transpose(
     op: Structured,
     state: State,
     target: NvidiaTarget,
-    made: dict[tuple[str, tuple[int, ...]], ir.Value],
+    made: dict[tuple[str, tuple[int, ...], tuple[int, ...]], ir.Value],
 ) -> None:
     operands = contraction_operands(op) if len(op.inputs) == 2 else None
     if operands is None:
@@ -73,16 +73,17 @@ def _transpose(
     weight = rhs if codes is None else codes
     if slices is not None:
         weight = slices.source
-    name = _weight_name(host, weight)
+    name = _weight_name(host, _whole(weight))
     order = _order(op.maps[shape.rhs], shape)
     if kind is None or kind.bytes == _BOTH_WAYS_BYTES or name is None or order is None:
         return
     if slices is not None and (slices.lead > 1 or order[0] != 0):
         return
-    if (name, order) not in made:
-        moved = np.ascontiguousarray(state.weights[name].transpose(order))
-        sizes = [shape_of(weight)[axis] for axis in order]
-        made[name, order] = add_argument(
+    given = tuple(shape_of(weight))
+    if (name, given, order) not in made:
+        moved = np.ascontiguousarray(state.weights[name].reshape(given).transpose(order))
+        sizes = [given[axis] for axis in order]
+        made[name, given, order] = add_argument(
             host,
             ir.RankedTensorType.get(sizes, element_type(weight)),
             WEIGHT,
@@ -94,7 +95,7 @@ def _transpose(
         ir.AffineMap.get(op.maps[shape.rhs].n_dims, 0, list(results))
     )
     op.op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
-    transposed = made[name, order]
+    transposed = made[name, given, order]
     if codes is not None:
         transposed = _decoded(op, rhs, transposed)
     elif slices is not None:
@@ -126,6 +127,12 @@ def _decoded(op: Structured, floats: ir.Value, codes: ir.Value) -> ir.Value:
         made.operation.operands[1] = empty
         made.operation.results[0].set_type(empty.type)
     return made.operation.results[0]
+
+
+def _whole(value: ir.Value) -> ir.Value:
+    """What `value` is with the dimensions in one that it has split."""
+    op = defining_op(value)
+    return op.operands[0] if op is not None and op.name == "tensor.expand_shape" else value
 
 
 def _weight_name(host: ir.Operation, value: ir.Value) -> str | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from stepwell.dialects import stablehlo as hlo
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
-from stepwell.kernels.gpu import mma_tile, simt_tile, wgmma_tile
-from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES, MatrixType
+from stepwell.kernels.gpu import mma_tile, simt_tile
 from stepwell.mlir import ir
 from stepwell.passes.base import State
+from stepwell.passes.stablehlo._product_cycles import (
+    cycles_of_warpgroups,
+    cycles_of_warps,
+    matrix_type,
+    types_of,
+)
 from stepwell.targets.nvidia import NvidiaTarget
 
 MOST_PARTS = 32
@@ -36,20 +40,17 @@ def parts_of(
     times: int,
     target: NvidiaTarget,
     state: State,
-    *,
-    by_warps: bool = False,
 ) -> int:
     """Into how many parts `product`, of `m` x `n` elements, is best cut along `whole` of its terms
-    that lie one after another, of which there are `times`; 1 leaves it as it is. With `by_warps`
-    warpgroups do not multiply the parts."""
+    that lie one after another, of which there are `times`; 1 leaves it as it is."""
 
-    def shape(parts: int) -> ContractionShape:
-        terms = whole // parts * times
+    def shape(parts: int, line: int = 1) -> ContractionShape:
+        terms = -(-whole // parts // line) * line * times
         return ContractionShape(0, 1, (0,), (1,), 2, (3,), (parts, m, n, terms))
 
-    kind = _matrix_type(product, target, tf32=state.multiplies_tf32)
+    kind = matrix_type(product, target, tf32=state.multiplies_tf32)
     if kind is None:
-        enough = set(_types(product)) == {"f32"} and simt_tile.is_large_enough(shape(1))
+        enough = set(types_of(product)) == {"f32"} and simt_tile.is_large_enough(shape(1))
     else:
         enough = mma_tile.is_large_enough(shape(1), kind)
     if not enough:
@@ -58,9 +59,11 @@ def parts_of(
     def cycles(parts: int, *, whole_sums: bool = False) -> float:
         if kind is None:
             return simt_tile.cycles(simt_tile.choose(shape(parts)), shape(parts), target)
-        if by_warps and parts > 1:
-            return _cycles_of_warps(shape(parts), kind, target)
-        return _cycles(shape(parts), kind, target, whole_sums=whole_sums)
+        lines = shape(parts, _LINE_BYTES // kind.bytes)
+        return min(
+            cycles_of_warps(shape(parts), kind, target),
+            cycles_of_warpgroups(lines, kind, target, whole_sums=whole_sums),
+        )
 
     best, least = 1, min(_GAIN * cycles(1, whole_sums=True), cycles(1))
     for parts in range(2, MOST_PARTS + 1):
@@ -72,34 +75,3 @@ def parts_of(
         if total < least:
             best, least = parts, total
     return best
-
-
-def _types(product: ir.Operation) -> tuple[str, ...]:
-    """Of lhs, rhs and result."""
-    return tuple(str(hlo.element_type(v)) for v in (*product.operands, product.results[0]))
-
-
-def _matrix_type(product: ir.Operation, target: NvidiaTarget, *, tf32: bool) -> MatrixType | None:
-    """What tensor cores multiply the operands as."""
-    *operands, total = _types(product)
-    known = dict(target.matrix_instructions).get("mma.sync", ())
-    for kind in MATRIX_TYPES:
-        if tuple(operands) == kind.elements and total == kind.sum and kind.ptx in known:
-            return kind if tf32 or kind.ptx != "tf32" else None
-    return None
-
-
-def _cycles(
-    shape: ContractionShape, kind: MatrixType, target: NvidiaTarget, *, whole_sums: bool
-) -> float:
-    """Estimated time of a product by the better of warps and warpgroups, which do not share tiles
-    with `whole_sums`."""
-    by_warps = _cycles_of_warps(shape, kind, target)
-    if not wgmma_tile.takes(kind, target):
-        return by_warps
-    tile = wgmma_tile.choose(shape, kind, target, whole_sums=whole_sums)
-    return min(by_warps, wgmma_tile.cycles(tile, shape, kind, target))
-
-
-def _cycles_of_warps(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> float:
-    return mma_tile.cycles(mma_tile.choose(shape, kind, target), shape, kind, target)

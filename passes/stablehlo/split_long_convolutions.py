@@ -14,10 +14,10 @@ becomes
     %z = stablehlo.reduce(%4 init: 0) applies stablehlo.add across dimensions = [3]
 
 What split-long-sums does to matrix products, by the same cost model: the image stays as it is, each
-group of channels has a product of its own (by warps: the copies of warpgroups take whole images),
-and the kernel of whatever follows adds them. Run this after choose-layout, which puts channels
-last, and fold-constants behind it: filters are constants, or an argument with the outputs last,
-whose groups are read where they lie. With precision "strict" sums stay in one piece.
+group of channels has a product of its own, and the kernel of whatever follows adds them. Run this
+after choose-layout, which puts channels last, and fold-constants behind it: filters are constants,
+or an argument with the outputs last, whose groups are read where they lie. With precision "strict"
+sums stay in one piece.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _parts(op: ir.Operation, target: NvidiaTarget, state: State) -> int:
         return 1
     taps = math.prod(kernel[d] for d in numbers.kernel_spatial_dimensions)
     rows = math.prod(result[:-1])
-    return parts_of(op, rows, result[-1], image[-1], taps, target, state, by_warps=True)
+    return parts_of(op, rows, result[-1], image[-1], taps, target, state)
 
 
 def _split(op: ir.Operation, parts: int) -> ir.Value:

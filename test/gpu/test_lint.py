@@ -321,12 +321,14 @@ def test_matrices_of_outputs(
 
 
 CONVOLUTIONS = {
-    "1-D": ((8, 1500, 512), (3,), 1, ("NWC", "WIO", "NWC")),
-    "2-D": ((32, 28, 28, 128), (3, 3), 1, ("NHWC", "HWIO", "NHWC")),
-    "2-D by strides": ((32, 28, 28, 128), (3, 3), 2, ("NHWC", "HWIO", "NHWC")),
-    "3-D": ((2, 16, 28, 28, 64), (3, 3, 3), 1, ("NDHWC", "DHWIO", "NDHWC")),
+    "1-D": ((8, 1500, 512), (3,), 1, ("NWC", "WIO", "NWC"), 1),
+    "2-D": ((32, 28, 28, 128), (3, 3), 1, ("NHWC", "HWIO", "NHWC"), 1),
+    "2-D by strides": ((32, 28, 28, 128), (3, 3), 2, ("NHWC", "HWIO", "NHWC"), 1),
+    "2-D of groups": ((32, 28, 28, 696), (3, 3), 1, ("NHWC", "HWIO", "NHWC"), 3),
+    "3-D": ((2, 16, 28, 28, 64), (3, 3, 3), 1, ("NDHWC", "DHWIO", "NDHWC"), 1),
 }
-"""Images, windows, strides and layouts: of Whisper, of ResNet-50 in batches of 32, of videos."""
+"""Images, windows, strides, layouts and groups: of Whisper, of ResNet-50 in batches of 32, of
+RegNetY-32GF, of videos."""
 
 
 @needs_ptxas
@@ -339,14 +341,17 @@ def test_convolutions_by_warpgroups(
     if tile is not None:
         monkeypatch.setattr(mma_tile, "cycles", lambda *_: float("inf"))
         monkeypatch.setattr(wgmma_tile, "TILES", (tile,))
-    shape, window, stride, names = CONVOLUTIONS[case]
+    shape, window, stride, names, groups = CONVOLUTIONS[case]
     channels, strides = shape[-1], (stride,) * len(window)
-    arrays = (shape, (*window, channels, channels), (channels,))
+    arrays = (shape, (*window, channels // groups, channels), (channels,))
     inputs = [np.zeros(sizes, np.float16) for sizes in arrays]
 
     def layer(x: jax.Array, w: jax.Array, bias: jax.Array) -> jax.Array:
         return jax.nn.relu(
-            jax.lax.conv_general_dilated(x, w, strides, "SAME", dimension_numbers=names) + bias
+            bias
+            + jax.lax.conv_general_dilated(
+                x, w, strides, "SAME", dimension_numbers=names, feature_group_count=groups
+            )
         )
 
     module = str(jax.export.export(jax.jit(layer))(*inputs).mlir_module())

@@ -215,8 +215,11 @@ CONVOLUTIONS = [
     ((2, 15, 15, 192), (1, 1), (2, 2), (1, 1), "VALID"),
     ((3, 150, 64), (5,), (2,), (3,), "SAME"),
     ((2, 6, 7, 9, 64), (3, 2, 3), (1, 2, 1), (2, 1, 1), "SAME"),
+    ((2, 14, 14, 88), (3, 3), (1, 1), (1, 1), "SAME"),
+    ((2, 15, 13, 24), (3, 3), (2, 2), (1, 1), "SAME"),
 ]
-"""Shapes of images, windows, strides, dilations and padding."""
+"""Shapes of images, windows, strides, dilations and padding; the last are of channels that are no
+whole lines of 128 bytes."""
 
 
 @pytest.mark.parametrize(("shape", "window", "strides", "dilation", "padding"), CONVOLUTIONS)
@@ -238,8 +241,8 @@ def test_convolution(
 
 @pytest.mark.parametrize(
     ("channels", "strides", "dilation"),
-    [(48, (1, 1), (1, 1)), (64, (1, 9), (1, 1)), (64, (1, 1), (256, 1))],
-    ids=["parts-of-lines", "far-steps", "far-window"],
+    [(44, (1, 1), (1, 1)), (64, (1, 9), (1, 1)), (64, (1, 1), (256, 1))],
+    ids=["parts-of-chunks", "far-steps", "far-window"],
 )
 def test_convolution_that_is_no_window(
     channels: int, strides: tuple[int, int], dilation: tuple[int, int]

@@ -78,3 +78,24 @@ func.func @slices(%x: tensor<3x8x2xi8>, %n: tensor<3xi32>, %zero: tensor<3x8x4xi
   } -> tensor<3x8x4xi32>
   return %0 : tensor<3x8x4xi32>
 }
+
+#kbn = affine_map<(b, m, n, k) -> (k, b, n)>
+
+// The outputs of a grouped convolution are split into groups.
+// CHECK-LABEL: func.func @groups
+// CHECK-SAME: %[[T:[a-z0-9]+]]: tensor<2x3x2xi8> {stepwell.weight = "{{.*}}_along_k"}
+// CHECK: linalg.generic {{.*}} ins(%arg0, %[[T]] : tensor<2x8x2xi8>, tensor<2x3x2xi8>)
+func.func @groups(%x: tensor<2x8x2xi8>, %zero: tensor<2x8x3xi32>) -> tensor<2x8x3xi32> {
+  %w = arith.constant dense<[[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]]> : tensor<2x6xi8>
+  %g = tensor.expand_shape %w [[0], [1, 2]] output_shape [2, 2, 3] : tensor<2x6xi8> into tensor<2x2x3xi8>
+  %0 = linalg.generic {indexing_maps = [#bmk, #kbn, #bmn], iterator_types = ["parallel", "parallel", "parallel", "reduction"]}
+      ins(%x, %g : tensor<2x8x2xi8>, tensor<2x2x3xi8>) outs(%zero : tensor<2x8x3xi32>) {
+  ^bb0(%a: i8, %b: i8, %c: i32):
+    %1 = arith.extsi %a : i8 to i32
+    %2 = arith.extsi %b : i8 to i32
+    %3 = arith.muli %1, %2 : i32
+    %4 = arith.addi %c, %3 : i32
+    linalg.yield %4 : i32
+  } -> tensor<2x8x3xi32>
+  return %0 : tensor<2x8x3xi32>
+}

@@ -63,12 +63,13 @@ def emit(
             MmaKernel(space, mma_tile.MmaTile.from_attribute(strategy), kind).emit()
             return
         tile = wgmma_tile.WgmmaTile.from_attribute(strategy)
-        if tile.sharing and not wgmma_tile.can_share(tile, shape, kind, tile.sharing):
+        walked = wgmma.walked_shape(space, kind)
+        if tile.sharing and not wgmma_tile.can_share(tile, walked, kind, tile.sharing):
             raise LoweringError(
                 f"{tile.sharing} blocks of this strategy share tiles: they are no whole clusters, "
                 "or have no step each"
             )
-        maps = wgmma.find_maps(space, kind, tile)
+        maps = wgmma.find_maps(space, kind, tile, own_channels=whole_sums)
         if maps is None:
             raise LoweringError("an operand of this strategy is no array of which boxes are copied")
         wgmma.WgmmaKernel(space, tile, kind, maps).emit()
@@ -88,11 +89,14 @@ def _tensor_core_tile(
     if not wgmma_tile.takes(kind, target):
         return by_warps
     wide = any(element_bits(element_type(o.value)) > _WORD_BITS for o in space.group.outputs)
-    by_groups = wgmma_tile.choose(shape, kind, target, wide=wide, whole_sums=whole_sums)
-    slower = wgmma_tile.cycles(by_groups, shape, kind, target) > mma_tile.cycles(
+    walked = wgmma.walked_shape(space, kind)
+    by_groups = wgmma_tile.choose(walked, kind, target, wide=wide, whole_sums=whole_sums)
+    slower = wgmma_tile.cycles(by_groups, walked, kind, target) > mma_tile.cycles(
         by_warps, shape, kind, target
     )
-    return by_warps if slower or wgmma.find_maps(space, kind, by_groups) is None else by_groups
+    if slower or wgmma.find_maps(space, kind, by_groups, own_channels=whole_sums) is None:
+        return by_warps
+    return by_groups
 
 
 class _Tiled:

@@ -4,10 +4,15 @@ An image is [n, w, channels], [n, h, w, channels] or [n, d, h, w, channels]. Row
 product has its first pixel at (n, oh * step + first, ow * step + first), and the place (kh, kw, c)
 of k is seen so many pixels further. A copy takes 128 bytes of channels of one place of the window
 for as many rows as a tile has, which go on in the next line and in the next image.
+
+Of a grouped convolution, the channels of its group. Where those are no whole lines of 128 bytes,
+the last line of each place of the window goes on with the next group's, or with zeros behind the
+image's last: the filters' copies have zeros there.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
@@ -26,7 +31,9 @@ _MOST_STEP = 8
 class ImageWindow:
     """How rows and places of k lie in an image: the rows' extents (n, oh, ow); the first pixel, the
     steps of rows and those of the window, each down and across; the window's extents (kh, kw,
-    channels); and the image's (h, w). Pixels may have one dimension less, or one more."""
+    channels); and the image's (h, w). Pixels may have one dimension less, or one more. A `line` is
+    128 bytes of channels. `group` is the operation's dimension that the groups are, with so many
+    channels from one to the next."""
 
     rows: tuple[int, ...]
     first: tuple[int, ...]
@@ -34,6 +41,28 @@ class ImageWindow:
     dilation: tuple[int, ...]
     window: tuple[int, ...]
     image: tuple[int, ...]
+    line: int
+    group: tuple[int, int] | None = None
+
+    @property
+    def lines(self) -> int:
+        """Lines of a place of the window."""
+        return -(-self.window[-1] // self.line)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether channels are whole lines: places of k then follow one another in lines."""
+        return self.window[-1] % self.line == 0
+
+    @property
+    def reads_others(self) -> bool:
+        """Whether a line has channels of another group."""
+        return self.group is not None and not self.is_whole
+
+    @property
+    def count(self) -> int:
+        """Lines of all places of the window: the steps of k."""
+        return math.prod(self.window[:-1]) * self.lines
 
     @property
     def corners(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -53,11 +82,22 @@ class ImageWindow:
         moved = zip(place, self.steps, self.first, strict=True)
         return [image, *(p * step + first for p, step, first in moved)]
 
-    def seen(self, k: Index) -> tuple[list[Index], Index]:
-        """How far the window's place of k lies from the first pixel, down and across; and its
-        channel."""
-        *taps, channel = delinearize(k, self.window)
-        return [t * d for t, d in zip(taps, self.dilation, strict=True)], channel
+    def place(self, step: Index) -> tuple[Index, Index]:
+        """The number of the window's place of a step of k, and its first channel in the group."""
+        tap, part = delinearize(step, [math.prod(self.window[:-1]), self.lines])
+        return tap, part * self.line
+
+    def offsets(self, tap: Index) -> list[Index]:
+        """How far place number `tap` of the window lies from the first pixel, down and across."""
+        taps = delinearize(tap, self.window[:-1])
+        return [t * d for t, d in zip(taps, self.dilation, strict=True)]
+
+    def first_channel(self, dims: list[Index]) -> Index:
+        """Where the channels of the group begin at a point of the operation."""
+        if self.group is None:
+            return Index()
+        dimension, step = self.group
+        return dims[dimension] * step
 
 
 def find(
@@ -68,7 +108,7 @@ def find(
     sizes: list[int],
 ) -> ImageWindow | None:
     """The window of a lhs with extents `sizes` that is read at `indices`, forms over `dims`, the
-    operation's dimensions; None where it is none, or channels are not whole lines of 128 bytes."""
+    operation's dimensions; None where it is none."""
     pixels = len(sizes) - 2
     if pixels not in _MOST_OFFSET:
         return None
@@ -86,6 +126,8 @@ def find(
         return None
     if image.step != 1 or channel.dilation != 1 or channel.place is None:
         return None
+    if any(axis.group is not None for axis in (image, *inner)):
+        return None
     counts = [1 if d is None else shape.sizes[d] for d in (*rows, *places)]
     found = ImageWindow(
         tuple(counts[: pixels + 1]),
@@ -94,33 +136,39 @@ def find(
         tuple(axis.dilation for axis in inner),
         tuple(counts[pixels + 1 :]),
         tuple(sizes[1:-1]),
+        LINE_BYTES // kind.bytes,
+        channel.group,
     )
-    return found if _is_possible(found, kind) else None
+    return found if _is_possible(found) else None
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """Of one dimension of the image, the dimensions of rows and of k that move it, and how far."""
+    """Of one dimension of the image, the dimensions of rows and of k that move it, and how far; the
+    dimension of groups that does, and its step."""
 
     row: int | None
     step: int
     place: int | None
     dilation: int
     first: int
+    group: tuple[int, int] | None
 
 
 def _axis(index: Index, dims: list[Variable], shape: ContractionShape) -> _Axis | None:
-    rows, places = [], []
+    roles: dict[str, list[tuple[int, int]]] = {"row": [], "place": [], "group": []}
     for atom, factor in index.terms:
         if not isinstance(atom, Variable) or atom not in dims or factor <= 0:
             return None
         number = dims.index(atom)
-        (rows if number in shape.rows else places).append((number, factor))
-    if len(rows) > 1 or len(places) > 1 or any(d not in shape.reduced for d, _ in places):
-        return None
-    row, step = rows[0] if rows else (None, 1)
-    place, dilation = places[0] if places else (None, 1)
-    return _Axis(row, step, place, dilation, index.constant)
+        named = (("row", shape.rows), ("place", shape.reduced), ("group", shape.batch))
+        role = next((name for name, some in named if number in some), None)
+        if role is None or roles[role]:
+            return None
+        roles[role].append((number, factor))
+    row, step = next(iter(roles["row"]), (None, 1))
+    place, dilation = next(iter(roles["place"]), (None, 1))
+    return _Axis(row, step, place, dilation, index.constant, next(iter(roles["group"]), None))
 
 
 def _are_all(found: list[int | None], dims: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
@@ -128,12 +176,11 @@ def _are_all(found: list[int | None], dims: tuple[int, ...], sizes: tuple[int, .
     return [d for d in found if d is not None] == [d for d in dims if sizes[d] > 1]
 
 
-def _is_possible(window: ImageWindow, kind: MatrixType) -> bool:
+def _is_possible(window: ImageWindow) -> bool:
     far = [d * (n - 1) for d, n in zip(window.dilation, window.window[:-1], strict=True)]
     least = _LEAST_CORNER[len(far)]
     return (
-        window.window[-1] * kind.bytes % LINE_BYTES == 0
-        and all(corner >= 0 for corner in window.first)
+        all(corner >= 0 for corner in window.first)
         and all(least <= corner <= 0 for corner in window.corners[1])
         and all(corner < -least for corner in window.first)
         and max(far) <= _MOST_OFFSET[len(far)]

@@ -24,7 +24,7 @@ from stepwell.kernels.structured import element_type, shape_of
 from stepwell.launch import IM2COL, TILED
 from stepwell.mlir import ir
 
-_MAX_BATCH_DIMS = 3
+_MAX_OUTER_DIMS = 3
 TYPES = {
     "f16": 6,
     "bf16": 9,
@@ -46,7 +46,8 @@ class TensorMap:
     and the steps (bytes) of its dimensions, innermost first; and the box that is copied. Dimension
     0 or 1 is k (0 with `along_k`), the other one rows or columns; `batch` are the operation's
     dimensions that the others are; behind them, with `slices`, is the one whose slices numbers in
-    memory tell. With a `window` the array is an image, and the box is channels and pixels."""
+    memory tell. With a `window` the array is an image, and the box is channels and pixels; with
+    `taps`, k is the channels of one place of a window, and dimension 2 that place."""
 
     argument: int
     element: str
@@ -58,6 +59,7 @@ class TensorMap:
     batch: tuple[int, ...]
     window: ImageWindow | None = None
     slices: bool = False
+    taps: bool = False
 
     def to_attribute(self) -> ir.Attribute:
         """Argument, offset, type, rank and kind, then sizes, strides, what is to be known of a
@@ -72,35 +74,40 @@ class TensorMap:
 
 
 def find(
-    space: TileSpace, kind: MatrixType, operand: int, lines: int, shares: int = 1
+    space: TileSpace,
+    kind: MatrixType,
+    operand: int,
+    lines: int,
+    shares: int = 1,
+    window: ImageWindow | None = None,
 ) -> TensorMap | None:
     """The map of an operand whose tiles are `lines` rows or columns by 128 bytes of k, copied in so
-    many `shares`; None where it is no such array."""
+    many `shares`; None where it is no such array. The rhs of an image with a `window` is walked as
+    that is."""
     shape = space.shape
-    dims = _variables(shape)
-    found = space.view(operand, apply_map(space.op.maps[operand], [Index.of(d) for d in dims]))
-    if found is None:
+    array = _elements(space, kind, operand)
+    if array is None:
         return None
-    array = _Elements(
-        space.evaluator.buffers[found[0]],
-        linearize(found[1], shape_of(found[0])),
-        dims,
-        "tf32" if kind.ptx == "tf32" else kind.element,
-        kind.bytes,
-    )
     outer = shape.rows if operand == shape.lhs else (shape.column,)
-    described = _describe(array, shape, outer, shape.reduced, lines, shares)
-    if described is not None or operand != shape.lhs:
-        return described
-    sizes = list(shape_of(found[0]))
-    window = image_window.find(shape, kind, dims, found[1], sizes)
-    return None if window is None else _image(array, window, sizes, lines)
+    if window is None or window.is_whole:
+        described = _describe(array, shape, outer, shape.reduced, lines, shares)
+        if window is None or described is not None:
+            return described
+    *taps, channel = (d for d in shape.reduced if shape.sizes[d] > 1)
+    return _describe(array, shape, outer, (channel,), lines, shares, tuple(taps))
 
 
-def _image(array: _Elements, window: ImageWindow, sizes: list[int], lines: int) -> TensorMap | None:
-    """The map of an image of extents `sizes`, [n, pixels.., channels]."""
+def find_image(space: TileSpace, kind: MatrixType, lines: int) -> TensorMap | None:
+    """The map of a lhs that is an image, whose tiles are `lines` rows by 128 bytes of channels of
+    one place of the window; None where it is no such image."""
+    shape = space.shape
+    array = _elements(space, kind, shape.lhs)
+    if array is None or not isinstance(array.buffer, ir.BlockArgument):
+        return None
+    window = image_window.find(shape, kind, array.dims, array.indices, array.sizes)
+    sizes = array.sizes
     strides = [math.prod(sizes[i:]) * array.bytes for i in range(len(sizes) - 1, 0, -1)]
-    if not isinstance(array.buffer, ir.BlockArgument) or strides[0] % CHUNK_BYTES:
+    if window is None or strides[0] % CHUNK_BYTES:
         return None
     return TensorMap(
         array.buffer.arg_number,
@@ -108,10 +115,27 @@ def _image(array: _Elements, window: ImageWindow, sizes: list[int], lines: int) 
         0,
         tuple(reversed(sizes)),
         tuple(strides),
-        (LINE_BYTES // array.bytes, lines),
+        (window.line, lines),
         True,
         (),
         window,
+    )
+
+
+def _elements(space: TileSpace, kind: MatrixType, operand: int) -> _Elements | None:
+    """Where the elements of an operand lie, if they are those of a buffer."""
+    shape = space.shape
+    dims = _variables(shape)
+    found = space.view(operand, apply_map(space.op.maps[operand], [Index.of(d) for d in dims]))
+    if found is None:
+        return None
+    return _Elements(
+        space.evaluator.buffers[found[0]],
+        list(found[1]),
+        list(shape_of(found[0])),
+        dims,
+        "tf32" if kind.ptx == "tf32" else kind.element,
+        kind.bytes,
     )
 
 
@@ -127,18 +151,20 @@ def find_output(space: TileSpace) -> TensorMap | None:
     dims = _variables(shape)
     at = apply_map(space.op.output_map, [Index.of(d) for d in dims])
     place = space.group.point_of(outputs[0], space.op.op.results[0], at)
-    flat = linearize(place, outputs[0].shape)
-    array = _Elements(outputs[0].buffer, flat, dims, kind, _OUTPUT_BYTES[kind])
+    sizes = list(outputs[0].shape)
+    array = _Elements(outputs[0].buffer, place, sizes, dims, kind, _OUTPUT_BYTES[kind])
     found = _describe(array, shape, shape.rows, (shape.column,), ROWS)
     return found if found is not None and found.along_k else None
 
 
 @dataclass(frozen=True)
 class _Elements:
-    """Where elements lie in a buffer: a form over `dims`, the operation's dimensions."""
+    """Where elements lie in a buffer of extents `sizes`: forms over `dims`, the operation's
+    dimensions."""
 
     buffer: ir.Value
-    flat: Index
+    indices: list[Index]
+    sizes: list[int]
     dims: list[Variable]
     element: str
     bytes: int
@@ -155,29 +181,33 @@ def _describe(
     inner: tuple[int, ...],
     lines: int,
     shares: int = 1,
+    taps: tuple[int, ...] = (),
 ) -> TensorMap | None:
     """The map of an array whose lines run along the dimensions `inner`, or along `outer`; a box is
-    one of `shares` of a tile's lines."""
-    flat, dims = array.flat, array.dims
+    one of `shares` of a tile's lines, at one place of `taps`."""
+    flat, dims = linearize(array.indices, array.sizes), array.dims
     if not isinstance(array.buffer, ir.BlockArgument) or not flat.is_linear:
         return None
     slices = [variable for variable in flat.variables() if variable not in dims]
     if len(slices) > 1 or not all(variable.computed for variable in slices):
         return None
     steps = [flat.coefficient(d) for d in dims]
-    place_step, k_step = (_merged(some, steps, shape.sizes) for some in (outer, inner))
-    if place_step is None or k_step is None:
+    place_step, k_step, tap_step = (
+        _merged(some, steps, shape.sizes) for some in (outer, inner, taps)
+    )
+    if place_step is None or k_step is None or tap_step is None:
         return None
     along_k = k_step == 1
     if not along_k and (place_step != 1 or array.bytes != 2):
         return None
     batch = tuple(d for d in shape.batch if shape.sizes[d] > 1 and steps[d])
-    outermost = [*(steps[d] for d in batch), *(flat.coefficient(v) for v in slices)]
+    outermost = [*([tap_step] if taps else []), *(steps[d] for d in batch)]
+    outermost += [flat.coefficient(v) for v in slices]
     strides = [place_step if along_k else k_step, *outermost]
     places = [flat.constant, *strides]
     if any(n * array.bytes % CHUNK_BYTES or n < 0 for n in places) or not all(strides):
         return None
-    if len(outermost) > _MAX_BATCH_DIMS:
+    if len(outermost) > _MAX_OUTER_DIMS:
         return None
     line = LINE_BYTES // array.bytes
     sizes = [shape.extent(inner), shape.extent(outer)]
@@ -187,6 +217,7 @@ def _describe(
         flat.constant * array.bytes,
         (
             *(sizes if along_k else reversed(sizes)),
+            *([shape.extent(taps)] if taps else []),
             *(shape.sizes[d] for d in batch),
             *(v.high + 1 for v in slices),
         ),
@@ -195,6 +226,7 @@ def _describe(
         along_k,
         batch,
         slices=bool(slices),
+        taps=bool(taps),
     )
 
 

@@ -18,14 +18,17 @@ leave the last round of blocks empty, blocks share them by steps of k (`step_sha
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes, arith
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.gpu import hopper, tensor_map
 from stepwell.kernels.gpu.accumulators import write_row
 from stepwell.kernels.gpu.elementwise import fill_halos
 from stepwell.kernels.gpu.hopper import LINE_BYTES, ROWS, STEP_BYTES, WARPGROUP
+from stepwell.kernels.gpu.image_window import ImageWindow
 from stepwell.kernels.gpu.partial_sums import PartialSums
 from stepwell.kernels.gpu.step_shares import Share, StepShares
 from stepwell.kernels.gpu.tensor_core import MatrixType
@@ -79,7 +82,8 @@ class WgmmaKernel:
         self.kind = kind
         self.maps = maps
         self.depth = LINE_BYTES // kind.bytes
-        self.steps = -(-self.shape.k // self.depth)
+        window = maps[0].window
+        self.steps = -(-self.shape.k // self.depth) if window is None else window.count
 
     def emit(self) -> None:
         """Write the kernel."""
@@ -196,6 +200,11 @@ class WgmmaKernel:
     def _value(self, index: Index) -> ir.Value:
         return self.nest.index_value(index, Lanes.of(1))
 
+    def _narrow(self, index: Index) -> Index:
+        """A form of which 32 bits are known to be all: it is divided in fewer registers then."""
+        value = arith.IndexCastUIOp(ir.IndexType.get(), self._word(index)).result
+        return Index.of(Variable("narrow", index.low, index.high, value))
+
     def _word(self, index: Index) -> ir.Value:
         return hopper.as_word(self._value(index))
 
@@ -233,24 +242,44 @@ class WgmmaKernel:
             full = self._full(stage)
             hopper.wait(self._empty(stage), phase)
             hopper.expect_bytes(full, self.tile.stage_bytes)
-            start = Index.of(k) * self.depth
             at = self._tile_at(stage)
+            start, taps = Index.of(k) * self.depth, []
+            if window is not None:
+                tap, channel = window.place(self._narrow(Index.of(k)))
+                tap = self.nest.named("tap", tap)
+                self._copy_image(window, tile, (tap, channel), at, pixel, full)
+                if self.maps[1].taps:
+                    start, taps = channel, [self._word(tap)]
             for number, lines in enumerate((self.tile.rows, self.tile.columns)):
-                target = hopper.plus(at, number * self.tile.rows * LINE_BYTES)
-                if number or window is None:
-                    self._copy(number, lines, target, self._word(start), places[number], full)
+                if number == 0 and window is not None:
                     continue
-                offsets, channel = window.seen(start)
-                hopper.copy_window(
-                    self.descriptions[0],
-                    [self._word(channel), *reversed(pixel)],
-                    [self._word(offset) for offset in reversed(offsets)],
-                    hopper.at(self.shared, target),
-                    full,
-                )
+                target = hopper.plus(at, number * self.tile.rows * LINE_BYTES)
+                first, *batch = places[number]
+                at_k = self._word(start)
+                self._copy(number, lines, target, at_k, [first, *taps, *batch], full)
             return [*hopper.following(stage, phase, self.tile.stages)]
 
         return self._walk_steps(tile, carried, step)
+
+    def _copy_image(
+        self,
+        window: ImageWindow,
+        tile: _Tile,
+        seen: tuple[Index, Index],
+        target: ir.Value,
+        pixel: list[ir.Value],
+        full: ir.Value,
+    ) -> None:
+        """Begin to copy what the rows of a tile, the first of which has its first pixel at `pixel`,
+        have at the window's place and the first channel `seen`."""
+        tap, channel = seen
+        hopper.copy_window(
+            self.descriptions[0],
+            [self._word(channel + window.first_channel(tile.dims)), *reversed(pixel)],
+            [self._word(offset) for offset in reversed(window.offsets(tap))],
+            hopper.at(self.shared, target),
+            full,
+        )
 
     def _slice_numbers(self, dims: list[Index]) -> list[list[Index]]:
         """Of lhs and rhs: which slice of its array a tile's operand is, where numbers tell."""
@@ -413,10 +442,31 @@ class WgmmaKernel:
 
 
 def find_maps(
-    space: TileSpace, kind: MatrixType, tile: WgmmaTile
+    space: TileSpace, kind: MatrixType, tile: WgmmaTile, *, own_channels: bool
 ) -> tuple[TensorMap, TensorMap] | None:
-    """The operands as arrays of which boxes are copied; None where one is not."""
+    """The operands as arrays of which boxes are copied; None where one is not. With `own_channels`
+    no zero of the filters meets channels of another group."""
     shape = space.shape
     left = tensor_map.find(space, kind, shape.lhs, tile.rows)
-    right = tensor_map.find(space, kind, shape.rhs, tile.columns, tile.cluster)
-    return (left, right) if left is not None and right is not None else None
+    if left is None:
+        left = tensor_map.find_image(space, kind, tile.rows)
+    if left is None:
+        return None
+    window = left.window
+    if own_channels and window is not None and window.reads_others:
+        return None
+    right = tensor_map.find(space, kind, shape.rhs, tile.columns, tile.cluster, window)
+    return (left, right) if right is not None else None
+
+
+def walked_shape(space: TileSpace, kind: MatrixType) -> ContractionShape:
+    """The contraction as warpgroups walk it: of an image, whole lines of channels at each place of
+    the window."""
+    shape = space.shape
+    left = tensor_map.find(space, kind, shape.lhs, 1) or tensor_map.find_image(space, kind, 1)
+    if left is None or left.window is None:
+        return shape
+    channel = next(d for d in reversed(shape.reduced) if shape.sizes[d] > 1)
+    sizes = list(shape.sizes)
+    sizes[channel] = left.window.lines * left.window.line
+    return dataclasses.replace(shape, sizes=tuple(sizes))

@@ -1,0 +1,43 @@
+"""What GPUs multiply a product or a convolution as, and how long that is to take."""
+
+from __future__ import annotations
+
+import math
+
+from stepwell.dialects import stablehlo as hlo
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.gpu import mma_tile, wgmma_tile
+from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES, MatrixType
+from stepwell.mlir import ir
+from stepwell.targets.nvidia import NvidiaTarget
+
+
+def types_of(product: ir.Operation) -> tuple[str, ...]:
+    """Of lhs, rhs and result."""
+    return tuple(str(hlo.element_type(v)) for v in (*product.operands, product.results[0]))
+
+
+def matrix_type(product: ir.Operation, target: NvidiaTarget, *, tf32: bool) -> MatrixType | None:
+    """What tensor cores multiply the operands as; None when they do not."""
+    *operands, total = types_of(product)
+    known = dict(target.matrix_instructions).get("mma.sync", ())
+    for kind in MATRIX_TYPES:
+        if tuple(operands) == kind.elements and total == kind.sum and kind.ptx in known:
+            return kind if tf32 or kind.ptx != "tf32" else None
+    return None
+
+
+def cycles_of_warps(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> float:
+    """Estimated time by the best tile of warps."""
+    return mma_tile.cycles(mma_tile.choose(shape, kind, target), shape, kind, target)
+
+
+def cycles_of_warpgroups(
+    shape: ContractionShape, kind: MatrixType, target: NvidiaTarget, *, whole_sums: bool = False
+) -> float:
+    """Estimated time by the best tile of warpgroups, which do not share tiles with `whole_sums`;
+    infinite where `target` has none that multiply `kind`."""
+    if not wgmma_tile.takes(kind, target):
+        return math.inf
+    tile = wgmma_tile.choose(shape, kind, target, whole_sums=whole_sums)
+    return wgmma_tile.cycles(tile, shape, kind, target)
