@@ -29,9 +29,9 @@ class Explanation:
     """The kernels of a model in the order of the program, and what became of its operations.
 
     `operators` says what each source node is, `without_kernel` which nodes are in no kernel: they
-    were folded into constants, or their data are read or written in place. `on_host` is what the host does between
-    kernels, `problem` why a part was not compiled here. A model of which nodes run on the host has
-    `parts` instead.
+    were folded into constants, or their data are read or written in place. `on_host` is what the
+    host does between kernels, `problem` why a part was not compiled here. A model of which nodes
+    run on the host has `parts` instead.
     """
 
     name: str
