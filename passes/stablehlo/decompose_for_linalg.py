@@ -23,6 +23,8 @@ own taps, and the four are concatenated in the place of %p.
 - The indices of a gather with batch dimensions have their components last.
 - Normal random numbers are made of uniform ones, integers of random bits.
 - An einsum of one operand is a sum and a transpose.
+- A logistic function is e / (1 + e) left of zero, e = exp(-|x|): upstream's 1 / (1 + exp(-x)) is
+  zero where exp(-x) overflows.
 - A power of integers is squared and multiplied for every bit of its exponent (upstream: for six).
 - NaN is an infinity before its precision is reduced to no bits of a fraction.
 - A sum of booleans is their disjunction, as the specification says (arith.addi would be xor).
@@ -37,6 +39,8 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import ClassVar
+
+import numpy as np
 
 from stepwell.attributes import i64
 from stepwell.dialects import stablehlo as hlo
@@ -99,6 +103,17 @@ def power_of_integers(op: ir.Operation, weights: WeightTable) -> ir.Value | None
     inverse = hlo.select(hlo.compare(base, minus_one, "EQ"), sign, zero)
     inverse = hlo.select(hlo.compare(base, one, "EQ"), one, inverse)
     return hlo.select(hlo.compare(exponent, zero, "LT"), inverse, result)
+
+
+@RULES.on("logistic")
+def logistic_without_overflow(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """1 / (1 + e) or e / (1 + e) with e = exp(-|x|), of narrow floats in f32."""
+    kind = hlo.dtype(op.results[0])
+    x = hlo.convert(op.operands[0], np.float32) if kind.itemsize == 2 else op.operands[0]
+    e = hlo.exponential(hlo.negate(hlo.abs(x)))
+    one = hlo.full_like(x, 1.0)
+    above = hlo.select(hlo.compare(x, hlo.full_like(x, 0.0), "LT"), e, one)
+    return hlo.convert(hlo.divide(above, hlo.add(e, one)), kind)
 
 
 # --- Convolutions --------------------------------------------------------------------------------

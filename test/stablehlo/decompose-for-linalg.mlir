@@ -8,6 +8,17 @@ func.func @booleans(%x: tensor<4xi1>, %y: tensor<4xi1>) -> tensor<4xi1> {
   return %z : tensor<4xi1>
 }
 
+// exp(-|x|) does not overflow.
+// CHECK-LABEL: func.func @logistic
+// CHECK: %[[E:.*]] = stablehlo.exponential
+// CHECK: %[[N:.*]] = stablehlo.select %{{.*}}, %[[E]],
+// CHECK: %[[D:.*]] = stablehlo.add %[[E]],
+// CHECK: stablehlo.divide %[[N]], %[[D]] : tensor<4xf32>
+func.func @logistic(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %y = stablehlo.logistic %x : tensor<4xf32>
+  return %y : tensor<4xf32>
+}
+
 // A window that is read backwards is a reversed kernel.
 // CHECK-LABEL: func.func @backwards
 // CHECK-NEXT: %[[W:.*]] = stablehlo.reverse %arg1, dims = [1]
