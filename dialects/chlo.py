@@ -2,22 +2,55 @@
 
     %0 = stablehlo.composite "chlo.erf" %x {decomposition = @chlo.erf.impl, ..}
 
-is how JAX exports such an operation: where it stays, it is `chlo.erf` again. Products of rows with
-the matrix of their group (`chlo.ragged_dot`) are grouped where it pays (`ragged.py`), and the
-inverse of the error function in f64 gets a Newton step (`inverse_error.py`).
+is how JAX exports such an operation: where it stays, it is `chlo.erf` again. Functions of real
+numbers that lose digits as upstream writes them have formulas of their own (`REAL_FUNCTIONS`), and
+products of rows with the matrix of their group (`chlo.ragged_dot`) are grouped where it pays
+(`ragged.py`).
 """
 
 from __future__ import annotations
 
-from stepwell.dialects import inverse_error, ragged
+import functools
+from collections.abc import Callable
+
+from stepwell.dialects import (
+    bessel,
+    formulas,
+    gamma_functions,
+    hyperbolic,
+    inverse_error,
+    ragged,
+)
 from stepwell.dialects import stablehlo as hlo
+from stepwell.dialects.formulas import Elements
 from stepwell.mlir import ir, nested_operations, replace_operation, run_upstream
 
-ERROR_FUNCTION = "chlo.erf"
-"""Kernels compute it in f32; of f64 it is expanded."""
+ERROR_FUNCTIONS = ("chlo.erf", "chlo.erfc")
+"""Kernels compute them."""
 
 HYPERBOLIC = ("chlo.cosh", "chlo.sinh")
 """Of complex numbers they stay: as exponentials they would lose what is near zero."""
+
+REAL_FUNCTIONS: dict[str, Callable[..., Elements]] = {
+    "chlo.bessel_i1e": bessel.i1e,
+    "chlo.cosh": hyperbolic.cosh,
+    "chlo.digamma": gamma_functions.digamma,
+    "chlo.erf_inv": inverse_error.erf_inv,
+    "chlo.lgamma": gamma_functions.lgamma,
+    "chlo.polygamma": gamma_functions.polygamma,
+    "chlo.sinh": hyperbolic.sinh,
+}
+"""In f64, through which those of narrower floats go, but where they differ."""
+
+DOUBLE_FUNCTIONS = {**REAL_FUNCTIONS, "chlo.erf_inv": inverse_error.erf_inv_of_double}
+"""Those of f64."""
+
+NARROW_FUNCTIONS = {**REAL_FUNCTIONS, "chlo.zeta": functools.partial(formulas.chlo, "zeta")}
+"""Those of narrower floats."""
+
+INVERSE_FUNCTIONS = ("acos", "acosh", "asin", "asinh", "atan", "atanh")
+"""Upstream's of complex<f32> lose digits where squares of the parts are below the least float: they
+go through complex<f64>."""
 
 BROADCAST_SELECT = "chlo.broadcast_select"
 """Upstream leaves its shapes to the dialect `shape`."""
@@ -38,19 +71,28 @@ def stays(name: str, value: ir.Value) -> bool:
     kind = ir.RankedTensorType(value.type).element_type
     if isinstance(kind, ir.ComplexType):
         return name in HYPERBOLIC
-    return name == ERROR_FUNCTION and not isinstance(kind, ir.F64Type)
+    return name in ERROR_FUNCTIONS
 
 
-def _is_double(value: ir.Value) -> bool:
-    return isinstance(ir.RankedTensorType(value.type).element_type, ir.F64Type)
+def _formula(name: str, value: ir.Value) -> Callable[..., Elements] | None:
+    """The formula for an operation `name` whose result is `value`, if there is one."""
+    kind = ir.RankedTensorType(value.type).element_type
+    if isinstance(kind, ir.F64Type):
+        return DOUBLE_FUNCTIONS.get(name)
+    if isinstance(kind, ir.F32Type | ir.F16Type | ir.BF16Type) and name in NARROW_FUNCTIONS:
+        return formulas.in_double(NARROW_FUNCTIONS[name])
+    _, _, function = name.partition(".")
+    if kind == ir.ComplexType.get(ir.F32Type.get()) and function in INVERSE_FUNCTIONS:
+        return formulas.in_double(functools.partial(formulas.chlo, function))
+    return None
 
 
 def restore_composites(module: ir.Operation) -> None:
-    """Make composites the operations that they stand for, where these stay."""
+    """Make composites the operations that they stand for, where these stay or have formulas."""
     for op in nested_operations(module):
         if op.name == "stablehlo.composite" and len(op.results) == 1:
             name = ir.StringAttr(op.attributes["name"]).value
-            if stays(name, op.results[0]):
+            if stays(name, op.results[0]) or _formula(name, op.results[0]):
                 replace_operation(op, name, {})
             elif name == RAGGED and _composite_numbers(op) == _ROWS_IN_GROUPS:
                 _group(op)
@@ -80,6 +122,14 @@ def _group(op: ir.Operation) -> None:
     op.erase()
 
 
+def _write_out(op: ir.Operation, formula: Callable[..., Elements]) -> None:
+    """Put `formula` of the operands in the place of `op`."""
+    with ir.InsertionPoint(op), op.location:
+        made = formula(*(Elements(operand) for operand in op.operands)).value
+    op.results[0].replace_all_uses_with(made)
+    op.erase()
+
+
 def _select(op: ir.Operation) -> None:
     """Put a select of operands that all have the shape of the result in the place of `op`."""
     sizes = hlo.shape(op.results[0])
@@ -103,8 +153,10 @@ def legalize(op: ir.Operation) -> None:
             _group(child)
         elif child.name == BROADCAST_SELECT:
             _select(child)
-        elif child.name == inverse_error.INVERSE_ERROR_FUNCTION and _is_double(child.results[0]):
-            inverse_error.refine(child)
+        elif child.name.startswith("chlo."):
+            formula = _formula(child.name, child.results[0])
+            if formula is not None:
+                _write_out(child, formula)
     found = [child for child in nested_operations(op) if child.name.startswith("chlo.")]
     kept = [child for child in found if stays(child.name, child.results[0])]
     if len(kept) == len(found):
@@ -117,5 +169,5 @@ def legalize(op: ir.Operation) -> None:
     for child in nested_operations(op):
         if child.name == "stablehlo.custom_call":
             target = ir.StringAttr(child.attributes["call_target_name"]).value
-            if target in (ERROR_FUNCTION, *HYPERBOLIC):
+            if target in (*ERROR_FUNCTIONS, *HYPERBOLIC):
                 replace_operation(child, target, {})

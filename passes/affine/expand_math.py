@@ -8,9 +8,8 @@ f32 and rounded. Conversions of floats to integers get the results of XLA where 
     %y = math.exp %x : vector<16xf32>   ->   arith and math.fma operations on vector<16xf32>
 
 Sources: exp, log: Cephes (S. Moshier) minimax coefficients, with the argument reductions of W. J.
-Cody and W. Waite, "Software Manual for the Elementary Functions" (1980). erf: W. J. Cody, "Rational
-Chebyshev approximations for the error function", Math. Comp. 23 (1969) by way of a fit of erf(x)/x
-in x^2 on [0, 1] and of log(1 - erf(x)) on [1, 4]. Kernels of GPUs with `kernel.fast_math` have the
+Cody and W. Waite, "Software Manual for the Elementary Functions" (1980); erf and erfc:
+`kernels/vector_math_error_functions.py`. Kernels of GPUs with `kernel.fast_math` have the
 instructions of `kernels/gpu/approximate_math.py` instead, for the functions that it has."""
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stepwell.kernels import vector_math, vector_math_double
+from stepwell.kernels import vector_math, vector_math_double, vector_math_error_functions
 from stepwell.kernels.gpu import approximate_math
 from stepwell.kernels.gpu.approximate_math import FAST_MATH
 from stepwell.mlir import dialect, ir, nested_operations
@@ -33,7 +32,8 @@ _SINGLE: dict[str, Callable[..., ir.Value]] = {
     "math.exp": vector_math.exp,
     "math.log": vector_math.log,
     "math.tanh": vector_math.tanh,
-    "math.erf": vector_math.erf,
+    "math.erf": vector_math_error_functions.erf,
+    "math.erfc": vector_math_error_functions.erfc,
     "math.rsqrt": vector_math.rsqrt,
     "math.powf": vector_math_double.through_double(vector_math_double.power_of_singles),
 }
@@ -51,6 +51,8 @@ _DOUBLE: dict[str, Callable[..., ir.Value]] = {
     "math.tan": vector_math_double.tan,
     "math.atan2": vector_math_double.atan2,
     "math.cbrt": vector_math_double.cbrt,
+    "math.erf": vector_math_error_functions.erf,
+    "math.erfc": vector_math_error_functions.erfc,
     "math.rsqrt": vector_math.rsqrt,
 }
 """Expansions in f64; f32 takes them too where it has none of its own."""

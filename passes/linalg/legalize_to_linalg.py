@@ -1,9 +1,9 @@
 """`legalize-to-linalg`: StableHLO to structured operations on tensors.
 
 Upstream's `stablehlo-legalize-to-linalg` does most of it. What it lacks or lowers to scalar
-branches is rewritten first: `stablehlo.concatenate` becomes `tensor.concat`, `chlo.erf` a generic
-of `math.erf`, a grouped convolution a generic that has a loop over the groups. Named operations are
-generalised, so that what follows sees one form, `linalg.generic`.
+branches is rewritten first: `stablehlo.concatenate` becomes `tensor.concat`, `chlo.erf` and
+`chlo.erfc` generics of `math`, a grouped convolution a generic that has a loop over the groups.
+Named operations are generalised, so that what follows sees one form, `linalg.generic`.
 
     %0 = stablehlo.add %a, %b     ->     %0 = linalg.generic ... { arith.addf }
 """
@@ -35,9 +35,9 @@ def _concatenate(op: ir.Operation, weights: WeightTable) -> ir.Value:
     return tensor.ConcatOp(op.results[0].type, dimension, list(op.operands)).result
 
 
-def _erf(op: ir.Operation, weights: WeightTable) -> ir.Value:
+def _error_function(op: ir.Operation, weights: WeightTable) -> ir.Value:
     kind = ir.RankedTensorType(op.results[0].type)
-    return elementwise([op.operands[0]], kind, "math.erf")
+    return elementwise([op.operands[0]], kind, op.name.replace("chlo.", "math."))
 
 
 def elementwise(operands: list[ir.Value], kind: ir.RankedTensorType, scalar_op: str) -> ir.Value:
@@ -112,7 +112,8 @@ def _convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 
 _REWRITES: dict[str, Callable[[ir.Operation, WeightTable], ir.Value | None]] = {
     "stablehlo.concatenate": _concatenate,
-    "chlo.erf": _erf,
+    "chlo.erf": _error_function,
+    "chlo.erfc": _error_function,
     "stablehlo.convolution": _convolution,
     "stablehlo.constant": _signless_constant,
     "stablehlo.reduce": _reduce,

@@ -64,7 +64,7 @@ BINARY = frozenset(
 )
 """Elementwise ops of two operands of one shape."""
 
-ELEMENTWISE = UNARY | BINARY | {"select", "clamp", "chlo.erf"}
+ELEMENTWISE = UNARY | BINARY | {"select", "clamp", "chlo.erf", "chlo.erfc"}
 """All elementwise ops; `select` and `clamp` also take scalars."""
 
 

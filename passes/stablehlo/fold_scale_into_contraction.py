@@ -13,7 +13,8 @@ becomes
 A batch normalisation that follows no contraction ends as one multiply and one add. A factor that is
 the same everywhere passes reshapes and transposes on its way to the weights. The new
 constants are computed in double precision and rounded once. Constants are recognised through
-broadcasts and reshapes; run fold-constants and simplify-algebra first.
+broadcasts and reshapes; run fold-constants and simplify-algebra first. Sums that are marked as
+`ROUNDED` stay as they are.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import ClassVar
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
+from stepwell.kernels.evaluate import ROUNDED
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
@@ -87,12 +89,18 @@ def _grows(*arrays: np.ndarray) -> bool:
 # --- Chains of per-channel constants -------------------------------------------------------------
 
 
+def _merging(value: ir.Value, *names: str) -> ir.Operation | None:
+    """What makes `value`, if it is one of `names` and its result may change by a rounding."""
+    inner = producer(value, *names)
+    return None if inner is None or ROUNDED in inner.attributes else inner
+
+
 @RULES.on("subtract")
 def subtract_as_add(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """y - c is y + (-c)."""
     lhs, rhs = op.operands
     array = _constant(rhs, weights)
-    if array is None or constant_attribute(lhs) is not None:
+    if array is None or constant_attribute(lhs) is not None or ROUNDED in op.attributes:
         return None
     return hlo.add(lhs, _combined(np.negative, [array], rhs, weights))
 
@@ -114,7 +122,7 @@ def divide_as_multiply(op: ir.Operation, weights: WeightTable) -> ir.Value | Non
 def merged_constants(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """(y + b) + c is y + (b + c), and (y * s) * t is y * (s * t)."""
     name = op.name[10:]
-    inner = producer(op.operands[0], name)
+    inner = _merging(op.operands[0], name)
     outer_array = _constant(op.operands[1], weights) if inner else None
     if inner is None or outer_array is None or not has_one_use(op.operands[0]):
         return None
@@ -131,7 +139,7 @@ def merged_constants(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 @RULES.on("multiply")
 def multiply_before_add(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """(y + b) * s is y * s + b * s."""
-    inner = producer(op.operands[0], "add")
+    inner = _merging(op.operands[0], "add")
     scale = _constant(op.operands[1], weights) if inner else None
     if inner is None or scale is None or not has_one_use(op.operands[0]):
         return None

@@ -1,10 +1,11 @@
 """legalize-chlo: CHLO ops in terms of StableHLO, except those that are known further down.
 
     %y = chlo.erf %x : tensor<4xf32> -> tensor<4xf32>          // stays
-    %z = chlo.sinh %x : tensor<4xf32> -> tensor<4xf32>         // becomes exponentials
+    %z = chlo.sinh %x : tensor<4xf32> -> tensor<4xf32>         // becomes exponentials, of f64
 
-Kernels compute erf in f32: that of f64 is expanded too. Hyperbolic functions of complex numbers
-stay, for `expand-complex`.
+Kernels compute erf and erfc. Functions that lose digits as upstream writes them have formulas of
+their own in f64 (`stepwell/dialects/chlo.py`). Hyperbolic functions of complex numbers stay, for
+`expand-complex`.
 """
 
 from __future__ import annotations

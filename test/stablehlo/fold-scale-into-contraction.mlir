@@ -96,3 +96,15 @@ func.func @half_precision(%q: tensor<1x8xf16>, %k: tensor<8x5xf16>) -> tensor<1x
        : (tensor<1x8xf16>, tensor<8x5xf16>) -> tensor<1x5xf16>
   return %3 : tensor<1x5xf16>
 }
+
+// What is left of %x is exact, and the second constant what the first has lost.
+// CHECK-LABEL: func.func @rounded
+// CHECK: %[[D:.*]] = stablehlo.subtract %arg0
+// CHECK: stablehlo.add %[[D]]
+func.func @rounded(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %a = stablehlo.constant dense<1.4616321449683622> : tensor<4xf64>
+  %b = stablehlo.constant dense<9.549995429965697e-17> : tensor<4xf64>
+  %d = stablehlo.subtract %x, %a {kernel.rounded} : tensor<4xf64>
+  %y = stablehlo.subtract %d, %b : tensor<4xf64>
+  return %y : tensor<4xf64>
+}

@@ -2,30 +2,35 @@
 
 // CHECK-LABEL: func.func @expanded
 // CHECK-NOT: chlo.
-// CHECK: stablehlo.exponential
+// CHECK: stablehlo.tan
 // CHECK: return
 func.func @expanded(%x: tensor<4xf32>) -> tensor<4xf32> {
-  %y = chlo.sinh %x : tensor<4xf32> -> tensor<4xf32>
+  %y = chlo.tan %x : tensor<4xf32> -> tensor<4xf32>
   return %y : tensor<4xf32>
 }
 
-// erf has a kernel of its own and stays, beside what is expanded.
+// erf and erfc have kernels of their own and stay, beside what is expanded.
 // CHECK-LABEL: func.func @kept
 // CHECK: %[[E:.*]] = chlo.erf %arg0 : tensor<4xf32> -> tensor<4xf32>
-// CHECK-NOT: chlo.tan
+// CHECK: chlo.erfc %[[E]] : tensor<4xf32> -> tensor<4xf32>
+// CHECK-NOT: chlo.cosh
+// CHECK: return
 func.func @kept(%x: tensor<4xf32>) -> tensor<4xf32> {
   %e = chlo.erf %x : tensor<4xf32> -> tensor<4xf32>
-  %y = chlo.cosh %e : tensor<4xf32> -> tensor<4xf32>
+  %c = chlo.erfc %e : tensor<4xf32> -> tensor<4xf32>
+  %y = chlo.cosh %c : tensor<4xf32> -> tensor<4xf32>
   return %y : tensor<4xf32>
 }
 
-// Kernels have no error function of f64.
-// CHECK-LABEL: func.func @double
-// CHECK-NOT: chlo.erf
-// CHECK: return
-func.func @double(%x: tensor<4xf64>) -> tensor<4xf64> {
-  %y = chlo.erf %x : tensor<4xf64> -> tensor<4xf64>
-  return %y : tensor<4xf64>
+// Functions of narrower floats that have a formula are computed in f64.
+// CHECK-LABEL: func.func @formula
+// CHECK: %[[W:.*]] = stablehlo.convert %arg0 : (tensor<4xf32>) -> tensor<4xf64>
+// CHECK-NOT: chlo.
+// CHECK: %[[N:.*]] = stablehlo.convert {{.*}} : (tensor<4xf64>) -> tensor<4xf32>
+// CHECK-NEXT: return %[[N]]
+func.func @formula(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %y = chlo.lgamma %x : tensor<4xf32> -> tensor<4xf32>
+  return %y : tensor<4xf32>
 }
 
 // Hyperbolic functions of complex numbers are left to expand-complex; others are not.
@@ -41,9 +46,9 @@ func.func @complex(%x: tensor<4xcomplex<f32>>) -> tensor<4xcomplex<f32>> {
   return %y : tensor<4xcomplex<f32>>
 }
 
-// A Newton step follows the inverse of the error function in f64 alone.
+// Halley's step follows the inverse of the error function in f64 alone.
 // CHECK-LABEL: func.func @inverse_of_double
-// CHECK-NOT: chlo.
+// CHECK: chlo.erfc
 // CHECK: stablehlo.exponential
 // CHECK: return
 func.func @inverse_of_double(%x: tensor<4xf64>) -> tensor<4xf64> {

@@ -11,8 +11,9 @@ from stepwell.kernels.index import Index, Variable, apply_map, delinearize, line
 from stepwell.kernels.structured import Structured, defining_op, elements, shape_of
 from stepwell.mlir import ir
 
-_COSTLY = {"math.exp", "math.log", "math.tanh", "math.erf", "math.powf", "math.rsqrt", "math.sqrt",
-           "math.sin", "math.cos", "math.log1p", "math.expm1"}  # fmt: skip
+_COSTLY = {"math.exp", "math.log", "math.tanh", "math.erf", "math.erfc", "math.powf",
+           "math.rsqrt", "math.sqrt", "math.sin", "math.cos", "math.log1p",
+           "math.expm1"}  # fmt: skip
 
 
 def loop_point(op: Structured, flat: Index) -> list[Index]:

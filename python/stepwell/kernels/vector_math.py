@@ -35,11 +35,6 @@ _LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.
         -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)  # fmt: skip
 _TANH_LIMIT = 10.0
 """Where tanh rounds to 1."""
-_ERF_LIMIT = 3.92
-_ERF_P = (2.046597273874795e-06, 0.00028485027723945677, 0.003771612886339426,
-          0.052766524255275726, 0.1905682384967804, 1.1283791065216064)  # fmt: skip
-_ERF_Q = (3.805400774581358e-05, 0.0011636816198006272, 0.014981307089328766,
-          0.11417271941900253, 0.5022194385528564, 1.0)  # fmt: skip
 
 
 def like(kind: ir.Type, element: ir.Type) -> ir.Type:
@@ -149,6 +144,19 @@ def exp(x: ir.Value, *, avx512: bool = False) -> ir.Value:
     p = arith.AddFOp(minus_one, constant(x.type, 1.0)).result
     if avx512 and _has_scalef(x.type):
         return _scalef(p, arith.SubFOp(rounded, constant(x.type, _ROUNDING)).result)
+    return _times_power_of_two(p, x, rounded)
+
+
+def times_exp(factor: ir.Value, x: ir.Value, rest: ir.Value) -> ir.Value:
+    """factor * e^(x + rest) for x <= 0, a far smaller `rest` and a factor near one, subnormal
+    results included; the factor adds one rounding to the error of the exponential, 0.6 ulp."""
+    x = _where(_OLT, x, _FLOOR_EXPONENT, constant(x.type, _FLOOR_EXPONENT), x)
+    minus_one, rounded = _exp_parts(x, _ROUNDING, rest)
+    return _times_power_of_two(_fma(factor, minus_one, factor), x, rounded)
+
+
+def _times_power_of_two(p: ir.Value, x: ir.Value, rounded: ir.Value) -> ir.Value:
+    """p * 2^n with n = x / ln 2, `rounded` as `_exp_parts` has it."""
     # 2^n in two factors, so that a subnormal result is rounded once and a large one overflows.
     half = _bits(_fma(x, constant(x.type, _LOG2_E / 2), _ROUNDING))
     rest = arith.SubIOp(_bits(rounded), half).result
@@ -164,12 +172,16 @@ def exp_of_nonpositive(x: ir.Value) -> ir.Value:
     return _fma(power, minus_one, power)
 
 
-def _exp_parts(x: ir.Value, rounding: float) -> tuple[ir.Value, ir.Value]:
-    """p and `rounding` + n with e^x = (1 + p) 2^n, where n is integral."""
+def _exp_parts(
+    x: ir.Value, rounding: float, rest: ir.Value | None = None
+) -> tuple[ir.Value, ir.Value]:
+    """p and `rounding` + n with e^(x + rest) = (1 + p) 2^n, where n is integral."""
     rounded = _fma(x, constant(x.type, _LOG2_E), rounding)
     n = arith.SubFOp(rounded, constant(x.type, rounding)).result
     r = _fma(n, constant(x.type, -_LN2_HIGH), x)
     r = _fma(n, constant(x.type, -_LN2_LOW), r)
+    if rest is not None:
+        r = arith.AddFOp(r, rest).result
     square = arith.MulFOp(r, r).result
     return _fma(polynomial(r, _EXP), square, r), rounded
 
@@ -209,15 +221,6 @@ def tanh(x: ir.Value) -> ir.Value:
     grown = _fma(power, minus_one, less_one)
     quotient = arith.DivFOp(grown, arith.AddFOp(grown, constant(x.type, 2.0)).result).result
     return math.CopySignOp(quotient, x).result
-
-
-def erf(x: ir.Value) -> ir.Value:
-    """Error function, within 6 ulp: x P(x^2) / Q(x^2) on |x| <= 3.92 (a least-maximum fit of
-    relative error 1.9e-8), +-1 beyond."""
-    bounded = _clamp(x, -_ERF_LIMIT, _ERF_LIMIT)
-    square = arith.MulFOp(bounded, bounded).result
-    numerator = arith.MulFOp(bounded, polynomial(square, _ERF_P)).result
-    return arith.DivFOp(numerator, polynomial(square, _ERF_Q)).result
 
 
 def rsqrt(x: ir.Value) -> ir.Value:
