@@ -7,6 +7,8 @@ from stepwell.kernels.gpu import mma_tile, simt_tile
 from stepwell.mlir import ir
 from stepwell.passes.base import State
 from stepwell.passes.stablehlo._product_cycles import (
+    LAUNCH_CYCLES,
+    MEMORY_BYTES,
     cycles_of_warpgroups,
     cycles_of_warps,
     matrix_type,
@@ -20,12 +22,6 @@ _LINE_BYTES, _SHORTEST_BYTES = 128, 512
 """A part's row or column is whole lines, and no shorter."""
 
 _F32_BYTES = 4
-
-_LAUNCH_CYCLES = 3000
-"""What one more kernel takes."""
-
-_MEMORY_BYTES = 1500
-"""Bytes that a GPU writes or reads a cycle, of what is mostly in L2."""
 
 _GAIN = 0.8
 """A split product has to take less than this part of the time that it takes where each tile is one
@@ -71,7 +67,7 @@ def parts_of(
         if whole % parts or length % _LINE_BYTES or length * times < _SHORTEST_BYTES:
             continue
         moved = 2 * parts * m * n * _F32_BYTES
-        total = cycles(parts) + _LAUNCH_CYCLES + moved / _MEMORY_BYTES
+        total = cycles(parts) + LAUNCH_CYCLES + moved / MEMORY_BYTES
         if total < least:
             best, least = parts, total
     return best

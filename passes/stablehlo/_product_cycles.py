@@ -11,6 +11,12 @@ from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES, MatrixType
 from stepwell.mlir import ir
 from stepwell.targets.nvidia import NvidiaTarget
 
+LAUNCH_CYCLES = 3000
+"""What one more kernel takes."""
+
+MEMORY_BYTES = 1500
+"""Bytes that a GPU writes or reads a cycle, of what is mostly in L2."""
+
 
 def types_of(product: ir.Operation) -> tuple[str, ...]:
     """Of lhs, rhs and result."""

@@ -14,9 +14,10 @@ Where the phases of the pixels reach different inputs (a 4x4 kernel), each is a 
 own taps, and the four are concatenated in the place of %p.
 
 - A convolution of one element a channel becomes a multiplication.
-- Of a grouped convolution that is not depthwise, neighbouring groups are joined until their results
-  fill a vector, with zeros in the filters between them (not with precision "strict", as infinities
-  would spread); legalize-to-linalg takes the rest whole.
+- Of a grouped convolution that is not depthwise, neighbouring groups are joined, with zeros in the
+  filters between them, until their results fill a vector; on GPUs, as many as the cost model says.
+  With precision "strict" they are not, as infinities would spread. legalize-to-linalg takes what is
+  left whole.
   One of unsigned or of complex numbers becomes one convolution a group.
 - Windows that are read backwards are reversed kernels.
 - A dot_general with several contracting dimensions gets one; its batch dimensions come first.
@@ -44,11 +45,11 @@ import numpy as np
 
 from stepwell.attributes import i64
 from stepwell.dialects import stablehlo as hlo
-from stepwell.mlir import ir
+from stepwell.mlir import ir, nested_operations
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._grouped_convolution import is_grouped, is_taken_whole
-from stepwell.passes.stablehlo import _random_numbers, choose_layout
+from stepwell.passes.stablehlo import _joined_groups, _random_numbers, choose_layout
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
     i64_pairs,
@@ -58,8 +59,6 @@ from stepwell.passes.stablehlo._values import (
     rebuild,
     reverses_window,
 )
-from stepwell.targets import Target
-from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
 
 RULES = Rules(_random_numbers.RULES)
@@ -350,28 +349,6 @@ def _channels(value: ir.Value, group: int, groups: int) -> ir.Value:
     return hlo.slice(value, [*zeros, group * count], [*outer, (group + 1) * count])
 
 
-def joined_groups(op: ir.Operation, lanes: int) -> ir.Value | None:
-    """As many neighbouring groups as have results for `lanes` lanes, as one group; its filters are
-    zero where they meet the inputs of another."""
-    lhs, rhs = op.operands
-    groups = integer(op, "feature_group_count")
-    *window, inputs, features = hlo.shape(rhs)
-    each = features // groups
-    most = max(1, min(groups, lanes // each))
-    count = next(n for n in range(most, 0, -1) if groups % n == 0)
-    if count == 1:
-        return None
-    rank, zeros = len(window), [0] * len(window)
-    apart = hlo.reshape(rhs, [*window, inputs, groups // count, count, each])
-    none = [*zeros, 0, 0, 0, 0]
-    diagonal = hlo.pad(apart, hlo.full(0, [], hlo.dtype(rhs)), none, none, [*zeros, 0, 0, count, 0])
-    square = hlo.reshape(diagonal, [*window, inputs, groups // count, count, count, each])
-    order = [*range(rank), rank + 2, rank, rank + 1, rank + 3, rank + 4]
-    filters = hlo.reshape(hlo.transpose(square, order), [*window, count * inputs, features])
-    shape = hlo.shape(op.results[0])
-    return rebuild(op, [lhs, filters], shape, {"feature_group_count": i64(groups // count)})
-
-
 # --- Products ------------------------------------------------------------------------------------
 
 
@@ -458,16 +435,6 @@ def components_last(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     return rebuild(op, [operand, moved], shape, {"dimension_numbers": attribute})
 
 
-MATRIX_COLUMNS = 8
-"""Of the result of a matrix instruction of GPUs."""
-
-
-def _columns(op: ir.Operation, target: Target) -> int:
-    """How many results of a row are computed at once."""
-    narrow = hlo.dtype(op.operands[0]).itemsize < 4
-    return MATRIX_COLUMNS if narrow and isinstance(target, NvidiaTarget) else target.vector_lanes
-
-
 @dataclass(frozen=True)
 class DecomposeForLinalg(Pass):
     """Write ops that the linalg level has no good form for in terms of others."""
@@ -487,8 +454,22 @@ class DecomposeForLinalg(Pass):
                 return canonical
             if not is_taken_whole(op):
                 return group_by_group(op)
-            if state.precision == "strict":  # a zero times infinity is not zero
-                return None
-            return joined_groups(op, _columns(op, state.target))
+            return None
 
         rules.apply(op, state.weights)
+        if state.precision != "strict":  # a zero times infinity is not zero
+            _join_groups(op, state)
+
+
+def _join_groups(module: ir.Operation, state: State) -> None:
+    """Join the groups of convolutions, in their canonical form."""
+    found = [op for op in nested_operations(module) if op.name == "stablehlo.convolution"]
+    for op in found:
+        if not is_grouped(op) or not hlo.tensor_type(op.results[0]).has_static_shape:
+            continue
+        count = _joined_groups.count_of(op, state.target, tf32=state.multiplies_tf32)
+        if count > 1:
+            with ir.InsertionPoint(op), op.location:
+                joined = _joined_groups.join(op, count)
+            op.results[0].replace_all_uses_with(joined)
+            op.erase()

@@ -367,6 +367,49 @@ def test_convolutions_by_warpgroups(
         assert lint(kernel, SM_90) == []
 
 
+GROUPED = {
+    "resnext-f16": (np.float16, (32, 28, 28, 256), (3, 3), 32, 1, True),
+    "resnext-bf16": (ml_dtypes.bfloat16, (32, 56, 56, 128), (3, 3), 32, 2, True),
+    "resnext-tf32": (np.float32, (32, 28, 28, 256), (3, 3), 32, 1, True),
+    "regnet-f16": (np.float16, (32, 14, 14, 896), (3, 3), 16, 1, False),
+    "wav2vec2-f16": (np.float16, (8, 499, 768), (128,), 16, 1, False),
+}
+"""Of ResNeXt-50 32x4d, RegNetY-8GF and wav2vec2: types, images, windows, groups and strides, and
+whether warpgroups multiply them on sm_90a."""
+
+
+@needs_ptxas
+@pytest.mark.parametrize("case", GROUPED)
+@pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_100a", "sm_120"])
+def test_grouped_convolutions(name: str, case: str) -> None:
+    """All groups in one kernel of tensor cores with asynchronous copies, and the epilogue in it."""
+    target = next(target for target in TARGETS if target.cpu == name)
+    dtype, shape, window, groups, stride, by_groups = GROUPED[case]
+    channels, layout = shape[-1], {3: ("NWC", "WIO", "NWC"), 4: ("NHWC", "HWIO", "NHWC")}
+    sizes = (*window, channels // groups, channels)
+    filters = np.random.default_rng(0).standard_normal(sizes).astype(dtype)
+
+    def layer(x: jax.Array, bias: jax.Array) -> jax.Array:
+        sums = jax.lax.conv_general_dilated(
+            x, filters, (stride,) * len(window), "SAME", dimension_numbers=layout[len(shape)],
+            feature_group_count=groups, preferred_element_type=np.float32,
+        )  # fmt: skip
+        return jax.nn.relu(sums + bias).astype(dtype)
+
+    inputs = (np.zeros(shape, dtype), np.zeros(channels, np.float32))
+    module = str(jax.export.export(jax.jit(layer))(*inputs).mlir_module())
+    options = {"precision": "tf32", "use_cache": False}
+    lowered = stepwell.lower(module, target=target.name, options=options).step("affine")
+    assert not lowered.remarks
+    warps = {"HMMA": 8, "LDGSTS": 4, "LDSM": 4, "STG.E.128": 4}
+    warpgroups = {"HGMMA": 4, f"UTMALDG.{len(shape)}D.IM2COL": 1, "UTMASTG": 1}
+    kernels = assembled(lowered, target, {"mma.sync": warps, "wgmma": warpgroups})
+    (product,) = (kernel for kernel in kernels if kernel.expected)
+    assert ("wgmma" in product.ptx) == (by_groups and name == "sm_90a")
+    for kernel in kernels:
+        assert lint(kernel, target) == []
+
+
 def layer_of_bert(x: jax.Array, w: jax.Array, bias: jax.Array, y: jax.Array) -> jax.Array:
     """The second feed-forward product of a layer, with its residual."""
     sums = jax.numpy.matmul(x, w, preferred_element_type=np.float32)
