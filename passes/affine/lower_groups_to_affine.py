@@ -186,6 +186,9 @@ def _state_launch(function: ir.Operation, nest: GridBuilder) -> None:
         function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
 
 
+_CONVERSIONS = ("arith.extf", "arith.truncf")
+
+
 def flops(operations: list[ir.Operation]) -> int:
     """Arithmetic operations that a group asks for: loop iterations times the body's operations on
     floats (a multiply-add counts as two)."""
@@ -194,7 +197,10 @@ def flops(operations: list[ir.Operation]) -> int:
         structured = Structured.of(op)
         if structured is not None:
             names = [child.operation.name for child in structured.body.operations]
-            work = sum(name.endswith("f") or name.startswith("math.") for name in names)
+            work = sum(
+                (name.endswith("f") and name not in _CONVERSIONS) or name.startswith("math.")
+                for name in names
+            )
             total += math.prod(structured.loop_sizes()) * work
     return total
 

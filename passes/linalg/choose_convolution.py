@@ -16,6 +16,7 @@ from typing import ClassVar
 from stepwell.attributes import i64
 from stepwell.kernels.cpu import winograd_strategy
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape, estimated_time
+from stepwell.kernels.cpu.dot_products import bfloat_time
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
@@ -89,6 +90,8 @@ class ChooseConvolution(Pass):
             return self.tile if winograd_strategy.applies(shape, target) else 0
         contraction = ContractionShape.of(convolution, (0, 1))
         direct = estimated_time(convolution, contraction, target)
+        if state.precision == "bf16":  # round-convolutions
+            direct = min(direct, bfloat_time(convolution, target) or direct)
         strategy = winograd_strategy.choose(shape, target, state.threads, direct)
         if state.on_choice is not None:
             considered = winograd_strategy.candidates(shape, target, state.threads, direct)
@@ -174,8 +177,13 @@ def pads_with_zero(pad: ir.Operation) -> bool:
     """Whether a `tensor.pad` adds zeros, and takes nothing away."""
     if any(v < 0 for name in ("static_low", "static_high") for v in pad.attributes[name]):
         return False
+    return padding_value(pad) == 0.0
+
+
+def padding_value(pad: ir.Operation) -> float | None:
+    """The number that a `tensor.pad` puts around; None where it is no constant."""
     source = defining_op(pad.regions[0].blocks[0].operations[0].operands[0])
     if source is None or source.name != "arith.constant":
-        return False
+        return None
     value = source.attributes["value"]
-    return isinstance(value, ir.FloatAttr) and value.value == 0.0
+    return value.value if isinstance(value, ir.FloatAttr) else None

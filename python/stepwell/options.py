@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from stepwell.errors import UsageError
 
-PRECISIONS = ("default", "strict", "tf32", "fast")
+PRECISIONS = ("default", "strict", "tf32", "bf16", "fast")
 
 
 @dataclass(frozen=True)

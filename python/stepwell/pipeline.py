@@ -90,6 +90,7 @@ STEPS = (
     Step("fold-constants", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
     Step("hoist-products", "stablehlo", ("hoist-products",), 1),
     Step("fold-scales", "stablehlo", ("fold-scale-into-contraction", "fold-constants"), 1),
+    Step("round-products", "stablehlo", ("round-products", "fold-constants"), 1),
     Step("narrow-integer-products", "stablehlo", ("narrow-integer-products",), 1),
     Step("decompose", "stablehlo", ("widen-accumulation", "decompose-for-linalg")),
     Step("split-long-sums", "stablehlo", ("split-long-sums",), 1, "gpu"),
@@ -122,7 +123,7 @@ STEPS = (
     Step(
         "choose-convolution",
         "linalg",
-        ("mark-halos", "choose-convolution", "read-padded"),
+        ("mark-halos", "choose-convolution", "round-convolutions", "read-padded"),
         2,
         "cpu",
     ),

@@ -24,7 +24,7 @@ class Target:
     take no more than `resident_bytes` finds them in L3 at each call.
     `byte_dot` says that one instruction adds four products, of unsigned bytes by signed ones, to
     each 32-bit integer of a vector (vpdpbusd); `bfloat_dot`, that one adds two products of bf16 to
-    each f32 (vdpbf16ps).
+    each f32 (vdpbf16ps), and `bfloat_rate`, how many of these take the time of a multiply-add.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Target:
     resident_bytes: int = 0
     byte_dot: bool = False
     bfloat_dot: bool = False
+    bfloat_rate: float = 1.0
 
     def reading(self, weights: int) -> Target:
         """This machine as a network with so many bytes of weights knows it."""

@@ -32,6 +32,9 @@ from stepwell.targets import Target
 PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
 """Longest sum that is taken in one chain, and shortest that is worth summing apart."""
 
+BYTES, BFLOATS = 4, 2
+"""Terms of a word of bytes, and of one of bf16."""
+
 GATHERED_BYTES, GATHERING_TILES = 640 << 10, 8
 """Largest panel that is copied to scratch, and how many row tiles have to share it."""
 
@@ -229,6 +232,8 @@ def estimated_time(op: Structured, shape: ContractionShape, target: Target) -> f
     """Of the best strategy on one core, in vector multiply-adds; the rhs comes from memory."""
     *_, cost = _best_tile(op, shape, target)
     products = shape.extent(shape.batch) * shape.m * shape.n * shape.k * cost
+    if shape.terms == BFLOATS:
+        products /= target.bfloat_rate
     weights = 4 * shape.extent(shape.batch) * shape.n * shape.k / target.memory_rate
     return max(products, weights) + target.waiting * min(products, weights)
 

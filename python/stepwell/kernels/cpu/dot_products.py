@@ -15,19 +15,22 @@ from collections.abc import Sequence
 
 from stepwell.kernels.builder import vector
 from stepwell.kernels.cpu.contraction_strategy import (
+    BFLOATS,
+    BYTES,
     GATHERED_BYTES,
     ContractionShape,
+    estimated_time,
     flat_lhs,
 )
-from stepwell.kernels.structured import Structured, element_type, extension
+from stepwell.kernels.structured import (
+    Structured,
+    contraction_operands,
+    element_type,
+    extension,
+    is_multiply_add,
+)
 from stepwell.mlir import ir
 from stepwell.targets import Target
-
-BYTES = 4
-"""Terms of a word of bytes."""
-
-BFLOATS = 2
-"""Terms of a word of bf16."""
 
 _MOST_LANES = 64
 """Columns of a panel at most."""
@@ -63,6 +66,24 @@ def _multiplies_bfloats(op: Structured) -> bool:
     """Whether `op` sums products of bf16 in f32."""
     values = [str(element_type(value)) for value in (*op.inputs[:2], op.op.results[0])]
     return values == ["bf16", "bf16", "f32"]
+
+
+def bfloat_time(op: Structured, target: Target) -> float | None:
+    """The estimated time of a convolution of f32 if its operands were bf16; None where they would
+    not come in words of two terms, or for something else."""
+    values = (*op.inputs, op.op.results[0])
+    if not target.bfloat_dot or any(str(element_type(value)) != "f32" for value in values):
+        return None
+    if not is_multiply_add(op) or contraction_operands(op) != (0, 1):
+        return None
+    shape = ContractionShape.of(op, (0, 1))
+    flat, dims = flat_lhs(op, shape)
+    channels = shape.reduced[-1]
+    if shape.batch or len(shape.reduced) < 2 or shape.sizes[channels] % BFLOATS:
+        return None
+    if flat.coefficient(dims[channels]) != 1:
+        return None
+    return estimated_time(op, ContractionShape.of(op, (0, 1), BFLOATS), target)
 
 
 def _extension_name(op: Structured, number: int) -> str | None:
