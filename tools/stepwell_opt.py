@@ -19,6 +19,7 @@ import numpy as np
 
 from stepwell import dtypes, errors
 from stepwell.mlir import ir, nested_operations, new_context
+from stepwell.options import PRECISIONS
 from stepwell.passes import base, pipeline_text
 from stepwell.tools.diagnostics import Diagnostic, check_expectations, of_error, of_mlir
 
@@ -50,6 +51,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--mlir-print-op-generic", action="store_true", help="print ops in the generic form")
     add("--mlir-elide-elementsattrs-if-larger", type=int, metavar="N", help="shorten constants")
     add("--target", default=None, metavar="NAME", help="the machine passes see; default: this one")
+    add("--precision", default="default", choices=PRECISIONS, help="how exact products are")
     add("--list-passes", action="store_true", help="list the passes of this project")
     return parser.parse_args(argv)
 
@@ -175,10 +177,11 @@ class _Unit:
 
     def _state(self) -> base.State:
         if self.options.target is None:
-            return base.State()
+            return base.State(precision=self.options.precision)
         from stepwell import targets
 
-        return base.State(target=targets.get(self.options.target))
+        target = targets.get(self.options.target)
+        return base.State(target=target, precision=self.options.precision)
 
     def _collect(self, diagnostic: ir.Diagnostic) -> bool:
         self.diagnostics.append(of_mlir(diagnostic, self.name))

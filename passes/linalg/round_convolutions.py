@@ -1,5 +1,5 @@
 """`round-convolutions`: with precision "bf16", convolutions of windows that no cheaper algorithm
-computes take image and filters as bf16.
+computes take image and filters as bf16, where the target multiplies these faster.
 
     %0 = linalg.generic (conv 3x3 of stride 2) ins(%x, %w : .. xf32, .. xf32) outs(.. xf32)
       ->
@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from stepwell.dtypes import BFLOAT16
 from stepwell.kernels.cpu import winograd_strategy
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape, estimated_time
 from stepwell.kernels.cpu.dot_products import bfloat_time
 from stepwell.kernels.structured import Structured, defining_op, element_type, shape_of
 from stepwell.mlir import dialect, ir, nested_operations
@@ -29,6 +30,7 @@ from stepwell.passes.linalg.hoist_constants import (
     bytes_of_weights,
     weight_arguments,
 )
+from stepwell.targets import Target
 
 arith, tensor = dialect("arith"), dialect("tensor")
 
@@ -50,7 +52,7 @@ class RoundConvolutions(Pass):
         rounded: dict[ir.Value, ir.Value] = {}
         for inner in nested_operations(op):
             convolution = Structured.of(inner)
-            if convolution is None or bfloat_time(convolution, target) is None:
+            if convolution is None or not _gains(convolution, target):
                 continue
             image, filters = convolution.inputs
             number = entry.index(filters) if filters in entry else -1
@@ -65,6 +67,12 @@ class RoundConvolutions(Pass):
                 with ir.InsertionPoint(inner), inner.location:
                     rounded[image] = _rounded(image)
             _multiply(convolution, (rounded[image], rounded[filters]))
+
+
+def _gains(op: Structured, target: Target) -> bool:
+    """Whether `op` is a convolution of windows of f32 that operands of bf16 make faster."""
+    time = bfloat_time(op, target)
+    return time is not None and time < estimated_time(op, ContractionShape.of(op, (0, 1)), target)
 
 
 def _rounded(image: ir.Value) -> ir.Value:

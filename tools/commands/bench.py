@@ -48,6 +48,7 @@ class Timing:
 @common.target_option
 @common.shape_option
 @common.level_option
+@common.precision_option
 @common.threads_option
 @common.cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -59,6 +60,7 @@ def bench(
     target: str,
     shapes: tuple[str, ...],
     opt_level: int,
+    precision: str,
     threads: int | None,
     no_cache: bool,
     as_json: bool,
@@ -71,7 +73,7 @@ def bench(
     names = [name for name in against.split(",") if name]
     if names and (model == "-" or artifact.is_artifact(model)):
         raise UsageError("--against needs the model's own file, which the peers read as well")
-    options = CompileOptions(opt_level=opt_level, use_cache=not no_cache)
+    options = CompileOptions(opt_level=opt_level, precision=precision, use_cache=not no_cache)
     known = common.parse_shapes(shapes)
     exe, arrays = ahead.load_with_inputs(model, target, threads, known, options)
     feed = {spec.name: array for spec, array in zip(exe.inputs, arrays, strict=True)}

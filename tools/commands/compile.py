@@ -38,6 +38,7 @@ _NAMES_WEIGHTS = re.compile(r'stepwell\.weight = "|dense_resource<|stepwell\.wei
 @common.named_shape_option
 @common.max_option
 @common.level_option
+@common.precision_option
 @common.threads_option
 @click.option("--dump-phases-to", metavar="DIR", help="Write the IR after each step there.")
 @click.option(
@@ -59,6 +60,7 @@ def compile_command(
     shapes: tuple[str, ...],
     max_sizes: tuple[str, ...],
     opt_level: int,
+    precision: str,
     threads: int | None,
     dump_phases_to: str | None,
     compile_to: str | None,
@@ -76,7 +78,10 @@ def compile_command(
     path = output or _default_output(model, kind)
     common.check_output(path)
     options = CompileOptions(
-        opt_level=opt_level, dump_phases_to=dump_phases_to, use_cache=not no_cache
+        opt_level=opt_level,
+        precision=precision,
+        dump_phases_to=dump_phases_to,
+        use_cache=not no_cache,
     )
     most = common.parse_max_sizes(max_sizes)
     if kind in ("artifact", "so") and compile_from is None:

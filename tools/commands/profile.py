@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 @common.target_option
 @common.shape_option
 @common.level_option
+@common.precision_option
 @common.threads_option
 @common.cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print what the tables say as JSON.")
@@ -58,6 +59,7 @@ def profile_command(
     target: str,
     shapes: tuple[str, ...],
     opt_level: int,
+    precision: str,
     threads: int | None,
     no_cache: bool,
     as_json: bool,
@@ -69,7 +71,7 @@ def profile_command(
         raise UsageError("-o - and --json both write to stdout; give one of them")
     if output is not None:
         common.check_output(output)
-    options = CompileOptions(opt_level=opt_level, use_cache=not no_cache)
+    options = CompileOptions(opt_level=opt_level, precision=precision, use_cache=not no_cache)
     sizes = common.parse_shapes(shapes)
     exe, arrays = ahead.load_with_inputs(model, target, threads, sizes, options, inputs, seed)
     shown = profile(exe, *arrays, runs=runs)

@@ -38,6 +38,7 @@ from stepwell.tools.commands.feeds import Arrays
 @common.target_option
 @common.shape_option
 @common.level_option
+@common.precision_option
 @common.threads_option
 @common.cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary of outputs as JSON.")
@@ -52,12 +53,13 @@ def run(
     target: str,
     shapes: tuple[str, ...],
     opt_level: int,
+    precision: str,
     threads: int | None,
     no_cache: bool,
     as_json: bool,
 ) -> int:
     """Run MODEL, an artifact or anything that `stepwell compile` takes."""
-    options = CompileOptions(opt_level=opt_level, use_cache=not no_cache)
+    options = CompileOptions(opt_level=opt_level, precision=precision, use_cache=not no_cache)
     sizes = common.parse_shapes(shapes)
     exe = common.load_or_compile(model, target, threads, sizes, options)
     feed = feeds.read_inputs(inputs, exe.inputs)
