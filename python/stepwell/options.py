@@ -19,12 +19,12 @@ class CompileOptions:
     operator says, Winograd convolution above all) or "tf32" (GPUs multiply f32 operands of
     contractions with 10 bits of fraction, on tensor cores; sums stay f32) or "bf16" (machines that
     multiply bf16 round f32 operands to it, on CPUs those of products by weights; sums stay f32) or
-    "fast" (tf32, and GPUs approximate exp, log, tanh and rsqrt by an instruction each); `dump_phases_to` a
-    folder that gets the IR after each step; `memory_limit_mb` of the compiler's process (0: 16 GB
-    plus four times the model); `pack_parameters` whether weights that are arguments of the model
-    (those of a JAX function) are packed, which pays when most calls bring the same ones;
-    `any_size` whether a model that is called with several shapes is compiled for any size, rather
-    than for each; `progress` lines on a terminal."""
+    "fast" (tf32, and GPUs approximate exp, log, tanh and rsqrt by an instruction each);
+    `dump_phases_to` a folder that gets the IR after each step; `memory_limit_mb` of the compiler's
+    process (0: 16 GB plus four times the model); `pack_parameters` whether weights that are
+    arguments of the model (those of a JAX function) are packed, which pays when most calls bring
+    the same ones; `any_size` whether a model that is called with several shapes is compiled for any
+    size, rather than for each; `progress` lines on a terminal."""
 
     opt_level: int = 3
     precision: str = "default"
