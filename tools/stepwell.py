@@ -12,6 +12,7 @@ import click
 COMMANDS = {
     "bench": ("bench:bench", "Time a model, alone or beside other runtimes."),
     "check": ("check:check", "List every operator of a model that is not supported."),
+    "compare": ("compare:compare_command", "Compare a model with a reference, layer by layer."),
     "compile": ("compile:compile_command", "Compile a model into an artifact, or print a level."),
     "explain": ("explain:explain_command", "Show what compiling a model decides, and why."),
     "export": ("export:export", "Write a model as a StableHLO portable artifact."),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from stepwell.exporting import export
     from stepwell.inspection.check import check
+    from stepwell.inspection.compare import compare
     from stepwell.inspection.explain import explain
     from stepwell.inspection.profile import profile
     from stepwell.just_in_time import jit
@@ -50,6 +51,7 @@ _MODULES = {
     "UnsupportedError": "stepwell.errors",
     "UsageError": "stepwell.errors",
     "check": "stepwell.inspection.check",
+    "compare": "stepwell.inspection.compare",
     "compile": "stepwell.compiler",
     "explain": "stepwell.inspection.explain",
     "export": "stepwell.exporting",
@@ -74,6 +76,7 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "check",
+    "compare",
     "compile",
     "explain",
     "export",

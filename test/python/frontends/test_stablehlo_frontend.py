@@ -7,7 +7,6 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from stablehlo_interpreter import interpret
 from xla import run_artifact
 
 import stepwell
@@ -15,6 +14,7 @@ from stepwell.dense import read_dense, write_dense
 from stepwell.errors import ModelError, UsageError
 from stepwell.frontends import Imported, load
 from stepwell.frontends.export import Format, export, to_bytes
+from stepwell.inspection.interpreter import interpret
 from stepwell.mlir import ir, new_context
 
 CALLS = """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from stablehlo_interpreter import interpret
 
 import stepwell
 from stepwell.frontends import stablehlo as frontend
+from stepwell.inspection.interpreter import interpret
 
 PROGRAMS = {
     "grouped convolution of a reversed window": """

@@ -17,7 +17,8 @@ from stepwell.weights import WeightTable
 
 
 def interpret(imported: Imported, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The outputs of `imported` on `arrays`; raises RuntimeError when the interpreter aborts."""
+    """The outputs of `imported` on `arrays`. Raises Error when the interpreter aborts, or takes an
+    operation not."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -29,7 +30,7 @@ def interpret(imported: Imported, arrays: Sequence[np.ndarray]) -> list[np.ndarr
         data = pipe.read()
     os.waitpid(child, 0)
     if not data:
-        raise RuntimeError("the interpreter aborted")
+        raise Error(f"StableHLO's reference interpreter aborted on {imported.source}")
     answer = pickle.loads(data)
     if isinstance(answer, Exception):
         raise answer
@@ -43,7 +44,7 @@ def _answer(writing: int, imported: Imported, arrays: Sequence[np.ndarray]) -> N
             results = stablehlo.eval_module(module, [write_dense(array) for array in arrays])
             answer = [_read(ir.DenseElementsAttr(result)) for result in results]
     except (Error, ir.MLIRError, RuntimeError, TypeError, ValueError) as error:
-        answer = RuntimeError(f"{type(error).__name__}: {error}")
+        answer = Error(f"StableHLO's reference interpreter: {error}")
     with os.fdopen(writing, "wb") as pipe:
         pickle.dump(answer, pipe)
 
