@@ -49,8 +49,8 @@ NARROW_FUNCTIONS = {**REAL_FUNCTIONS, "chlo.zeta": functools.partial(formulas.ch
 """Those of narrower floats."""
 
 INVERSE_FUNCTIONS = ("acos", "acosh", "asin", "asinh", "atan", "atanh")
-"""Upstream's of complex<f32> lose digits where squares of the parts are below the least float: they
-go through complex<f64>."""
+"""Upstream's of f16 and bf16 round more than once, and those of complex<f32> lose digits where
+squares of the parts are below the least float: they go through f64."""
 
 BROADCAST_SELECT = "chlo.broadcast_select"
 """Upstream leaves its shapes to the dialect `shape`."""
@@ -82,7 +82,8 @@ def _formula(name: str, value: ir.Value) -> Callable[..., Elements] | None:
     if isinstance(kind, ir.F32Type | ir.F16Type | ir.BF16Type) and name in NARROW_FUNCTIONS:
         return formulas.in_double(NARROW_FUNCTIONS[name])
     _, _, function = name.partition(".")
-    if kind == ir.ComplexType.get(ir.F32Type.get()) and function in INVERSE_FUNCTIONS:
+    is_inverse = function in INVERSE_FUNCTIONS
+    if is_inverse and str(kind) in ("f16", "bf16", "complex<f32>"):
         return formulas.in_double(functools.partial(formulas.chlo, function))
     return None
 

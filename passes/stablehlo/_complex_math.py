@@ -1,10 +1,10 @@
 """Functions of complex numbers as functions of their real and imaginary parts.
 
 A number is a pair of tensors of f32 or f64. Products, quotients and transcendental functions of
-f32 are computed in f64 where cancellation or overflow would cost more than a rounding. Formulas:
-Abramowitz and Stegun, Handbook of Mathematical Functions, chapter 4; quotients: R. L. Smith,
-Algorithm 116, CACM 5 (1962); square roots: W. Kahan, Branch cuts for complex elementary functions
-(1987).
+f32 are computed in f64 where cancellation or overflow would cost more than a rounding; quotients,
+logarithms and powers of f64 in two parts (`_double_double`). Formulas: Abramowitz and Stegun,
+Handbook of Mathematical Functions, chapter 4; quotients: R. L. Smith, Algorithm 116, CACM 5 (1962);
+square roots: W. Kahan, Branch cuts for complex elementary functions (1987).
 """
 
 from __future__ import annotations
@@ -45,7 +45,26 @@ def negate(x: Pair) -> Pair:
 
 def multiply(x: Pair, y: Pair) -> Pair:
     """x * y. Of two products one is rounded, the other fused with it where the target has such an
-    instruction: the same ones as in XLA's code for CPUs, so that results agree to the last bit."""
+    instruction: the same ones as in XLA's code for CPUs, so that results agree to the last bit. In
+    f64 they do not overflow where their sum would not."""
+    plain = _multiply(x, y)
+    if hlo.dtype(x.real) != np.float64:
+        return plain
+    factors = [_factor_of_huge(value) for value in (x, y)]
+    scaled = _multiply(*(_by(v, f) for v, f in zip((x, y), factors, strict=True)))
+    for factor in factors:
+        scaled = Pair(*(hlo.divide(part, factor) for part in scaled))
+    return Pair(*(hlo.select(hlo.is_finite(p), p, q) for p, q in zip(plain, scaled, strict=True)))
+
+
+def _factor_of_huge(x: Pair) -> ir.Value:
+    """2^-520 where products with parts of `x` may overflow, else 1."""
+    size = hlo.maximum(hlo.abs(x.real), hlo.abs(x.imaginary))
+    small, one = hlo.full_like(size, 2.0**-520), hlo.full_like(size, 1.0)
+    return hlo.select(_is(size, "GT", 2.0**510), small, one)
+
+
+def _multiply(x: Pair, y: Pair) -> Pair:
     return Pair(
         hlo.subtract(hlo.multiply(x.real, y.real), rounded_product(x.imaginary, y.imaginary)),
         hlo.add(hlo.multiply(x.imaginary, y.real), rounded_product(x.real, y.imaginary)),
@@ -111,9 +130,63 @@ def absolute(x: Pair) -> ir.Value:
     return hlo.convert(_magnitude(wide), kind)
 
 
-@in_f64
 def divide(x: Pair, y: Pair) -> Pair:
-    """x / y; by zero as the real quotients of the parts, which are infinite or NaN."""
+    """x / y; by zero as the real quotients of the parts, which are infinite or NaN. Of finite
+    numbers those of the products of x and the conjugate of y, which are exact for f32 in f64; in
+    f64 their sums have two parts, and both numbers are scaled by powers of two."""
+    ordinary = hlo.and_(_is_ordinary(x), _is_ordinary(y))
+    quotient = _divide_doubled if hlo.dtype(x.real) == np.float64 else _divide_exact
+    return choose(ordinary, quotient(x, y), _divide_parts(x, y))
+
+
+@in_f64
+def _divide_exact(x: Pair, y: Pair) -> Pair:
+    (a, b), (c, d) = x, y
+    real = hlo.add(hlo.multiply(a, c), hlo.multiply(b, d))
+    imaginary = hlo.subtract(hlo.multiply(b, c), hlo.multiply(a, d))
+    whole = hlo.add(hlo.multiply(c, c), hlo.multiply(d, d))
+    return Pair(hlo.divide(real, whole), hlo.divide(imaginary, whole))
+
+
+def _divide_doubled(x: Pair, y: Pair) -> Pair:
+    (a, b, first), (c, d, second) = _near_one(x), _near_one(y)
+    product = double_double.exact_product
+    real = double_double.add(product(a, c), product(b, d)).high
+    imaginary = double_double.add(product(b, c), double_double.negate(product(a, d))).high
+    whole = double_double.add(product(c, c), product(d, d)).high
+    exponent = hlo.subtract(first, second)
+    bound = hlo.full_like(exponent, 2000)  # 2^2000 and its inverse leave no number
+    exponent = hlo.clamp(hlo.negate(bound), exponent, bound)
+    half = hlo.shift_right_arithmetic(exponent, hlo.full_like(exponent, 1))
+    quotient = Pair(hlo.divide(real, whole), hlo.divide(imaginary, whole))
+    for part in (half, hlo.subtract(exponent, half)):
+        quotient = _by(quotient, double_double.power_of_two(part))
+    return quotient
+
+
+def _is_ordinary(x: Pair) -> ir.Value:
+    """Whether `x` is finite and not zero."""
+    nothing = hlo.and_(_is(x.real, "EQ", 0.0), _is(x.imaginary, "EQ", 0.0))
+    return hlo.and_(_all_finite(x), hlo.not_(nothing))
+
+
+def _near_one(x: Pair) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """The parts of 2^-n x, the larger between one and two for x of f64 other than zero, and n."""
+    size = hlo.maximum(hlo.abs(x.real), hlo.abs(x.imaginary))
+    tiny = _is(size, "LT", 2.0**-900)
+    lifted = hlo.select(tiny, hlo.full_like(size, 2.0**108), hlo.full_like(size, 1.0))
+    x = _by(x, lifted)
+    n = double_double.exponent_of(hlo.multiply(size, lifted))
+    # The factor of the greatest exponent, 2^-1023, would not be a normal number.
+    n = hlo.minimum(n, hlo.full_like(n, 1022))
+    x = _by(x, double_double.power_of_two(hlo.negate(n)))
+    raised = hlo.select(tiny, hlo.full_like(n, 108), hlo.full_like(n, 0))
+    return x.real, x.imaginary, hlo.subtract(n, raised)
+
+
+@in_f64
+def _divide_parts(x: Pair, y: Pair) -> Pair:
+    """R. L. Smith's quotient, and what stands for that of zeros and infinities."""
     steep = hlo.compare(hlo.abs(y.real), hlo.abs(y.imaginary), "LT")
     large = hlo.select(steep, y.imaginary, y.real)
     small = hlo.select(steep, y.real, y.imaginary)
@@ -146,8 +219,12 @@ def _product_with_signs(x: Pair, y: Pair) -> Pair:
         return hlo.multiply(size, hlo.sign(part))
 
     box = Pair(unit(y.real), hlo.negate(unit(y.imaginary)))
-    product = multiply(x, box)
+    product = _multiply(x, box)
     return Pair(_scaled(product.real, 0.0), _scaled(product.imaginary, 0.0))
+
+
+_LARGEST_EXPONENT = 709.0
+"""e to this is finite in f64."""
 
 
 class _Hyperbolic(NamedTuple):
@@ -174,7 +251,7 @@ def _hyperbolic(x: ir.Value) -> _Hyperbolic:
     far = hlo.subtract(grown, shrunk)
     sinh = _scaled(hlo.select(_is(size, "LT", 1.0), near, far), 0.5)
     root = hlo.exponential(_scaled(size, 0.5))
-    huge = _is(size, "GT", 709.0)
+    huge = _is(size, "GT", _LARGEST_EXPONENT)
     cosh, sinh = (hlo.select(huge, _scaled(root, 0.5), value) for value in (cosh, sinh))
     scale = hlo.select(huge, root, hlo.full_like(root, 1.0))
     return _Hyperbolic(cosh, _with_sign(sinh, x), scale)
@@ -190,12 +267,14 @@ def _times(size: ir.Value, direction: ir.Value, scale: ir.Value | None = None) -
 @in_f64
 def exponential(x: Pair) -> Pair:
     """e^x; the square of e^(x/2) where that alone stays finite."""
-    root = hlo.exponential(_scaled(x.real, 0.5))
+    huge = _is(x.real, "GT", _LARGEST_EXPONENT)
+    first = hlo.exponential(hlo.select(huge, _scaled(x.real, 0.5), x.real))
+    second = hlo.select(huge, first, hlo.full_like(first, 1.0))
     cosine, sine = hlo.cosine(x.imaginary), hlo.sine(x.imaginary)
     low = _is(x.real, "EQ", -math.inf)
 
     def part(direction: ir.Value) -> ir.Value:
-        value = hlo.multiply(_times(root, direction), root)
+        value = hlo.multiply(_times(first, direction), second)
         value = hlo.select(_is(direction, "EQ", 0.0), direction, value)
         return hlo.select(low, hlo.full_like(value, 0.0), value)
 
@@ -239,31 +318,71 @@ def _log_magnitude(x: Pair) -> ir.Value:
 
 
 @in_f64
-def log(x: Pair) -> Pair:
-    """The principal logarithm: log |x| and the angle in (-pi, pi]."""
+def _log(x: Pair) -> Pair:
     return Pair(_log_magnitude(x), hlo.atan2(x.imaginary, x.real))
 
 
-@in_f64
-def log_plus_one(x: Pair) -> Pair:
-    """log(1 + x): the logarithm of |1 + x|^2 - 1 = a (2 + a) + b^2 where that is small."""
-    one = hlo.full_like(x.real, 1.0)
-    moved = Pair(hlo.add(x.real, one), x.imaginary)
-    excess = hlo.add(
-        hlo.multiply(x.real, hlo.add(x.real, hlo.full_like(one, 2.0))),
-        hlo.multiply(x.imaginary, x.imaginary),
+def log(x: Pair) -> Pair:
+    """The principal logarithm: log |x| and the angle in (-pi, pi]. Of numbers of f64 the square of
+    |x|, near one, has two parts."""
+    if hlo.dtype(x.real) != np.float64:
+        return _log(x)
+    length, _ = double_double.complex_logarithm(x.real, x.imaginary)
+    excess = double_double.squares_and(x.real, x.imaginary, hlo.full_like(x.real, -1.0))
+    near = _is(hlo.abs(excess), "LT", 0.5)
+    real = hlo.select(near, _scaled(hlo.log_plus_one(excess), 0.5), length.high)
+    plain = _log(x)
+    return Pair(hlo.select(_is_ordinary(x), real, plain.real), plain.imaginary)
+
+
+def _excess(x: Pair) -> ir.Value:
+    """|1 + x|^2 - 1 = a (2 + a) + b^2."""
+    two = hlo.full_like(x.real, 2.0)
+    return hlo.add(
+        hlo.multiply(x.real, hlo.add(x.real, two)), hlo.multiply(x.imaginary, x.imaginary)
     )
+
+
+def _log_plus_one(x: Pair, excess: ir.Value) -> Pair:
+    moved = Pair(hlo.add(x.real, hlo.full_like(x.real, 1.0)), x.imaginary)
     small = _is(hlo.abs(excess), "LT", 0.5)
     real = hlo.select(small, _scaled(hlo.log_plus_one(excess), 0.5), _log_magnitude(moved))
     return Pair(real, hlo.atan2(x.imaginary, moved.real))
 
 
+def log_plus_one(x: Pair) -> Pair:
+    """log(1 + x): the logarithm of |1 + x|^2 - 1 = a (2 + a) + b^2 where that is small; of numbers
+    of f64 that sum has two parts."""
+    if hlo.dtype(x.real) != np.float64:
+        return in_f64(lambda wide: _log_plus_one(wide, _excess(wide)))(x)
+    excess = double_double.squares_and(x.real, x.imaginary, hlo.add(x.real, x.real))
+    return _log_plus_one(x, excess)
+
+
+def _power_of_two_by_size(x: Pair, huge: float, tiny: float) -> ir.Value:
+    """`huge` where |x| may overflow, `tiny` where a part of it has few digits, else 1."""
+    size = hlo.maximum(hlo.abs(x.real), hlo.abs(x.imaginary))
+    factor = hlo.full_like(size, 1.0)
+    factor = hlo.select(_is(size, "GT", 2.0**1000), hlo.full_like(size, huge), factor)
+    return hlo.select(_is(size, "LT", 2.0**-900), hlo.full_like(size, tiny), factor)
+
+
+def _by(x: Pair, factor: ir.Value) -> Pair:
+    return Pair(hlo.multiply(x.real, factor), hlo.multiply(x.imaginary, factor))
+
+
 @in_f64
 def sqrt(x: Pair) -> Pair:
     """The root with a real part that is not negative."""
+    factor = _power_of_two_by_size(x, 2.0**-4, 2.0**108)
+    back = _power_of_two_by_size(x, 2.0**2, 2.0**-54)
+    return _by(_sqrt(_by(x, factor)), back)
+
+
+def _sqrt(x: Pair) -> Pair:
     size = _magnitude(x)
     half = hlo.sqrt(_scaled(hlo.add(_scaled(size, 0.5), _scaled(hlo.abs(x.real), 0.5)), 1.0))
-    other = hlo.divide(_scaled(hlo.abs(x.imaginary), 0.5), half)
+    other = hlo.divide(hlo.abs(x.imaginary), _scaled(half, 2.0))
     zero = _is(size, "EQ", 0.0)
     other = hlo.select(zero, hlo.full_like(other, 0.0), other)
     right = _is(x.real, "GE", 0.0)
@@ -297,14 +416,23 @@ def _zero_bits(x: ir.Value) -> ir.Value:
 
 @in_f64
 def rsqrt(x: Pair) -> Pair:
-    """1 / sqrt(x)."""
-    return divide(constant(x, 1.0), sqrt(x))
+    """1 / sqrt(x), which is the conjugate of sqrt(x) by |x|."""
+    y = _by(x, _power_of_two_by_size(x, 2.0**-4, 2.0**108))
+    back = _power_of_two_by_size(x, 2.0**-2, 2.0**54)
+    root, size = _sqrt(y), _magnitude(y)
+    quotient = Pair(hlo.divide(root.real, size), hlo.divide(hlo.negate(root.imaginary), size))
+    return choose(_is_ordinary(x), _by(quotient, back), _divide_parts(constant(x, 1.0), sqrt(x)))
 
 
 @in_f64
 def cbrt(x: Pair) -> Pair:
-    """e^(log(x) / 3)."""
-    return power(x, constant(x, 1 / 3))
+    """The root of the magnitude, in the direction of a third of the angle."""
+    factor = _power_of_two_by_size(x, 2.0**-6, 2.0**108)
+    back = _power_of_two_by_size(x, 2.0**2, 2.0**-36)
+    length = hlo.multiply(hlo.unary("cbrt", _magnitude(_by(x, factor))), back)
+    angle = hlo.atan2(x.imaginary, x.real)
+    third = hlo.divide(angle, hlo.full_like(angle, 3.0))
+    return Pair(_times(length, hlo.cosine(third)), _times(length, hlo.sine(third)))
 
 
 @in_f64
@@ -378,6 +506,7 @@ def logistic(x: Pair) -> Pair:
 @in_f64
 def sign(x: Pair) -> Pair:
     """x / |x|, zero for zero."""
+    x = _by(x, _power_of_two_by_size(x, 2.0**-4, 2.0**108))
     size = _magnitude(x)
     zero = _is(size, "EQ", 0.0)
     unit = Pair(hlo.divide(x.real, size), hlo.divide(x.imaginary, size))
@@ -389,7 +518,7 @@ def power(x: Pair, y: Pair) -> Pair:
     nothing = hlo.and_(_is(x.real, "EQ", 0.0), _is(x.imaginary, "EQ", 0.0))
     if hlo.dtype(x.real) == np.float64:
         ordinary = hlo.and_(hlo.and_(_all_finite(x), _all_finite(y)), hlo.not_(nothing))
-        result = choose(ordinary, _power_of_finite(x, y), exponential(multiply(y, log(x))))
+        result = choose(ordinary, _power_of_finite(x, y), exponential(_multiply(y, _log(x))))
     else:
         result = _power_in_f64(x, y)
     result = choose(hlo.and_(nothing, _is(y.real, "GT", 0.0)), constant(x, 0.0), result)
@@ -399,7 +528,7 @@ def power(x: Pair, y: Pair) -> Pair:
 
 @in_f64
 def _power_in_f64(x: Pair, y: Pair) -> Pair:
-    return exponential(multiply(y, log(x)))
+    return exponential(_multiply(y, _log(x)))
 
 
 def _power_of_finite(x: Pair, y: Pair) -> Pair:
@@ -431,8 +560,8 @@ def _power_of_finite(x: Pair, y: Pair) -> Pair:
 def atan2(y: Pair, x: Pair) -> Pair:
     """-i log((x + i y) / sqrt(x^2 + y^2))."""
     point = Pair(hlo.subtract(x.real, y.imaginary), hlo.add(x.imaginary, y.real))
-    length = sqrt(add(multiply(x, x), multiply(y, y)))
-    angle = log(divide(point, length))
+    length = sqrt(add(_multiply(x, x), _multiply(y, y)))
+    angle = _log(_divide_parts(point, length))
     return Pair(angle.imaginary, hlo.negate(angle.real))
 
 

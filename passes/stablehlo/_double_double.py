@@ -57,8 +57,9 @@ def exact_product(x: ir.Value, y: ir.Value) -> Double:
 
 
 def _halves(x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """x as a sum of two numbers of about half its bits."""
+    """x as a sum of two numbers of 26 bits, the lower one with a sign."""
     bits = hlo.bitcast_convert(x, np.dtype(np.int64))
+    bits = hlo.add(bits, hlo.full_like(bits, -_UPPER_BITS // 2))
     upper = hlo.and_(bits, hlo.full_like(bits, _UPPER_BITS))
     high = hlo.bitcast_convert(upper, np.dtype(np.float64))
     return high, hlo.subtract(x, high)
@@ -103,21 +104,33 @@ def choose(condition: ir.Value, x: Double, y: Double) -> Double:
 def complex_logarithm(real: ir.Value, imaginary: ir.Value) -> tuple[Double, Double]:
     """log|z| and the angle of z in (-pi, pi], for finite z other than 0, of tensors of f64."""
     size = hlo.maximum(hlo.abs(real), hlo.abs(imaginary))
-    exponent = hlo.minimum(_exponent(size), hlo.full(1000, hlo.shape(size), np.dtype(np.int64)))
-    factor = _power_of_two(hlo.negate(exponent))
+    exponent = hlo.minimum(exponent_of(size), hlo.full(1000, hlo.shape(size), np.dtype(np.int64)))
+    factor = power_of_two(hlo.negate(exponent))
     x, y = rounded_product(real, factor), rounded_product(imaginary, factor)
     square = add(exact_product(x, x), exact_product(y, y))
     return _half_logarithm(square, exponent), _angle(x, y)
 
 
-def _exponent(x: ir.Value) -> ir.Value:
+def squares_and(x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+    """x^2 + y^2 + z to the last place or two, however much cancels: all terms of the sum but the
+    least are added without error."""
+    p, q = exact_product(x, x), exact_product(y, y)
+    total, error = exact_sum(p.high, q.high)
+    excess, more = exact_sum(total, z)
+    low, lost = exact_sum(p.low, q.low)
+    rest, left = exact_sum(error, low)
+    high, last = exact_sum(excess, rest)
+    return hlo.add(high, hlo.add(hlo.add(more, last), hlo.add(lost, left)))
+
+
+def exponent_of(x: ir.Value) -> ir.Value:
     """The exponent of positive x, at least -1022."""
     bits = hlo.bitcast_convert(x, np.dtype(np.int64))
     biased = hlo.shift_right_logical(bits, hlo.full_like(bits, _MANTISSA_BITS))
     return hlo.subtract(hlo.maximum(biased, hlo.full_like(bits, 1)), hlo.full_like(bits, 1023))
 
 
-def _power_of_two(n: ir.Value) -> ir.Value:
+def power_of_two(n: ir.Value) -> ir.Value:
     """2^n within the exponents of normal numbers."""
     biased = hlo.add(n, hlo.full_like(n, 1023))
     bits = hlo.shift_left(biased, hlo.full_like(n, _MANTISSA_BITS))
@@ -130,7 +143,7 @@ def _half_logarithm(square: Double, exponent: ir.Value) -> Double:
     bits = hlo.bitcast_convert(square.high, np.dtype(np.int64))
     moved = hlo.subtract(bits, hlo.full_like(bits, _SQRT_HALF_BITS))
     k = hlo.shift_right_arithmetic(moved, hlo.full_like(bits, _MANTISSA_BITS))
-    factor = _power_of_two(hlo.negate(k))
+    factor = power_of_two(hlo.negate(k))
     high, low = (rounded_product(part, factor) for part in square)
     one = hlo.full_like(high, 1.0)
     excess = exact_sum(hlo.subtract(high, one), low)

@@ -58,6 +58,12 @@ FUNCTIONS = {
     "chlo.bessel_i1e": Function(_i1e, ((-12, 12), (-300, 300)), (4, 10), magnitudes=False),
     "chlo.sinh": Function(mpmath.sinh, ((-11, 11), (-710, 710)), (1,)),
     "chlo.cosh": Function(mpmath.cosh, ((-11, 11), (-710, 710))),
+    "chlo.acos": Function(mpmath.acos, ((-1, 1),), (0.5, 1)),
+    "chlo.acosh": Function(mpmath.acosh, ((1, 20), (1, 1e4)), (1,), magnitudes=False),
+    "chlo.asin": Function(mpmath.asin, ((-1, 1),), (0.5, 1)),
+    "chlo.asinh": Function(mpmath.asinh, ((-3, 3), (-1e4, 1e4))),
+    "chlo.atan": Function(mpmath.atan, ((-3, 3), (-1e4, 1e4))),
+    "chlo.atanh": Function(mpmath.atanh, ((-0.99, 0.99),), (0.5,)),
     "stablehlo.logistic": Function(_logistic, ((-17, 9), (-110, 40), (-745, 0))),
     "stablehlo.power": Function(
         _power, ((0.5, 2), (0.01, 20)), (1,), orders=(0.5, 3, -7.3, 50, -61.7)
