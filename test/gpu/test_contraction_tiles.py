@@ -13,7 +13,7 @@ from models import compile_for_gpu, load_on_emulator
 import stepwell
 from stepwell import cuda_assembly, ptxas, targets
 from stepwell.assembly import kernel_units
-from stepwell.kernels.gpu.simt_tile import FLAT, LARGE, MEDIUM, NARROW, SimtTile
+from stepwell.kernels.gpu.simt_tile import FLAT, LARGE, MEDIUM, NARROW, THIN, SimtTile
 from stepwell.mlir import ir, new_context
 from stepwell.ptx import kernel_llvm, ptx
 from stepwell.targets.nvidia import NvidiaTarget
@@ -23,6 +23,8 @@ SHAPES = {
     "large-whole": (LARGE, (128, 128, 16, 128)),
     "medium": (MEDIUM, (2, 70, 18, 66)),
     "narrow": (NARROW, (1, 130, 33, 24)),
+    "thin": (THIN, (2, 270, 33, 7)),
+    "thin-whole": (THIN, (1, 512, 32, 8)),
     "flat": (FLAT, (3, 5, 40, 130)),
     "one-row": (FLAT, (1, 1, 77, 200)),
 }
@@ -52,7 +54,7 @@ def test_tile(name: str, emulator: Emulator) -> None:
         np.testing.assert_array_equal(executable(a, b)[0], a @ b)
 
 
-@pytest.mark.parametrize("tile", [LARGE, MEDIUM, NARROW, FLAT])
+@pytest.mark.parametrize("tile", [LARGE, MEDIUM, NARROW, THIN, FLAT])
 def test_tiles_fit(tile: SimtTile) -> None:
     assert tile.threads % 32 == 0
     assert tile.columns % tile.thread_columns == 0
@@ -81,6 +83,40 @@ def test_inner_loop(name: str) -> None:
     assert sass.count("LDS.128") == 16 * 4
     assert sass.count("LDG.E.128") >= 4
     assert sass.count("STG.E.128") == 16
+
+
+@pytest.mark.skipif(models.needs_ptxas(), reason="there is no ptxas (pip install stepwell[cuda])")
+@pytest.mark.parametrize("name", ["cuda:sm_80", "cuda:sm_90a", "cuda:sm_100a", "cuda:sm_120"])
+def test_narrow_groups(name: str) -> None:
+    """A convolution of 32 groups of 4 channels, joined to fill the thin tile: 16 steps of 16
+    multiply-adds from 2 wide loads, in registers."""
+    target = targets.get(name)
+    assert isinstance(target, NvidiaTarget)
+    filters = np.random.default_rng(0).standard_normal((3, 3, 4, 128)).astype(np.float32)
+
+    def convolve(x: jax.Array) -> jax.Array:
+        return jax.lax.conv_general_dilated(
+            x, filters, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=32,
+        )  # fmt: skip
+
+    x = np.zeros((32, 58, 58, 128), np.float32)
+    lowered = stepwell.lower(
+        str(jax.export.export(jax.jit(convolve))(x).mlir_module()), target=name
+    )
+    (unit,) = kernel_units(lowered.step("affine")._walk, lowered._options).values()
+    launch = cuda_assembly.Launch.of(unit)
+    assert launch.blocks == 32 * 56 * 56 // THIN.rows * (128 // THIN.columns)
+    with new_context(), ir.Location.unknown():
+        text = ptx(kernel_llvm(cuda_assembly.lower_unit(unit, target), target), target)
+    made = ptxas.assemble(text, target)
+    usage = made.usage()[unit.symbol]
+    assert usage.spill_loads == usage.spill_stores == usage.stack == 0
+    sass = ptxas.sass(made.cubin)
+    assert sass.count("FFMA") + sass.count("FFMA2") == 16 * 16
+    assert sass.count("LDS.128") == 16 * 2
+    assert sass.count("LDG.E.128") >= 4
+    assert sass.count("STG.E.128") == 4
 
 
 @pytest.mark.parametrize(("m", "k", "n"), [(24, 5760, 40), (1, 3072, 132)])

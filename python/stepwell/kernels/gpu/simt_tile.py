@@ -42,6 +42,7 @@ class SimtTile:
 LARGE = SimtTile(128, 128, 16, 8, 8)
 MEDIUM = SimtTile(64, 64, 16, 4, 4)
 NARROW = SimtTile(128, 32, 16, 4, 4)
+THIN = SimtTile(256, 8, 16, 4, 4)
 FLAT = SimtTile(8, 128, 32, 2, 4)
 
 
@@ -55,8 +56,9 @@ def choose(shape: ContractionShape) -> SimtTile:
     output."""
     if shape.m <= FLAT.rows:
         return FLAT
-    if shape.n <= NARROW.columns:
-        return NARROW
+    for tile in (THIN, NARROW):
+        if shape.n <= tile.columns:
+            return tile
     return LARGE if _blocks(LARGE, shape) >= _FULL_GRID else MEDIUM
 
 
