@@ -33,12 +33,13 @@ Report = dict[str, object]
 @dataclass(frozen=True)
 class Settings:
     """How to measure. `burst_s` seconds a round and contender; `start_timeout_s` bounds compiling;
-    `pythons` gives peers another interpreter."""
+    `pythons` gives peers another interpreter; `precision` is that of products of float32."""
 
     rounds: int = 5
     burst_s: float = 0.5
     start_timeout_s: float = 600.0
     pythons: Mapping[str, str] = field(default_factory=dict)
+    precision: str = "f32"
 
 
 class Worker:
@@ -155,6 +156,7 @@ def _start(
         threads=threads,
         cpus=cpus,
         starts_pinned=info.starts_pinned,
+        precision=settings.precision,
     )
     variables = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     variables |= {"HF_HUB_OFFLINE": "1"} | dict(info.variables)

@@ -34,10 +34,15 @@ def main(results: Path, root: Path) -> None:
     layers = [layers_table(_read(path)) for path in newest(results, _is_layers)]
     sizes = [any_size_table(_read(path)) for path in newest(results, _is_any_size)]
     single = [table.markdown() for table in (*kernels, *layers, *sizes)]
+    rounded = [(path, Results(_read(path))) for path in newest(results, _is_rounded)]
     texts = {
         root / "README.md": "\n\n".join(summary(measured) for _, measured in data),
         root / "docs" / "benchmarks.md": "\n\n".join(
-            [*(details(measured, path.name) for path, measured in data), *single]
+            [
+                *(details(measured, path.name) for path, measured in data),
+                *(times(measured, path.name) for path, measured in rounded),
+                *single,
+            ]
         ),
     }
     for path, text in texts.items():
@@ -70,8 +75,13 @@ def _is_any_size(path: Path) -> bool:
     return path.name.endswith("-any-size.json")
 
 
+def _is_rounded(path: Path) -> bool:
+    return path.name.endswith("-bf16.json")
+
+
 def _is_models(path: Path) -> bool:
-    return not (_is_kernels(path) or _is_layers(path) or _is_any_size(path))
+    others = (_is_kernels, _is_layers, _is_any_size, _is_rounded)
+    return not any(other(path) for other in others)
 
 
 def summary(results: Results) -> str:
@@ -106,6 +116,18 @@ def details(results: Results, name: str) -> str:
         figures_table(figures(results)).markdown(),
         *(times_table(results, threads).markdown() for threads in results.threads()),
         *(table.markdown() for table in quality_tables(results)),
+    ]
+    return "\n\n".join(parts)
+
+
+def times(results: Results, name: str) -> str:
+    """The tables of times and errors of another precision."""
+    error, *_ = quality_tables(results)
+    parts = [
+        f"- command: `{results.data['command']}`\n- results: `benchmarks/results/{name}`\n"
+        f"- machine: {_listed(results.machine)}\n- versions: {_listed(results.versions)}",
+        *(times_table(results, threads).markdown() for threads in results.threads()),
+        error.markdown(),
     ]
     return "\n\n".join(parts)
 

@@ -42,6 +42,7 @@ _DEFAULT_PEERS = ("stepwell", "onnxruntime", "openvino", "eager", "inductor", "x
     metavar="PEER=PATH",
     help="Another interpreter for a peer, iree=/path/to/python for instance.",
 )
+@click.option("--precision", type=click.Choice(["f32", "bf16"]), default="f32", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), help="JSON file.  [default: results/]")
 def main(
     models: str,
@@ -51,6 +52,7 @@ def main(
     burst: float,
     timeout: float,
     pythons: tuple[str, ...],
+    precision: str,
     out: Path | None,
 ) -> None:
     """Time models on Stepwell and its peers; write JSON and print tables."""
@@ -59,8 +61,11 @@ def main(
     counts = [int(count) for count in threads.split(",")]
     if OWN not in contenders:
         contenders.insert(0, OWN)
-    settings = Settings(rounds, burst, timeout, dict(p.split("=", 1) for p in pythons))
-    out = out or RESULTS / f"{datetime.date.today()}-{machine.slug()}.json"
+    contenders = [peer for peer in contenders if precision in PEERS[peer].precisions]
+    others = dict(p.split("=", 1) for p in pythons)
+    settings = Settings(rounds, burst, timeout, others, precision)
+    suffix = "" if precision == "f32" else f"-{precision}"
+    out = out or RESULTS / f"{datetime.date.today()}-{machine.slug()}{suffix}.json"
     catalog.ensure_made(names)
     results = run(names, contenders, counts, settings, out)
     for table in all_tables(results):
@@ -86,6 +91,7 @@ def run(
         "machine": machine.describe(cpus_for(1)[0]),
         "versions": _versions(peers, settings),
         "settings": {"rounds": settings.rounds, "burst_s": settings.burst_s},
+        "precision": settings.precision,
         "facts": {name: catalog.files(name).read_facts() for name in models},
         "models": {},
     }

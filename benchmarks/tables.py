@@ -51,11 +51,11 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def all_tables(results: Results) -> list[Table]:
-    """Times for each number of threads, then the other qualities, then the figures."""
+    """Times for each number of threads, the other qualities, and the figures, which are of f32."""
     return [
         *(times_table(results, threads) for threads in results.threads()),
         *quality_tables(results),
-        figures_table(figures(results)),
+        *([figures_table(figures(results))] if results.precision == "f32" else []),
     ]
 
 
@@ -64,8 +64,11 @@ def times_table(results: Results, threads: int) -> Table:
     what = "CPU time" if threads == 1 else "wall time"
     noun = "thread" if threads == 1 else "threads"
     peers = results.peers()
-    columns = ("model", *peers, "best peer / stepwell", "share of peak")
-    table = Table(f"Median {what} of a call in ms, {threads} {noun}", columns)
+    exact = results.precision == "f32"
+    share_of = "share of peak" if exact else "share of fp32 peak"
+    columns = ("model", *peers, "best peer / stepwell", share_of)
+    rounded = "" if exact else f", precision {results.precision}"
+    table = Table(f"Median {what} of a call in ms, {threads} {noun}{rounded}", columns)
     peak = results.machine["fp32_gflops"]
     assert isinstance(peak, (int, float))
     for model in results.models:

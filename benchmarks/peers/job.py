@@ -16,7 +16,7 @@ class Job:
     """One model for one peer.
 
     `path` is the file that the peer reads, `data` the .npz of inputs and references, `folder` one
-    for the peer's own files, `cpus` the ones to run on.
+    for the peer's own files, `cpus` the ones to run on, `precision` that of products of float32.
     """
 
     peer: str
@@ -28,6 +28,7 @@ class Job:
     threads: int
     cpus: tuple[int, ...]
     starts_pinned: bool = False
+    precision: str = "f32"
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

@@ -1,4 +1,4 @@
-"""OpenVINO's CPU plugin, held to fp32, tuned for latency."""
+"""OpenVINO's CPU plugin, held to the precision asked for, tuned for latency."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
@@ -15,7 +15,7 @@ def prepare(job: Job) -> Prepared:
     """Read and compile."""
     settings = {
         "INFERENCE_NUM_THREADS": job.threads,
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": job.precision,
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
         "ENABLE_CPU_PINNING": False,

@@ -14,7 +14,7 @@ class PeerInfo:
     """One peer. `families` of models that it reads; `reads_portable` instead of the model's own
     file; `cache` is the environment variable of a cache folder, for a second, warm start;
     `starts_pinned` when it sizes its pool by the affinity it starts with; `packages` whose
-    versions are reported."""
+    versions are reported; `precisions` of a float32 model's products that it can be asked for."""
 
     module: str
     packages: tuple[str, ...]
@@ -23,6 +23,7 @@ class PeerInfo:
     cache: str = ""
     starts_pinned: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
+    precisions: tuple[str, ...] = ("f32",)
 
 
 PEERS: dict[str, PeerInfo] = {
@@ -31,9 +32,10 @@ PEERS: dict[str, PeerInfo] = {
         ("stepwell", "torch-mlir", "llvmlite"),
         families=ALL,
         cache="STEPWELL_CACHE_DIR",
+        precisions=("f32", "bf16"),
     ),
     "onnxruntime": PeerInfo("onnxruntime_peer", ("onnxruntime",)),
-    "openvino": PeerInfo("openvino_peer", ("openvino",)),
+    "openvino": PeerInfo("openvino_peer", ("openvino",), precisions=("f32", "bf16")),
     "eager": PeerInfo("torch_eager", ("torch", "transformers"), families=frozenset({"torch"})),
     "inductor": PeerInfo(
         "torch_inductor",

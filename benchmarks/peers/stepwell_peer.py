@@ -12,7 +12,9 @@ from stepwell import worker_process
 
 def prepare(job: Job) -> Prepared:
     """Compile (or find in the cache) and load."""
-    executable = stepwell.compile(job.path, threads=job.threads, options={"progress": False})
+    precision = "default" if job.precision == "f32" else job.precision
+    options = {"progress": False, "precision": precision}
+    executable = stepwell.compile(job.path, threads=job.threads, options=options)
     worker_process.end_server()  # its peak of memory is known from then on
     assert isinstance(executable, stepwell.Executable)  # the benchmark's models have no open shapes
     inputs = tuple(job.inputs().values())
