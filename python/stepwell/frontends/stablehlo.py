@@ -25,6 +25,7 @@ from stepwell.frontends import (
     dynamic_calls,
     open_values,
     quantized,
+    tuples,
 )
 from stepwell.frontends.quantized_arithmetic import is_quantized
 from stepwell.frontends.shardy import (
@@ -58,6 +59,9 @@ _KEPT = frozenset(["mhlo.attributes", "mhlo.backend_config"])
 _SHAPE_ASSERTION = "shape_assertion"
 """The custom call with which a polymorphic export of JAX says what sizes it takes."""
 
+_SEPARATOR = re.compile(rb"^// -----", re.MULTILINE)
+"""What stands between the programs of a file that tools split."""
+
 _SLICES = frozenset(["stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"])
 _STATIC_OPS = "func.func(stablehlo-canonicalize-dynamism),canonicalize"
 _REFINE = (
@@ -82,6 +86,11 @@ def from_bytes(
         try:
             module = _parse(data, context)
         except (ir.MLIRError, ValueError) as error:
+            if _SEPARATOR.search(data):
+                raise ModelError(
+                    f"{source} holds several programs, with lines `// -----` between them; put "
+                    "each into a file of its own"
+                ) from None
             raise ModelError(f"{source} is not StableHLO: {_first_line(error)}") from None
         resources = {} if data.startswith(_BYTECODE) else read_resources(data)
         return from_parsed(module, source, resources, shapes, values)
@@ -140,6 +149,7 @@ def from_parsed(
             chlo.restore_composites(module.operation)
             run_upstream(module.operation, "func.func(stablehlo-legalize-composite-to-call)")
             run_upstream(module.operation, "inline{default-pipeline=},symbol-dce")
+            tuples.flatten(main)
             _refine(module, main, shapes or {}, values or {})
             legalize_top_k(module)
             legalize_weak_order(module)
@@ -172,7 +182,10 @@ def _rename_main(module: ir.Module, source: str) -> ir.Operation:
     entry = "main" if "main" in names else public[0] if len(public) == 1 else None
     if entry is None:
         listed = ", ".join(public) or "none"
-        raise ModelError(f"{source} has no function main (public functions: {listed})")
+        raise ModelError(
+            f"{source} has no function main (public functions: {listed}); call the one to compile "
+            "@main, or make the others private"
+        )
     for name, op in names.items():
         if name != entry:
             op.attributes["sym_visibility"] = ir.StringAttr.get("private")
