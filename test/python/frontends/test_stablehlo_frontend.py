@@ -75,7 +75,7 @@ def test_composites_are_the_functions_that_they_name() -> None:
       func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
         %0 = stablehlo.composite "chlo.erf" %x {decomposition = @impl, version = 1 : i32}
           : (tensor<3xf32>) -> tensor<3xf32>
-        %1 = stablehlo.composite "chlo.sinh" %0 {decomposition = @impl}
+        %1 = stablehlo.composite "chlo.asinh" %0 {decomposition = @impl}
           : (tensor<3xf32>) -> tensor<3xf32>
         return %1 : tensor<3xf32>
       }
