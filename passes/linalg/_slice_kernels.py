@@ -88,7 +88,7 @@ class SliceKernels:
         if kernel is None or _kind(kernel) != "concatenate" or not _fills_empty(call):
             return None
         wholes = [_whole(value) for value in _returned(kernel)]
-        concat = defining_op(wholes[0]) if wholes[0] is not None else None
+        concat = defining_op(wholes[0])
         if concat is None or concat.name != "tensor.concat" or set(wholes) != {wholes[0]}:
             return None
         results = tuple(value != wholes[0] for value in _returned(kernel))

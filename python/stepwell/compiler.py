@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -33,6 +34,8 @@ Compiled: TypeAlias = Loaded | SpecializingExecutable | PartitionedExecutable
 
 _BASE_MEMORY_MB = 16 << 10
 _MEMORY_PER_MODEL = 4
+
+_log = logging.getLogger("stepwell")
 
 
 def compile(
@@ -108,6 +111,7 @@ def build(
     Arguments and errors as for `compile`; raises OpenModelError for what `shapes` and
     `specialization` leave open.
     """
+    _tell_precision(target, make_options(options))
     if max_sizes or not are_known(shapes):
         return _build_bounded(model, target, threads, shapes or {}, options, max_sizes or {})
     settings = make_options(options)
@@ -160,6 +164,14 @@ def build(
         if use_cache:
             path = cache.enter("artifacts", name, path)
         return artifact.read(path, check_host=False)
+
+
+def _tell_precision(target: str, options: CompileOptions) -> None:
+    """Say where a precision that was asked for is not what `target` has."""
+    machine = targets.get(target)
+    multiplies = isinstance(machine, NvidiaTarget) or machine.bfloat_dot
+    if options.precision == "bf16" and not multiplies:
+        _log.warning("%s does not multiply bf16: products stay float32", machine.name)
 
 
 def _build_bounded(

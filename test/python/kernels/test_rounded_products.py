@@ -18,6 +18,7 @@ from programs import normal
 
 import stepwell
 from stepwell import targets
+from stepwell.compiler import build
 
 WITH, WITHOUT = "x86_64-v4+vnni+bf16", "x86_64-v4+vnni"
 OPTIONS = {"precision": "bf16"}
@@ -95,3 +96,11 @@ def test_instructions() -> None:
     assert any("does not multiply bf16" in remark for remark in walks[WITHOUT].remarks)
     exact = str(stepwell.lower(lowered, target=WITH).step("affine"))
     assert "dpbf16ps" not in exact
+
+
+def test_machine_that_does_not_multiply_bfloats(caplog: pytest.LogCaptureFixture) -> None:
+    x, w = normal(4, 64), normal(64, 32, seed=1)
+    with jax.enable_x64(False):
+        lowered = jax.jit(lambda x: x @ w).lower(x)
+    build(lowered, "x86_64-v3", options=OPTIONS)
+    assert "x86_64-v3 does not multiply bf16: products stay float32" in caplog.text
