@@ -11,15 +11,17 @@ import functools
 import importlib
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from stepwell.errors import UsageError
-from stepwell.kernels.strategy import Candidate
+from stepwell.kernels.problem import problem_digest
+from stepwell.kernels.strategy import Choice, Decision, Strategy
 from stepwell.mlir import ir
 from stepwell.targets import Target, host
+from stepwell.tuning_record import TuningRecord
 from stepwell.weights import WeightTable
 
 if typing.TYPE_CHECKING:
@@ -39,9 +41,31 @@ class State:
     remarks: list[str] = field(default_factory=list)
     on_kernel: Callable[[ir.Operation], None] | None = None
     """Called with each kernel function as soon as it stands at level affine."""
-    on_choice: Callable[[ir.Operation, Sequence[Candidate]], None] | None = None
-    """Called with each operation or kernel that a cost model chooses a way to run for, and with the
-    ways that it considered, the chosen one first."""
+    tuning: TuningRecord | None = None
+    on_choice: Callable[[ir.Operation, Decision], None] | None = None
+    """Called with each operation or kernel that a cost model chooses a way to run for, and with
+    what was decided."""
+
+    def decide(self, op: ir.Operation, choice: Choice[Strategy]) -> Strategy:
+        """What the tuning record says of `choice`, which is about the operation or kernel `op`; the
+        default where it says nothing.
+
+        Raises UsageError for a strategy of the record that cannot be.
+        """
+        if self.tuning is None and self.on_choice is None:
+            return choice.default
+        key = problem_digest(op, choice.kind, *choice.context)
+        entry = None if self.tuning is None else self.tuning.by_key.get(key)
+        chosen = choice.default
+        if self.tuning is not None and entry is not None:
+            try:
+                chosen = choice.read(entry.chosen)
+            except ValueError as error:
+                place = f"{self.tuning.name}: error: {entry.kind} of {entry.computes}"
+                raise UsageError(f"{place}, key {key}: {error}") from None
+        if self.on_choice is not None:
+            self.on_choice(op, choice.decision(key, chosen, tuned=entry is not None))
+        return chosen
 
     @property
     def multiplies_tf32(self) -> bool:

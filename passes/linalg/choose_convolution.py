@@ -92,11 +92,8 @@ class ChooseConvolution(Pass):
         direct = estimated_time(convolution, contraction, target)
         if state.precision == "bf16":  # round-convolutions
             direct = min(direct, bfloat_time(convolution, target) or direct)
-        strategy = winograd_strategy.choose(shape, target, state.threads, direct)
-        if state.on_choice is not None:
-            considered = winograd_strategy.candidates(shape, target, state.threads, direct)
-            state.on_choice(convolution.op, considered)
-        return strategy.tile if strategy is not None else 0
+        choice = winograd_strategy.algorithm(shape, target, state.threads, direct)
+        return state.decide(convolution.op, choice).tile
 
 
 def _is_weight(value: ir.Value, weights: dict[int, str], host: ir.Operation) -> bool:

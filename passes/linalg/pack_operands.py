@@ -17,8 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stepwell.kernels.cpu import attention, dot_products, winograd_strategy
-from stepwell.kernels.cpu.contraction_strategy import ContractionShape, choose, tile_candidates
+from stepwell.kernels.cpu import (
+    attention,
+    contraction_strategy,
+    dot_products,
+    winograd_strategy,
+)
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.slices import TakenSlices, slices_behind
 from stepwell.kernels.structured import (
     RESHAPES,
@@ -110,9 +115,8 @@ class PackOperands(Pass):
         packed_bytes = is_weight and _plan(anchor, shape, 1, slices) is not None
         terms = dot_products.terms_of(anchor, operands, state.target, packed_bytes)
         shape = ContractionShape.of(anchor, operands, terms)
-        strategy = choose(anchor, shape, state.target, is_weight)
-        if state.on_choice is not None:
-            state.on_choice(kernel, tile_candidates(anchor, shape, state.target))
+        choice = contraction_strategy.choice(anchor, shape, state.target, is_weight)
+        strategy = state.decide(kernel, choice)
         kernel.attributes["kernel.strategy"] = strategy.to_attribute()
         panel = strategy.vectors * state.target.vector_lanes
         plan = _plan(anchor, shape, panel, slices) if is_weight else None
@@ -222,7 +226,8 @@ def _pack_winograd(
     shape = winograd_strategy.ConvolutionShape.of(anchor)
     assert shape is not None
     tile = ir.IntegerAttr(anchor.op.attributes[winograd_strategy.ATTRIBUTE]).value
-    strategy = winograd_strategy.blocking(tile, shape, state.target, state.threads)
+    choice = winograd_strategy.choice(tile, shape, state.target, state.threads)
+    strategy = state.decide(kernel, choice)
     kernel.attributes["kernel.strategy"] = strategy.to_attribute()
     plain = anchor.inputs[1].type
     *lead, outputs = plain.shape

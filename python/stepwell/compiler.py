@@ -123,6 +123,8 @@ def build(
     count = threads or default_threads()
     sizes = _checked_shapes(shapes)
     machine = targets.get(target)
+    if settings.record is not None:
+        settings.record.require(machine.name, count, settings.precision)
     with cache.work_folder() as folder:
         open_sizes = specialization.sizes if specialization else None
         source = as_source(model, folder, sizes, open_sizes)

@@ -7,8 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stepwell.errors import UsageError
+from stepwell.tuning_record import TuningRecord
 
 PRECISIONS = ("default", "strict", "tf32", "bf16", "fast")
+
+_OPTIONAL = {
+    "dump_phases_to": (str, type(None)),
+    "tuning": (str, TuningRecord, type(None)),
+}
+"""Types of the options that may be None."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +31,9 @@ class CompileOptions:
     process (0: 16 GB plus four times the model); `pack_parameters` whether weights that are
     arguments of the model (those of a JAX function) are packed, which pays when most calls bring
     the same ones; `any_size` whether a model that is called with several shapes is compiled for any
-    size, rather than for each; `progress` lines on a terminal."""
+    size, rather than for each; `progress` lines on a terminal; `tuning` a record of what `stepwell
+    tune` measured, or the path of its file, which is read at once: on CPUs, its choices replace
+    those of the cost models."""
 
     opt_level: int = 3
     precision: str = "default"
@@ -34,6 +43,7 @@ class CompileOptions:
     use_cache: bool = True
     memory_limit_mb: int = 0
     progress: bool = True
+    tuning: TuningRecord | str | None = None
 
     def __post_init__(self) -> None:
         if self.opt_level not in range(4):
@@ -44,6 +54,15 @@ class CompileOptions:
             )
         if self.memory_limit_mb < 0:
             raise UsageError(f"memory_limit_mb is {self.memory_limit_mb}; it must not be negative")
+        if isinstance(self.tuning, str):
+            object.__setattr__(self, "tuning", TuningRecord.read(self.tuning))
+        elif isinstance(self.tuning, dict):  # the options came as plain data
+            object.__setattr__(self, "tuning", TuningRecord.from_dict(self.tuning))
+
+    @property
+    def record(self) -> TuningRecord | None:
+        """The tuning record, read."""
+        return self.tuning if isinstance(self.tuning, TuningRecord) else None
 
     def result_key(self) -> dict[str, str | int | bool]:
         """The options that change what is compiled (the others change how)."""
@@ -51,6 +70,7 @@ class CompileOptions:
             "opt_level": self.opt_level,
             "precision": self.precision,
             "pack_parameters": self.pack_parameters,
+            "tuning": self.record.digest if self.record is not None else "",
         }
 
 
@@ -64,7 +84,7 @@ def make_options(options: CompileOptions | Mapping[str, object] | None) -> Compi
     for key, value in options.items():
         if key not in defaults:
             raise UsageError(f"there is no option {key!r}; there are: {', '.join(defaults)}")
-        kinds = (str, type(None)) if defaults[key] is None else (type(defaults[key]),)
+        kinds = _OPTIONAL.get(key, (type(defaults[key]),))
         if type(value) not in kinds:
             wanted = " or ".join(kind.__name__ for kind in kinds)
             raise UsageError(f"option {key} is {value!r}; it must be of type {wanted}")

@@ -241,7 +241,16 @@ def start(
 ) -> Walk:
     """Begin the walk of an imported model; `walk_from` skips the steps up to that level's end."""
     options = options or CompileOptions()
-    state = State(imported.weights, target, threads, options.precision, options.pack_parameters)
+    state = State(
+        imported.weights,
+        target,
+        threads,
+        options.precision,
+        options.pack_parameters,
+        tuning=options.record,
+    )
+    if state.tuning is not None:
+        state.tuning.require(target.name, threads, options.precision)
     done = 0
     if walk_from is not None:
         done = last_step(walk_from, target) + 1

@@ -49,6 +49,7 @@ class Timing:
 @common.shape_option
 @common.level_option
 @common.precision_option
+@common.tuning_option
 @common.threads_option
 @common.cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -61,6 +62,7 @@ def bench(
     shapes: tuple[str, ...],
     opt_level: int,
     precision: str,
+    tuning: str | None,
     threads: int | None,
     no_cache: bool,
     as_json: bool,
@@ -73,7 +75,9 @@ def bench(
     names = [name for name in against.split(",") if name]
     if names and (model == "-" or artifact.is_artifact(model)):
         raise UsageError("--against needs the model's own file, which the peers read as well")
-    options = CompileOptions(opt_level=opt_level, precision=precision, use_cache=not no_cache)
+    options = CompileOptions(
+        opt_level=opt_level, precision=precision, use_cache=not no_cache, tuning=tuning
+    )
     known = common.parse_shapes(shapes)
     exe, arrays = ahead.load_with_inputs(model, target, threads, known, options)
     feed = {spec.name: array for spec, array in zip(exe.inputs, arrays, strict=True)}

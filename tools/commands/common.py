@@ -67,6 +67,9 @@ precision_option = click.option(
     show_default=True,
     help="How exact products have to be (CompileOptions).",
 )
+tuning_option = click.option(
+    "--tuning", metavar="FILE", help="A tuning record, whose choices replace the cost models'."
+)
 cache_option = click.option("--no-cache", is_flag=True, help="Compile even what is in the cache.")
 
 

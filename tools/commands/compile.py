@@ -39,6 +39,7 @@ _NAMES_WEIGHTS = re.compile(r'stepwell\.weight = "|dense_resource<|stepwell\.wei
 @common.max_option
 @common.level_option
 @common.precision_option
+@common.tuning_option
 @common.threads_option
 @click.option("--dump-phases-to", metavar="DIR", help="Write the IR after each step there.")
 @click.option(
@@ -61,6 +62,7 @@ def compile_command(
     max_sizes: tuple[str, ...],
     opt_level: int,
     precision: str,
+    tuning: str | None,
     threads: int | None,
     dump_phases_to: str | None,
     compile_to: str | None,
@@ -82,6 +84,7 @@ def compile_command(
         precision=precision,
         dump_phases_to=dump_phases_to,
         use_cache=not no_cache,
+        tuning=tuning,
     )
     most = common.parse_max_sizes(max_sizes)
     if kind in ("artifact", "so") and compile_from is None:

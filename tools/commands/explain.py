@@ -17,6 +17,7 @@ from stepwell.kernels.library_call import KIND as LIBRARY_CALL
 from stepwell.kernels.strategy import Candidate
 from stepwell.options import CompileOptions
 from stepwell.tools.commands import common
+from stepwell.tuning_record import ALGORITHM, STRATEGY
 
 
 @click.command("explain")
@@ -26,6 +27,7 @@ from stepwell.tools.commands import common
 @common.shape_option
 @common.level_option
 @common.precision_option
+@common.tuning_option
 @common.threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain_command(
@@ -35,13 +37,14 @@ def explain_command(
     shapes: tuple[str, ...],
     opt_level: int,
     precision: str,
+    tuning: str | None,
     threads: int | None,
     as_json: bool,
 ) -> None:
     """Show what compiling MODEL decides: which operators become which kernel, how each kernel runs
     and what else was considered, which are slow and why. Nothing runs.
     """
-    options = CompileOptions(opt_level=opt_level, precision=precision)
+    options = CompileOptions(opt_level=opt_level, precision=precision, tuning=tuning)
     source, sizes = common.read_model(model), common.parse_shapes(shapes)
     found = explain(source, target, threads, sizes, options)
     if node is not None:
@@ -91,6 +94,7 @@ def _show_kernel(kernel: KernelReport) -> None:
         ("precision", kernel.precision),
         ("parameters", _parameters(kernel.parameters)),
         *((what, _considered(listed)) for what, listed in kernel.candidates.items()),
+        ("tuned", ", ".join(d.kind for d in kernel.decisions if d.tuned)),
         ("work", f"{kernel.flops / 1e6:.2f} MFLOP, {kernel.bytes / 1e6:.2f} MB"),
         ("tasks", _tasks(kernel)),
         ("remark", kernel.remark),
@@ -155,6 +159,11 @@ def _partition(part: Explanation) -> Iterator[str]:
             yield f"kernel {kernel.number}, {', '.join(kernel.sources)}: {kernel.remark}"
         elif kernel.kind == LIBRARY_CALL:
             yield f"kernel {kernel.number}, {', '.join(kernel.sources)}: calls {kernel.computes}"
+    for kind in (ALGORITHM, STRATEGY):
+        tuned = [k for k in part.kernels if any(d.tuned and d.kind == kind for d in k.decisions)]
+        if tuned:
+            numbers = ", ".join(str(kernel.number) for kernel in tuned)
+            yield f"from the tuning record, the {kind} of kernels {numbers}"
     for text in part.on_host:
         yield f"between kernels: {text}"
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 @common.shape_option
 @common.level_option
 @common.precision_option
+@common.tuning_option
 @common.threads_option
 @common.cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print what the tables say as JSON.")
@@ -60,6 +61,7 @@ def profile_command(
     shapes: tuple[str, ...],
     opt_level: int,
     precision: str,
+    tuning: str | None,
     threads: int | None,
     no_cache: bool,
     as_json: bool,
@@ -71,7 +73,9 @@ def profile_command(
         raise UsageError("-o - and --json both write to stdout; give one of them")
     if output is not None:
         common.check_output(output)
-    options = CompileOptions(opt_level=opt_level, precision=precision, use_cache=not no_cache)
+    options = CompileOptions(
+        opt_level=opt_level, precision=precision, use_cache=not no_cache, tuning=tuning
+    )
     sizes = common.parse_shapes(shapes)
     exe, arrays = ahead.load_with_inputs(model, target, threads, sizes, options, inputs, seed)
     shown = profile(exe, *arrays, runs=runs)

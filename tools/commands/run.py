@@ -39,6 +39,7 @@ from stepwell.tools.commands.feeds import Arrays
 @common.shape_option
 @common.level_option
 @common.precision_option
+@common.tuning_option
 @common.threads_option
 @common.cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary of outputs as JSON.")
@@ -54,12 +55,15 @@ def run(
     shapes: tuple[str, ...],
     opt_level: int,
     precision: str,
+    tuning: str | None,
     threads: int | None,
     no_cache: bool,
     as_json: bool,
 ) -> int:
     """Run MODEL, an artifact or anything that `stepwell compile` takes."""
-    options = CompileOptions(opt_level=opt_level, precision=precision, use_cache=not no_cache)
+    options = CompileOptions(
+        opt_level=opt_level, precision=precision, use_cache=not no_cache, tuning=tuning
+    )
     sizes = common.parse_shapes(shapes)
     exe = common.load_or_compile(model, target, threads, sizes, options)
     feed = feeds.read_inputs(inputs, exe.inputs)

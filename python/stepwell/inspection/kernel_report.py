@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from stepwell import assembly, pipeline
+from stepwell.attributes import i64
 from stepwell.kernels.cpu.attention import KIND as ATTENTION
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.library_call import ATTRIBUTE as LIBRARY_FUNCTION
 from stepwell.kernels.library_call import KIND as LIBRARY_CALL
 from stepwell.kernels.library_call import LibraryCall
-from stepwell.kernels.strategy import Candidate
+from stepwell.kernels.strategy import Candidate, Decision
 from stepwell.kernels.structured import Structured, contraction_operands, element_type, shape_of
 from stepwell.mlir import ir
 from stepwell.passes.buffers.plan_arena import element_bytes
 from stepwell.passes.linalg.pack_operands import PACKED
 from stepwell.passes.llvm._host_program import HostProgram, KernelCall
 from stepwell.targets.nvidia import NvidiaTarget
+from stepwell.tuning_record import ALGORITHM, STRATEGY
 
-_CANDIDATES = "stepwell.candidates"
-"""Marks what a cost model looked at with what it considered, as JSON, on its way down."""
+_CHOICE = "stepwell.choice"
+"""Marks what a cost model looked at with the number of the decision, on its way down."""
+
+_CONSIDERED = {ALGORITHM: "algorithm", STRATEGY: "tile"}
+"""What the candidates of a kind of choices are."""
 
 _CONVOLUTION = "convolution"
 _OF_PRODUCTS = ("contraction", ATTENTION)
@@ -52,7 +57,8 @@ class KernelReport:
     `parameters` how it is tiled (fields of its strategy), `candidates` what was considered, the
     chosen one first: for "algorithm", for "tile".
     `tasks` are shared among the threads of a CPU, or are blocks of `threads_of_block` threads of a
-    GPU. `remark` says why it is slow, where it is.
+    GPU. `remark` says why it is slow, where it is. `decisions` are what a tuning record may say,
+    with the keys of its entries.
     """
 
     number: int
@@ -71,6 +77,7 @@ class KernelReport:
     bytes: int
     arena_bytes: int
     remark: str = ""
+    decisions: tuple[Decision, ...] = ()
 
     @property
     def packed_bytes(self) -> int:
@@ -79,37 +86,35 @@ class KernelReport:
 
 
 class Choices:
-    """Keeps what cost models consider, for `State.on_choice`: of kernels here, and of operations,
-    which passes will copy into kernels, as an attribute on them."""
+    """Keeps what was decided, for `State.on_choice`: of kernels here by name, and of operations,
+    which passes will copy into kernels, by the number that an attribute on them has."""
 
     def __init__(self) -> None:
-        self.of_kernels: dict[str, tuple[Candidate, ...]] = {}
+        self.of_kernels: dict[str, Decision] = {}
+        self.of_operations: list[Decision] = []
 
-    def keep(self, op: ir.Operation, candidates: Sequence[Candidate]) -> None:
-        """Note what was considered for `op`."""
+    def keep(self, op: ir.Operation, decision: Decision) -> None:
+        """Note what was decided for `op`."""
         if "sym_name" in op.attributes:
-            name = ir.StringAttr(op.attributes["sym_name"]).value
-            self.of_kernels[name] = tuple(candidates)
+            self.of_kernels[ir.StringAttr(op.attributes["sym_name"]).value] = decision
         else:
-            data = json.dumps([asdict(candidate) for candidate in candidates])
-            op.attributes[_CANDIDATES] = ir.StringAttr.get(data)
+            op.attributes[_CHOICE] = i64(len(self.of_operations))
+            self.of_operations.append(decision)
 
-
-def _kept(op: ir.Operation) -> tuple[Candidate, ...]:
-    if _CANDIDATES not in op.attributes:
-        return ()
-    data = json.loads(ir.StringAttr(op.attributes[_CANDIDATES]).value)
-    return tuple(Candidate(**entry) for entry in data)
+    def of(self, kernel: str, anchor: Anchor) -> tuple[Decision, ...]:
+        """What was decided for a kernel, and for the operation in it."""
+        found = [] if anchor.choice is None else [self.of_operations[anchor.choice]]
+        return (*found, *([self.of_kernels[kernel]] if kernel in self.of_kernels else []))
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """Of a kernel at level linalg: what its main operations compute, in which types, and the
-    algorithms that were considered."""
+    """Of a kernel at level linalg: what its main operations compute, in which types, and the number
+    of the decision on the first of them."""
 
     computes: str = ""
     precision: str = ""
-    algorithms: tuple[Candidate, ...] = ()
+    choice: int | None = None
 
     @staticmethod
     def of(kernel: ir.Operation) -> Anchor:
@@ -122,8 +127,12 @@ class Anchor:
         return Anchor(
             _computes(kind, reductions),
             _precision((reductions or structured)[:1]),
-            _kept(reductions[0].op) if reductions else (),
+            _number(reductions[0].op) if reductions else None,
         )
+
+
+def _number(op: ir.Operation) -> int | None:
+    return ir.IntegerAttr(op.attributes[_CHOICE]).value if _CHOICE in op.attributes else None
 
 
 def _computes(kind: str, reductions: Sequence[Structured]) -> str:
@@ -185,8 +194,7 @@ class ReportReader:
         function = self.functions.get(call.kernel)
         unit = self.units.get(call.kernel)
         anchor = self.anchors.get(call.kernel, Anchor())
-        tiles = self.choices.of_kernels.get(call.kernel, ())
-        considered = {"algorithm": anchor.algorithms, "tile": tiles}
+        decisions = self.choices.of(call.kernel, anchor)
         operands = self._operands(call, function)
         blocks, threads = self._launch(unit)
         in_arena = {o.name: o.bytes for o in operands if o.place == "arena"}
@@ -199,7 +207,7 @@ class ReportReader:
             "channels last" if anchor.computes.startswith(_CONVOLUTION) else "",
             anchor.precision,
             _parameters(function),
-            {what: listed for what, listed in considered.items() if listed},
+            {_CONSIDERED[d.kind]: d.candidates for d in decisions if d.candidates},
             operands,
             blocks if threads else call.tasks,
             threads,
@@ -207,6 +215,7 @@ class ReportReader:
             unit.bytes if unit is not None else 0,
             sum(in_arena.values()),
             self.remarks.get(call.kernel, ""),
+            tuple(dataclasses.replace(decision, candidates=()) for decision in decisions),
         )
 
     def _launch(self, unit: assembly.KernelUnit | None) -> tuple[int, int]:

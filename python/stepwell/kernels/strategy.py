@@ -1,11 +1,16 @@
-"""What is chosen for a kernel, as an attribute of its function."""
+"""What is chosen for a kernel, and from what: strategies, as attributes of functions."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, Self, TypeVar
 
 from stepwell.mlir import ir
+from stepwell.plain_data import from_plain
+
+Strategy = TypeVar("Strategy")
+"""A dataclass with the parameters of a kernel."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,6 +20,44 @@ class Candidate:
 
     name: str
     cost: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """What was decided for a kernel or operation, as plain data. `kind` and `key` are those of an
+    entry of a tuning record, `chosen` the fields of the strategy, `tuned` whether a record said so.
+    `candidates` are what a cost model considered, the chosen one first."""
+
+    kind: str
+    key: str
+    chosen: Mapping[str, object]
+    tuned: bool
+    candidates: tuple[Candidate, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice(Generic[Strategy]):
+    """A choice that a pass has to make. `default` is what the cost model says, `context` what that
+    depends on beside what is computed. `problem` says why a strategy cannot be, "" where it can;
+    `candidates` are those of a `Decision` for a strategy."""
+
+    kind: str
+    default: Strategy
+    problem: Callable[[Strategy], str]
+    candidates: Callable[[Strategy], Sequence[Candidate]] = lambda _: ()
+    context: tuple[object, ...] = ()
+
+    def read(self, fields: Mapping[str, object]) -> Strategy:
+        """A strategy of these fields; raises ValueError, a clause, for one that cannot be."""
+        strategy = from_plain(type(self.default), fields)
+        if problem := self.problem(strategy):
+            raise ValueError(problem)
+        return strategy
+
+    def decision(self, key: str, chosen: Strategy, *, tuned: bool) -> Decision:
+        """That `chosen` was decided."""
+        fields = dataclasses.asdict(chosen)  # pyright: ignore[reportArgumentType]
+        return Decision(self.kind, key, fields, tuned, tuple(self.candidates(chosen)))
 
 
 @dataclasses.dataclass(frozen=True)

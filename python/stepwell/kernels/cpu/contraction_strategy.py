@@ -17,7 +17,7 @@ from stepwell.kernels.cpu import halo
 from stepwell.kernels.evaluate import slice_source
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.slices import slices_behind
-from stepwell.kernels.strategy import Candidate
+from stepwell.kernels.strategy import Candidate, Choice
 from stepwell.kernels.structured import (
     Structured,
     defining_op,
@@ -28,6 +28,7 @@ from stepwell.kernels.structured import (
 )
 from stepwell.mlir import ir
 from stepwell.targets import Target
+from stepwell.tuning_record import STRATEGY
 
 PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
 """Longest sum that is taken in one chain, and shortest that is worth summing apart."""
@@ -239,17 +240,74 @@ def estimated_time(op: Structured, shape: ContractionShape, target: Target) -> f
 
 
 def tile_candidates(
-    op: Structured, shape: ContractionShape, target: Target, most: int = 4
+    op: Structured,
+    shape: ContractionShape,
+    target: Target,
+    chosen: ContractionStrategy,
+    most: int = 4,
 ) -> list[Candidate]:
-    """The register tile that is chosen, then the others, those with the least costs first."""
+    """The register tile of `chosen`, then the others, those with the least costs first."""
 
     def candidate(tile: _Tile) -> Candidate:
         _, (height, width), vectors, cost = tile
         return Candidate(f"{height * width} rows x {vectors} vectors", cost)
 
-    best = _best_tile(op, shape, target)
-    others = sorted(_tiles(op, shape, target), key=lambda tile: tile[-1])
-    return [candidate(tile) for tile in [best, *(t for t in others if t != best)][:most]]
+    tiles = sorted(_tiles(op, shape, target), key=lambda tile: tile[-1])
+    tiles.sort(key=lambda tile: tile[:-1] != _tile_of(chosen))
+    return [candidate(tile) for tile in tiles[:most]]
+
+
+def choice(
+    op: Structured, shape: ContractionShape, target: Target, packed: bool
+) -> Choice[ContractionStrategy]:
+    """The choice that `choose` makes."""
+    return Choice(
+        STRATEGY,
+        choose(op, shape, target, packed),
+        lambda strategy: problem(strategy, op, shape, target, packed),
+        lambda strategy: tile_candidates(op, shape, target, strategy),
+        (packed,),
+    )
+
+
+def problem(
+    strategy: ContractionStrategy,
+    op: Structured,
+    shape: ContractionShape,
+    target: Target,
+    packed: bool,
+) -> str:
+    """Why `strategy` cannot be that of `op`; "" where it can."""
+    height, width = strategy.box
+    tiles = [tile[:-1] for tile in _tiles(op, shape, target)]
+    if _tile_of(strategy) not in tiles:
+        return (
+            f"there is no register tile of {height}x{width} rows by {strategy.vectors} vectors "
+            f"for it on {target.name}"
+        )
+    row_tiles = math.ceil(shape.m / (height * width))
+    panels = math.ceil(shape.n / (strategy.vectors * target.vector_lanes))
+    if strategy.row_tiles not in range(1, row_tiles + 1):
+        return f"row_tiles is {strategy.row_tiles}, of {row_tiles}"
+    if strategy.panels not in range(1, panels + 1):
+        return f"panels is {strategy.panels}, of {panels}"
+    if strategy.terms != shape.terms:
+        return f"terms is {strategy.terms}, and instructions add {shape.terms}"
+    if strategy.ask_panels and not packed:
+        return "ask_panels is for weights, and its rhs is none"
+    if strategy.ask_results and not (strategy.merge_rows and shape.terms == 1):
+        return "ask_results needs rows that are walked as one, and one term an instruction"
+    if strategy.chains != 1 and strategy.chains != _most_chains(strategy, shape, target):
+        return f"its sum is not taken in {strategy.chains} chains at a time"
+    most = _row_tiles_apart(strategy, shape, target)
+    whole = packed and strategy.panels == strategy.chains == 1
+    if strategy.apart and not (whole and strategy.row_tiles <= most):
+        return f"apart, a task has one panel of weights, one chain, and {most} row tiles at most"
+    return ""
+
+
+def _tile_of(strategy: ContractionStrategy) -> tuple[bool, tuple[int, int], int]:
+    return strategy.merge_rows, strategy.box, strategy.vectors
 
 
 _Tile = tuple[bool, tuple[int, int], int, float]
@@ -423,7 +481,13 @@ def _chains(
     where the sums of a tile are too few to hide the latency of one another's multiply-adds."""
     rows = strategy.box[0] * strategy.box[1]
     few = 2 * rows * strategy.vectors <= target.in_flight
-    if not (streams or few) or not fits_registers(2 * rows, strategy.vectors, target):
+    return _most_chains(strategy, shape, target) if streams or few else 1
+
+
+def _most_chains(strategy: ContractionStrategy, shape: ContractionShape, target: Target) -> int:
+    """How many chains there are registers for, and terms."""
+    rows = strategy.box[0] * strategy.box[1]
+    if not fits_registers(2 * rows, strategy.vectors, target):
         return 1
     levels = summation_levels([shape.sizes[d] for d in shape.reduced], 2, exact=shape.exact)
     apart = [size for _, size, _, restart in levels if restart]

@@ -21,7 +21,7 @@ from stepwell.kernels.cpu.winograd_transform import (
 )
 from stepwell.kernels.group import widths
 from stepwell.kernels.index import Index, Variable, apply_map
-from stepwell.kernels.strategy import Candidate, IntegerStrategy
+from stepwell.kernels.strategy import Candidate, Choice, IntegerStrategy
 from stepwell.kernels.structured import Structured, element_type
 from stepwell.mlir import ir
 from stepwell.packing import (
@@ -33,6 +33,7 @@ from stepwell.packing import (
     winograd_regions,
 )
 from stepwell.targets import Target
+from stepwell.tuning_record import ALGORITHM, STRATEGY
 
 _SCRATCH_BYTES = 3 << 20
 """The largest scratch of a task: a thread's stack has 8 MiB, or what its creator gave it."""
@@ -66,6 +67,17 @@ class WinogradStrategy(IntegerStrategy):
     vectors: int
     panels: int
     plain: int = 0
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """How a 3x3 convolution is computed: by F(tile x tile, 3x3), or directly where `tile` is 0."""
+
+    tile: int
+
+    def __str__(self) -> str:
+        side = f"{self.tile}x{self.tile}"
+        return f"Winograd F({side}, {FILTER}x{FILTER})" if self.tile else "direct"
 
 
 @dataclass(frozen=True)
@@ -234,15 +246,60 @@ def choose(
     return best[0] if best is not None and best[1] < direct / threads else None
 
 
-def candidates(
+def algorithm(
     shape: ConvolutionShape, target: Target, threads: int, direct: float
-) -> list[Candidate]:
-    """What `choose` chooses from, the chosen one first, then by time."""
-    found = [
-        Candidate(f"Winograd F({s.tile}x{s.tile}, {FILTER}x{FILTER})", time)
-        for s, time in _estimates(shape, target, threads)
-    ]
-    return sorted([Candidate("direct", direct / threads), *found], key=lambda c: c.cost)
+) -> Choice[Algorithm]:
+    """The choice that `choose` makes."""
+    estimates = _estimates(shape, target, threads)
+    strategy = choose(shape, target, threads, direct)
+    costs = {Algorithm(0): direct / threads} | {Algorithm(s.tile): time for s, time in estimates}
+
+    def candidates(chosen: Algorithm) -> list[Candidate]:
+        found = sorted(costs.items(), key=lambda item: (item[0] != chosen, item[1]))
+        return [Candidate(str(algorithm), cost) for algorithm, cost in found]
+
+    return Choice(
+        ALGORITHM,
+        Algorithm(strategy.tile if strategy is not None else 0),
+        lambda chosen: "" if chosen in costs else f"tile is {chosen.tile}, which is none of it",
+        candidates,
+    )
+
+
+def choice(
+    tile: int, shape: ConvolutionShape, target: Target, threads: int
+) -> Choice[WinogradStrategy]:
+    """The choice that `blocking` makes."""
+    return Choice(
+        STRATEGY,
+        blocking(tile, shape, target, threads),
+        lambda strategy: problem(strategy, tile, shape, target),
+    )
+
+
+def problem(strategy: WinogradStrategy, tile: int, shape: ConvolutionShape, target: Target) -> str:
+    """Why `strategy` cannot be that of F(tile x tile); "" where it can."""
+    tiles, lanes = _tiles(tile, shape), target.vector_lanes
+    columns = math.ceil(shape.extents()[-1] / lanes)
+    if strategy.tile != tile:
+        return f"tile is {strategy.tile}, and the image is padded for {tile}"
+    if min(strategy.rows, strategy.vectors, strategy.block) < 1 or columns % strategy.vectors:
+        return f"{columns} vectors of outputs are no panels of {strategy.vectors}"
+    if strategy.block % strategy.rows or strategy.rows > tiles:
+        return f"a block of {strategy.block} tiles has no whole register tiles of {strategy.rows}"
+    if strategy.panels not in range(1, columns // strategy.vectors + 1):
+        return f"panels is {strategy.panels}, of {columns // strategy.vectors}"
+    if strategy.plain:
+        most = (target.vector_registers - _WORKING) // shape.window(tile)
+        whole = strategy.vectors == 1 and strategy.block >= tiles and shape.stride == 1
+        fits = strategy.plain == 1 and whole and strategy.rows <= most
+    else:
+        fits = fits_registers(strategy.rows, strategy.vectors, target)
+    if not fits:
+        return f"register tiles of {strategy.rows} by {strategy.vectors} do not fit {target.name}"
+    if _scratch_bytes(strategy, shape, target) > _SCRATCH_BYTES:
+        return f"a block of {strategy.block} tiles needs more than {_SCRATCH_BYTES} bytes"
+    return ""
 
 
 def _estimates(
