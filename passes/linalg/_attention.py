@@ -91,8 +91,9 @@ class _Product:
 
     @staticmethod
     def of(group: Group) -> _Product | None:
-        """That of `group`, unless it is a convolution."""
-        anchor = group.nodes[0].structured
+        """That of `group`, unless it is a convolution, or makes its operands before it."""
+        first = group.nodes[0]
+        anchor = first.structured if first.role is Role.CONTRACTION else None
         operands = contraction_operands(anchor) if anchor is not None else None
         if anchor is None or operands is None:
             return None

@@ -689,3 +689,20 @@ def test_attention_is_one_kernel(name: str, dtype) -> None:
 
     executable = compare(attention, *_heads(*shapes, dtype=dtype))
     assert [kernel.strategy for kernel in executable.kernels].count("attention") == 1
+
+
+def test_product_with_a_lookup_before_it():
+    """The kernel of the product adds rows that it looks up, and begins with the lookup."""
+    positions, words = nn.Embedding(20, 32), nn.Embedding(128, 48)
+    project = nn.Linear(48, 32, bias=False)
+
+    class Embeddings(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList([positions, words, project])
+
+        def forward(self, ids, at):
+            added = positions(at)
+            return project(words(ids)) + added
+
+    compare(Embeddings(), torch.randint(128, (2, 12)), torch.randint(20, (2, 12)))
