@@ -12,8 +12,8 @@ import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
-from stepwell.passes.stablehlo import _complex_math as complex_math
-from stepwell.passes.stablehlo._complex_math import Pair
+from stepwell.passes.stablehlo import _complex_arithmetic as arithmetic
+from stepwell.passes.stablehlo._complex_arithmetic import Pair
 
 
 def adjoint(x: Pair) -> Pair:
@@ -40,7 +40,7 @@ def cholesky(matrix: Pair, lower: bool) -> Pair:
 
     def step(j: ir.Value, factor: Pair) -> Pair:
         row = adjoint(_taken(factor, j, axis - 1))
-        rest = complex_math.subtract(_taken(matrix, j, axis), _product(factor, row))
+        rest = arithmetic.subtract(_taken(matrix, j, axis), _product(factor, row))
         pivot = hlo.sqrt(_taken(Pair(rest.real, rest.real), j, axis - 1).real)
         pivot = hlo.broadcast_in_dim(pivot, column_shape, range(axis + 1))
         at = hlo.broadcast_in_dim(j, column_shape, [])
@@ -52,7 +52,7 @@ def cholesky(matrix: Pair, lower: bool) -> Pair:
         imaginary = hlo.select(diagonal, zero, imaginary)
         return _updated(factor, Pair(real, imaginary), j, axis)
 
-    return _loop(size, complex_math.constant(matrix, 0.0), step)
+    return _loop(size, arithmetic.constant(matrix, 0.0), step)
 
 
 def triangular_solve(matrix: Pair, right: Pair, lower: bool, unit_diagonal: bool) -> Pair:
@@ -72,14 +72,14 @@ def triangular_solve(matrix: Pair, right: Pair, lower: bool, unit_diagonal: bool
         row = _taken(matrix, i, axis)
         pivot = _taken(row, i, rank - 1)
         before = hlo.compare(columns, hlo.broadcast_in_dim(i, hlo.shape(columns), []), "LT")
-        row = complex_math.choose(before, row, complex_math.constant(row, 0.0))
-        value = complex_math.subtract(_taken(right, i, axis), _product(row, solved))
+        row = arithmetic.choose(before, row, arithmetic.constant(row, 0.0))
+        value = arithmetic.subtract(_taken(right, i, axis), _product(row, solved))
         if not unit_diagonal:
             spread = [hlo.broadcast_in_dim(part, row_shape, range(rank)) for part in pivot]
-            value = complex_math.divide(value, Pair(*spread))
+            value = arithmetic.divide(value, Pair(*spread))
         return _updated(solved, value, i, axis)
 
-    return _loop(shape[-1], complex_math.constant(right, 0.0), step)
+    return _loop(shape[-1], arithmetic.constant(right, 0.0), step)
 
 
 def _loop(count: int, start: Pair, step: Callable[[ir.Value, Pair], Pair]) -> Pair:

@@ -35,9 +35,10 @@ from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
+from stepwell.passes.stablehlo import _complex_arithmetic as arithmetic
 from stepwell.passes.stablehlo import _complex_linear_algebra as linear_algebra
 from stepwell.passes.stablehlo import _complex_math as complex_math
-from stepwell.passes.stablehlo._complex_math import Pair
+from stepwell.passes.stablehlo._complex_arithmetic import Pair
 from stepwell.targets.nvidia import NvidiaTarget
 
 _MOVEMENT = frozenset(
@@ -284,8 +285,8 @@ class _Expander:
                 Pair(*(hlo.convert(hlo.broadcast_in_dim(part, sizes, at), kind) for part in term))
                 for term, at in zip(terms, places, strict=True)
             ]
-            term = complex_math.rounded_multiply(*factors)
-            total = term if total is None else complex_math.add(total, term)
+            term = arithmetic.rounded_multiply(*factors)
+            total = term if total is None else arithmetic.add(total, term)
         return total
 
     def _is_sum(self, op: ir.Operation) -> bool:
@@ -433,7 +434,7 @@ def _imaginary(expander: _Expander, op: ir.Operation) -> Expanded:
 
 
 def _absolute(expander: _Expander, op: ir.Operation) -> Expanded:
-    return complex_math.absolute(expander.pair(op.operands[0]))
+    return arithmetic.absolute(expander.pair(op.operands[0]))
 
 
 def _compare(expander: _Expander, op: ir.Operation) -> Expanded:
@@ -441,7 +442,7 @@ def _compare(expander: _Expander, op: ir.Operation) -> Expanded:
     lhs, rhs = op.operands
     if direction not in ("EQ", "NE"):
         raise LoweringError(f"{source_name(op)}: complex numbers have no order ({direction})")
-    return complex_math.compare(expander.pair(lhs), expander.pair(rhs), direction)
+    return arithmetic.compare(expander.pair(lhs), expander.pair(rhs), direction)
 
 
 def _convert(expander: _Expander, op: ir.Operation) -> Expanded:
@@ -470,7 +471,7 @@ def _clamp(expander: _Expander, op: ir.Operation) -> Expanded:
         Pair(*(part if hlo.shape(part) else hlo.broadcast_in_dim(part, shape, []) for part in pair))
         for pair in (expander.pair(operand) for operand in op.operands)
     )
-    return complex_math.minimum(complex_math.maximum(low, value), high)
+    return arithmetic.minimum(arithmetic.maximum(low, value), high)
 
 
 def _bitcast(expander: _Expander, op: ir.Operation) -> Expanded:
