@@ -57,5 +57,6 @@ PEERS: dict[str, PeerInfo] = {
         families=ALL,
         reads_portable=True,
     ),
+    "tvm": PeerInfo("tvm_peer", ("apache-tvm",)),
 }
 """All peers by name; Stepwell is one of them."""
