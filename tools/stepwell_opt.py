@@ -15,13 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from stepwell import dtypes, errors
-from stepwell.mlir import ir, nested_operations, new_context
+from stepwell import errors
+from stepwell.mlir import ir, new_context
 from stepwell.options import PRECISIONS
 from stepwell.passes import base, pipeline_text
 from stepwell.tools.diagnostics import Diagnostic, check_expectations, of_error, of_mlir
+from stepwell.weights import enter_resources
 
 SPLIT_MARK = re.compile(r"^// -----.*$", re.MULTILINE)
 BYTECODE_MAGIC = b"ML\xefR"
@@ -127,20 +126,6 @@ def _write(output: str, text: str) -> None:
         Path(output).write_text(text)
 
 
-def enter_resources(module: ir.Module, text: str, state: base.State) -> None:
-    """Enter the data of `dense_resource` constants, printed at the end of `text`, as weights."""
-    from stepwell.dense import read_resources
-
-    blobs = read_resources(text.encode("utf-8", "surrogateescape"))
-    for op in nested_operations(module.operation):
-        value = op.attributes["value"] if op.name == "stablehlo.constant" else None
-        match = re.match(r'dense_resource<"?([^">]+)"?>', str(value)[:400]) if value else None
-        if match and match[1] in blobs and match[1] not in state.weights:
-            kind = ir.RankedTensorType(op.results[0].type)
-            data = np.frombuffer(blobs[match[1]], dtypes.to_numpy(kind.element_type))
-            state.weights.add(match[1], data.reshape(kind.shape))
-
-
 class _Unit:
     """One module on its way through the pipeline, with the diagnostics it caused."""
 
@@ -159,7 +144,8 @@ class _Unit:
                 module = ir.Module.parse(source)
                 state = self._state()
                 if isinstance(source, str) and RESOURCES in source:
-                    enter_resources(module, source, state)
+                    data = source.encode("utf-8", "surrogateescape")
+                    enter_resources(module, data, state.weights)
                 pipeline_text.run_steps(module, self.steps, state, self._around(module))
                 if not module.operation.verify():
                     return None

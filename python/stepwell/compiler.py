@@ -121,7 +121,7 @@ def build(
     if threads is not None and threads < 1:
         raise UsageError(f"threads is {threads}; it must be 1 or more")
     count = threads or default_threads()
-    sizes = _checked_shapes(shapes)
+    sizes = checked_shapes(shapes)
     machine = targets.get(target)
     if settings.record is not None:
         settings.record.require(machine.name, count, settings.precision)
@@ -143,18 +143,7 @@ def build(
             found = _cached(name)
             if found is not None:
                 return found
-        request = Request(
-            source=str(source.path),
-            artifact=str(folder / "artifact.stepwell"),
-            # The worker has no driver to ask for the GPU of this machine.
-            target=machine.name if isinstance(machine, NvidiaTarget) else target,
-            threads=count,
-            shapes=sizes,
-            options=dataclasses.asdict(settings),
-            memory_limit_mb=settings.memory_limit_mb or _memory_limit_mb(source),
-            entry=ENTRY,
-            specialization=special,
-        )
+        request = request_for(source, folder, target, count, settings, sizes, special)
         try:
             with progress_lines(settings.progress) as progress:
                 run_worker(request, folder, progress)
@@ -166,6 +155,31 @@ def build(
         if use_cache:
             path = cache.enter("artifacts", name, path)
         return artifact.read(path, check_host=False)
+
+
+def request_for(
+    source: Source,
+    folder: Path,
+    target: str,
+    threads: int,
+    options: CompileOptions,
+    shapes: dict[str, list[int]] | None = None,
+    specialization: str = "",
+) -> Request:
+    """What a worker is asked in order to compile `source` into an artifact in `folder`."""
+    machine = targets.get(target)
+    return Request(
+        source=str(source.path),
+        artifact=str(folder / "artifact.stepwell"),
+        # The worker has no driver to ask for the GPU of this machine.
+        target=machine.name if isinstance(machine, NvidiaTarget) else target,
+        threads=threads,
+        shapes=shapes,
+        options=dataclasses.asdict(options),
+        memory_limit_mb=options.memory_limit_mb or _memory_limit_mb(source),
+        entry=ENTRY,
+        specialization=specialization,
+    )
 
 
 def _tell_precision(target: str, options: CompileOptions) -> None:
@@ -243,7 +257,8 @@ def _raise_cached(name: str) -> None:
             raise error
 
 
-def _checked_shapes(shapes: Shapes | None) -> dict[str, list[int]] | None:
+def checked_shapes(shapes: Shapes | None) -> dict[str, list[int]] | None:
+    """`shapes` as a request has them; raises UsageError for a negative size."""
     if shapes is None:
         return None
     sizes = {name: [int(size) for size in shape] for name, shape in shapes.items()}

@@ -11,9 +11,9 @@ import re
 import numpy as np
 
 from stepwell import dtypes
-from stepwell.dense import has_buffer, read_dense
+from stepwell.dense import has_buffer, is_complex, read_dense, read_resources
 from stepwell.errors import LoweringError
-from stepwell.mlir import ir
+from stepwell.mlir import ir, nested_operations
 
 INLINE_ELEMENTS = 16
 """Constants up to this many elements, and splats, are written into the IR itself."""
@@ -98,6 +98,21 @@ class WeightTable:
                 )
             return self._arrays[match.group(2)]
         return _read_dense(attribute)
+
+
+def enter_resources(module: ir.Module, text: bytes, weights: WeightTable) -> None:
+    """Enter the data of `dense_resource` constants, printed at the end of `text`, as weights."""
+    blobs = read_resources(text)
+    for op in nested_operations(module.operation):
+        if op.name != "stablehlo.constant" or is_complex(op):
+            continue
+        value = op.attributes["value"]
+        dense = isinstance(value, ir.DenseElementsAttr)
+        match = None if dense else _RESOURCE.match(str(value)[:400])
+        if match and match[2] in blobs and match[2] not in weights:
+            kind = ir.RankedTensorType(op.results[0].type)
+            data = np.frombuffer(blobs[match[2]], dtypes.to_numpy(kind.element_type))
+            weights.add(match[2], data.reshape(kind.shape))
 
 
 def is_splat(array: np.ndarray) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwell.artifact import TensorSpec
 from stepwell.errors import InputError, UsageError
-from stepwell.runtime.inputs import numpy_dtype
+from stepwell.inspection.random_inputs import random_array
 from stepwell.specialization import TENSOR, OpenSpec
 from stepwell.tools.commands import common
 
@@ -56,11 +56,7 @@ def random_inputs(specs: Specs, seed: int, shapes: common.InputShapes) -> Arrays
         shape = shapes.get(spec.name)
         if shape is None:
             raise UsageError(f"the shape of {spec} is open; give --shape {spec.name}=... for it")
-        dtype = numpy_dtype(spec.dtype)
-        if dtype.kind in "fV":
-            arrays[spec.name] = generator.standard_normal(shape, np.float32).astype(dtype)
-        else:
-            arrays[spec.name] = generator.integers(0, 2, shape).astype(dtype)
+        arrays[spec.name] = random_array(generator, spec.dtype, shape)
     return arrays
 
 

@@ -152,7 +152,7 @@ def _load_file(
         return pytorch.load(path, shapes)
     with path.open("rb") as file:
         head = file.read(4096)
-    if path.suffix == ".onnx" or not (_is_mlir(head) or _is_exported(path)):
+    if path.suffix == ".onnx" or not (is_mlir(head) or _is_exported(path)):
         from stepwell.frontends import onnx
 
         return onnx.from_file(path, shapes, specialization)
@@ -179,7 +179,7 @@ def _load_bytes(
     from stepwell.frontends import jax, stablehlo
 
     values = specialization.values if specialization else {}
-    if _is_mlir(data[:4096]):
+    if is_mlir(data[:4096]):
         return stablehlo.from_bytes(data, source, shapes, values)
     if jax.is_serialized(data):
         return jax.from_serialized(data, source, shapes, values)
@@ -188,7 +188,7 @@ def _load_bytes(
     return onnx.from_bytes(data, source, shapes, specialization)
 
 
-def _is_mlir(head: bytes) -> bool:
+def is_mlir(head: bytes) -> bool:
     """Whether a file that begins with `head` is MLIR bytecode or text (ONNX is a protobuf)."""
     if head.startswith(b"ML\xefR"):
         return True

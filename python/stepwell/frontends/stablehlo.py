@@ -84,14 +84,14 @@ def from_bytes(
     context = new_context()
     with context:
         try:
-            module = _parse(data, context)
+            module = parse(data, context)
         except (ir.MLIRError, ValueError) as error:
             if _SEPARATOR.search(data):
                 raise ModelError(
                     f"{source} holds several programs, with lines `// -----` between them; put "
                     "each into a file of its own"
                 ) from None
-            raise ModelError(f"{source} is not StableHLO: {_first_line(error)}") from None
+            raise ModelError(f"{source} is not StableHLO: {first_line(error)}") from None
         resources = {} if data.startswith(_BYTECODE) else read_resources(data)
         return from_parsed(module, source, resources, shapes, values)
 
@@ -107,7 +107,9 @@ def from_module(module: ir.Module, shapes: Shapes | None = None) -> Imported:
     return from_bytes(text.encode(), "the MLIR module", shapes)
 
 
-def _parse(data: bytes, context: ir.Context) -> ir.Module:
+def parse(data: bytes, context: ir.Context) -> ir.Module:
+    """The program as it is written, in `context`; what is not known there (checks, Shardy, orders
+    of sorting) in the form that `from_parsed` takes. Raises MLIRError, ValueError."""
     if checks.has_checks(data) and not data.startswith(_BYTECODE):
         context.allow_unregistered_dialects = True  # nor is the dialect of checks
         data = checks.without_check_syntax(data.decode()).encode()
@@ -142,7 +144,7 @@ def from_parsed(
     its `dense_resource`s; the rest is as in `from_bytes`."""
     weights = WeightTable()
     with ir.Location.unknown():
-        main = _rename_main(module, source)
+        main = rename_main(module, source)
         _drop_attributes(module, main)
         checks.make_custom_calls(module)
         try:
@@ -157,7 +159,7 @@ def from_parsed(
             _legalize_dynamic_and_quantized(module, main)
             chlo.legalize(main)
         except ir.MLIRError as error:
-            reason = _first_line(error)
+            reason = first_line(error)
             _, asserted, sentence = reason.partition(f'"{_SHAPE_ASSERTION}": ')
             if asserted:
                 raise ModelError(f"the inputs do not fit the model: {sentence}") from None
@@ -172,7 +174,7 @@ def from_parsed(
     return Imported(module.context, module, weights, inputs, outputs, source, checks=made)
 
 
-def _rename_main(module: ir.Module, source: str) -> ir.Operation:
+def rename_main(module: ir.Module, source: str) -> ir.Operation:
     """The one public function, called main from here on; all others become private."""
     if not list(module.body.operations):  # a program that does nothing
         module.body.append(ir.Operation.parse("func.func @main() { return }"))
@@ -353,7 +355,8 @@ def _specs(types: list[ir.Type], prefix: str) -> tuple[TensorSpec, ...]:
     return tuple(specs)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an error of MLIR says first."""
     lines = [line.strip() for line in str(error).splitlines() if "error:" in line]
     text = lines[0] if lines else str(error).strip().split("\n")[0]
     return text.removeprefix("error: ")

@@ -113,7 +113,7 @@ def _of_stablehlo(imported: Imported) -> Instrumented:
             layers += [Layer(node, operator, names[value], inputs) for value in arrays]
             added += arrays
         own = [f"output {number}" for number in range(len(end.operands))]
-        _return(main, end, [*end.operands, *added])
+        set_results(main, [*end.operands, *added])
         data = export.to_bytes(imported, "bytecode")
     return Instrumented(data, (*own, *(names[value] for value in added)), tuple(layers))
 
@@ -124,8 +124,9 @@ def _numbered(name: str, seen: Counter[str]) -> str:
     return name if seen[name] == 1 else f"{name} #{seen[name]}"
 
 
-def _return(main: ir.Operation, end: ir.Operation, values: Sequence[ir.Value]) -> None:
-    """Let the function `main`, which ends with `end`, return `values`."""
+def set_results(main: ir.Operation, values: Sequence[ir.Value]) -> None:
+    """Let the function `main` return `values`; its type is made again, of its arguments too."""
+    *_, end = (child.operation for child in main.regions[0].blocks[0].operations)
     with ir.InsertionPoint(end):
         ir.Operation.create("func.return", operands=list(values))
     end.erase()
