@@ -20,6 +20,7 @@ COMMANDS = {
     "profile": ("profile:profile_command", "Show one run on a line of time, thread by thread."),
     "run": ("run:run", "Run a model or an artifact on given or random inputs."),
     "targets": ("about:targets_command", "List the machines that code can be generated for."),
+    "tune": ("tune:tune_command", "Measure other choices than the cost models', for a record."),
     "version": ("about:version", "Show the versions of Stepwell and of what it stands on."),
 }
 """Where each command is, and what `--help` says of it without importing it."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from stepwell.inspection.compare import compare
     from stepwell.inspection.explain import explain
     from stepwell.inspection.profile import profile
+    from stepwell.inspection.tune import tune
     from stepwell.just_in_time import jit
     from stepwell.lowering import Lowered, lower
     from stepwell.options import CompileOptions
@@ -59,6 +60,7 @@ _MODULES = {
     "load": "stepwell.runtime.load",
     "lower": "stepwell.lowering",
     "profile": "stepwell.inspection.profile",
+    "tune": "stepwell.inspection.tune",
 }
 
 __all__ = [
@@ -84,6 +86,7 @@ __all__ = [
     "load",
     "lower",
     "profile",
+    "tune",
 ]
 
 

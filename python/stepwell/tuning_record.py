@@ -91,10 +91,14 @@ class TuningRecord:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file, whole or not at all. Raises ArtifactError."""
+        with artifact.replaced_file(path) as file:
+            file.write(json.dumps(self.to_dict(), indent=1).encode() + b"\n")
+
+    def to_dict(self) -> dict[str, object]:
+        """What the file has."""
         data = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
         del data["path"]
-        with artifact.replaced_file(path) as file:
-            file.write(json.dumps(data, indent=1).encode() + b"\n")
+        return data
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> TuningRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, Self, TypeVar
 
 from stepwell.mlir import ir
@@ -26,25 +26,28 @@ class Candidate:
 class Decision:
     """What was decided for a kernel or operation, as plain data. `kind` and `key` are those of an
     entry of a tuning record, `chosen` the fields of the strategy, `tuned` whether a record said so.
-    `candidates` are what a cost model considered, the chosen one first."""
+    `candidates` are what a cost model considered, the chosen one first; `variants` other strategies
+    that are worth measuring."""
 
     kind: str
     key: str
     chosen: Mapping[str, object]
     tuned: bool
     candidates: tuple[Candidate, ...]
+    variants: tuple[Mapping[str, object], ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice(Generic[Strategy]):
     """A choice that a pass has to make. `default` is what the cost model says, `context` what that
     depends on beside what is computed. `problem` says why a strategy cannot be, "" where it can;
-    `candidates` are those of a `Decision` for a strategy."""
+    `candidates` and `variants` are those of a `Decision` for a strategy."""
 
     kind: str
     default: Strategy
     problem: Callable[[Strategy], str]
     candidates: Callable[[Strategy], Sequence[Candidate]] = lambda _: ()
+    variants: Callable[[Strategy], Iterable[Strategy]] = lambda _: ()
     context: tuple[object, ...] = ()
 
     def read(self, fields: Mapping[str, object]) -> Strategy:
@@ -56,8 +59,19 @@ class Choice(Generic[Strategy]):
 
     def decision(self, key: str, chosen: Strategy, *, tuned: bool) -> Decision:
         """That `chosen` was decided."""
-        fields = dataclasses.asdict(chosen)  # pyright: ignore[reportArgumentType]
-        return Decision(self.kind, key, fields, tuned, tuple(self.candidates(chosen)))
+        others = dict.fromkeys(v for v in self.variants(chosen) if v != chosen)
+        return Decision(
+            self.kind,
+            key,
+            _fields(chosen),
+            tuned,
+            tuple(self.candidates(chosen)),
+            tuple(_fields(other) for other in others if not self.problem(other)),
+        )
+
+
+def _fields(strategy: object) -> dict[str, object]:
+    return dataclasses.asdict(strategy)  # pyright: ignore[reportArgumentType]
 
 
 @dataclasses.dataclass(frozen=True)

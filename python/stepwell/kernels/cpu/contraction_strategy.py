@@ -68,6 +68,10 @@ _GAIN, _LEAST_TASKS = 2, 16
 tasks, of about the same size, for threads to share."""
 
 
+_VARIANT_TILES = 5
+"""Register tiles that tuning looks at."""
+
+
 @dataclass(frozen=True)
 class ContractionStrategy:
     """Every choice of a contraction kernel.
@@ -221,7 +225,14 @@ def choose(
     op: Structured, shape: ContractionShape, target: Target, packed: bool
 ) -> ContractionStrategy:
     """The strategy with the least estimated time on `target` (deterministic)."""
-    flat, box, vectors, _ = _best_tile(op, shape, target)
+    return _with_tile(_best_tile(op, shape, target), op, shape, target, packed)
+
+
+def _with_tile(
+    tile: _Tile, op: Structured, shape: ContractionShape, target: Target, packed: bool
+) -> ContractionStrategy:
+    """How the cost model blocks a register tile."""
+    flat, box, vectors, _ = tile
     strategy = ContractionStrategy(box, vectors, 1, 1, flat, terms=shape.terms)
     lhs = 4 * elements(op.inputs[shape.lhs]) // shape.terms
     strategy = _block(strategy, shape, target, packed, min(lhs, 4 * shape.m * shape.k))
@@ -266,8 +277,34 @@ def choice(
         choose(op, shape, target, packed),
         lambda strategy: problem(strategy, op, shape, target, packed),
         lambda strategy: tile_candidates(op, shape, target, strategy),
+        lambda strategy: variants(strategy, op, shape, target, packed),
         (packed,),
     )
+
+
+def variants(
+    strategy: ContractionStrategy,
+    op: Structured,
+    shape: ContractionShape,
+    target: Target,
+    packed: bool,
+) -> Iterator[ContractionStrategy]:
+    """Strategies beside `strategy` that are worth measuring: other blockings of its register tile,
+    then the tiles of which the cost model thinks most. Some of them may not be (`problem`)."""
+    halved, doubled = max(1, strategy.row_tiles // 2), 2 * strategy.row_tiles
+    narrow, wide = max(1, strategy.panels // 2), 2 * strategy.panels
+    for changes in (
+        {"row_tiles": halved},
+        {"row_tiles": doubled},
+        {"panels": narrow},
+        {"panels": wide},
+        {"ask_panels": not strategy.ask_panels},
+        {"ask_results": not strategy.ask_results},
+    ):
+        yield dataclasses.replace(strategy, **changes)
+    tiles = sorted(_tiles(op, shape, target), key=lambda tile: tile[-1])
+    for tile in tiles[:_VARIANT_TILES]:
+        yield _with_tile(tile, op, shape, target, packed)
 
 
 def problem(

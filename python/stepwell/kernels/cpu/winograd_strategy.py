@@ -8,6 +8,7 @@ transforms filters than it reads what was transformed.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from dataclasses import dataclass
@@ -67,6 +68,10 @@ class WinogradStrategy(IntegerStrategy):
     vectors: int
     panels: int
     plain: int = 0
+
+
+_VARIANTS = 4
+"""Register tiles that tuning looks at."""
 
 
 @dataclass(frozen=True)
@@ -263,6 +268,7 @@ def algorithm(
         Algorithm(strategy.tile if strategy is not None else 0),
         lambda chosen: "" if chosen in costs else f"tile is {chosen.tile}, which is none of it",
         candidates,
+        lambda _: costs,
     )
 
 
@@ -274,7 +280,29 @@ def choice(
         STRATEGY,
         blocking(tile, shape, target, threads),
         lambda strategy: problem(strategy, tile, shape, target),
+        variants=lambda _: variants(tile, shape, target, threads),
     )
+
+
+def variants(
+    tile: int, shape: ConvolutionShape, target: Target, threads: int
+) -> list[WinogradStrategy]:
+    """Strategies worth measuring: of each register tile the fastest blocking by the cost model, of
+    those the fastest, and two other blocks of the very fastest."""
+    listed = sorted(
+        _strategies(tile, shape, target, threads),
+        key=lambda s: _time(s, shape, target, threads),
+    )
+    tiles = {(s.rows, s.vectors, s.plain): s for s in reversed(listed)}
+    best = [s for s in listed if tiles[s.rows, s.vectors, s.plain] == s]
+    first = best[:1]
+    blocks = [
+        dataclasses.replace(s, block=s.rows * max(1, int(s.block * factor) // s.rows))
+        for s in first
+        for factor in (0.5, 2.0)
+        if not s.plain
+    ]
+    return [*best[:_VARIANTS], *blocks]
 
 
 def problem(strategy: WinogradStrategy, tile: int, shape: ConvolutionShape, target: Target) -> str:
@@ -321,6 +349,14 @@ def blocking(tile: int, shape: ConvolutionShape, target: Target, threads: int) -
     """How to run F(tile x tile): register tiles that waste little, as many input tiles a task as
     keep their transforms in L2 (or more, where weights come from memory), and panels in as few
     groups as keep the threads busy, since each group transforms its input tiles itself."""
+    strategies = _strategies(tile, shape, target, threads)
+    return min(strategies, key=lambda s: _time(s, shape, target, threads))
+
+
+def _strategies(
+    tile: int, shape: ConvolutionShape, target: Target, threads: int
+) -> list[WinogradStrategy]:
+    """What `blocking` chooses from."""
     lanes = target.vector_lanes
     *_, outputs = shape.extents()
     tiles = _tiles(tile, shape)
@@ -343,7 +379,7 @@ def blocking(tile: int, shape: ConvolutionShape, target: Target, threads: int) -
             ]
     strategies += _of_plain_filters(tile, shape, target, threads)
     small = [s for s in strategies if _scratch_bytes(s, shape, target) <= _SCRATCH_BYTES]
-    return min(small or strategies[:1], key=lambda s: _time(s, shape, target, threads))
+    return small or strategies[:1]
 
 
 def _of_plain_filters(
