@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from stepwell.kernels.cpu import (
     attention,
-    contraction_strategy,
+    contraction_choice,
     dot_products,
     winograd_strategy,
 )
@@ -115,7 +115,7 @@ class PackOperands(Pass):
         packed_bytes = is_weight and _plan(anchor, shape, 1, slices) is not None
         terms = dot_products.terms_of(anchor, operands, state.target, packed_bytes)
         shape = ContractionShape.of(anchor, operands, terms)
-        choice = contraction_strategy.choice(anchor, shape, state.target, is_weight)
+        choice = contraction_choice.choice(anchor, shape, state.target, is_weight)
         strategy = state.decide(kernel, choice)
         kernel.attributes["kernel.strategy"] = strategy.to_attribute()
         panel = strategy.vectors * state.target.vector_lanes

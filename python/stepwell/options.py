@@ -66,11 +66,12 @@ class CompileOptions:
 
     def result_key(self) -> dict[str, str | int | bool]:
         """The options that change what is compiled (the others change how)."""
+        chosen = self.record if self.record is not None and self.record.entries else None
         return {
             "opt_level": self.opt_level,
             "precision": self.precision,
             "pack_parameters": self.pack_parameters,
-            "tuning": self.record.digest if self.record is not None else "",
+            "tuning": chosen.digest if chosen is not None else "",
         }
 
 

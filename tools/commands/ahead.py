@@ -17,7 +17,7 @@ from stepwell.tools.commands import common, feeds
 
 
 def load_with_inputs(
-    model: str,
+    model: str | bytes,
     target: str,
     threads: int | None,
     shapes: common.InputShapes | None,
@@ -25,8 +25,8 @@ def load_with_inputs(
     inputs: Sequence[str] = (),
     seed: int = 0,
 ) -> tuple[Loaded, list[np.ndarray]]:
-    """The executable of an artifact's path or of a model, and the arrays to call it with: those of
-    `inputs`, as `--input` has them, and random ones.
+    """The executable of an artifact's path or of a model (its path, or what it is), and the arrays
+    to call it with: those of `inputs`, as `--input` has them, and random ones.
 
     Raises UsageError for a model that is compiled when it is called, and for shapes that stay open.
     """

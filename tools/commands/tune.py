@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import click
 
 from stepwell import artifact
 from stepwell.errors import UsageError
-from stepwell.inspection.tune import TuningResult, tune
+from stepwell.inspection.tune import TuningResult, require_cpu, tune
 from stepwell.options import CompileOptions
 from stepwell.tools.commands import ahead, common, feeds
 
@@ -56,10 +57,12 @@ def tune_command(
         raise UsageError("-o - and --json both write to stdout; give one of them")
     if model != "-" and artifact.is_artifact(model):
         raise UsageError("an artifact is compiled already; tune the model that it was made from")
+    require_cpu(target)
     common.check_output(output)
     options = CompileOptions(opt_level=opt_level, precision=precision, tuning=tuning)
-    source, sizes = common.read_model(model), common.parse_shapes(shapes)
-    exe, arrays = ahead.load_with_inputs(model, target, threads, sizes, options, inputs, seed)
+    source = sys.stdin.buffer.read() if model == "-" else model
+    sizes = common.parse_shapes(shapes)
+    exe, arrays = ahead.load_with_inputs(source, target, threads, sizes, options, inputs, seed)
     feed = {spec.name: array for spec, array in zip(exe.inputs, arrays, strict=True)}
     known = {name: array.shape for name, array in feed.items()}
 
@@ -99,6 +102,6 @@ def _print(found: TuningResult) -> None:
         console.print(table)
     low, high = found.quartiles
     console.print(
-        f"{found.tried} choices were measured, {len(found.record.entries)} recorded: a run is "
+        f"{found.tried} choices were measured, {found.found} recorded: a run is "
         f"{found.ratio:.3f} times as fast (quartiles {low:.3f} to {high:.3f})"
     )

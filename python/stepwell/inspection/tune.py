@@ -4,17 +4,18 @@ that are faster."""
 from __future__ import annotations
 
 import dataclasses
+import logging
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
 
 from stepwell import targets
 from stepwell.compiler import compile
-from stepwell.errors import LoweringError, UsageError
+from stepwell.errors import CompilerCrash, LoweringError, UsageError
 from stepwell.frontends import Shapes
 from stepwell.inspection.explain import explain
 from stepwell.inspection.kernel_report import KernelReport
@@ -25,6 +26,8 @@ from stepwell.runtime.inputs import input_array, named_inputs
 from stepwell.runtime.threads import default_threads
 from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.tuning_record import ALGORITHM, STRATEGY, TuningEntry, TuningRecord
+
+_log = logging.getLogger("stepwell")
 
 _Measured = TypeVar("_Measured")
 
@@ -45,12 +48,13 @@ _TOLERANCE = 1e-4
 class TuningResult:
     """A record, and what it gains: `ratio` is the time of a run by default over that with the
     record, the median of runs in turns, `quartiles` are around it. `tried` counts the choices that
-    were measured."""
+    were measured, `found` those of them that are in the record."""
 
     record: TuningRecord
     ratio: float
     quartiles: tuple[float, float]
     tried: int
+    found: int
 
     def save(self, path: str) -> None:
         """Write the record, whole or not at all. Raises ArtifactError."""
@@ -103,49 +107,55 @@ def tune(
     First the algorithm of each kind of convolution, one at a time, then the strategies of all
     kernels at the same time; a model is compiled for each round and run in turns with the default,
     kernel by kernel. The winners are kept together only where the whole run is faster. No round
-    begins after `budget` seconds. A record in `options` is where to begin. `on_round` is told what
-    is tried, and how many winners there are. Other arguments are as for `stepwell.compile`.
+    begins after `budget` seconds, or after a KeyboardInterrupt. A record in `options` is where to
+    begin. `on_round` is told what is tried, and how many winners there are. Other arguments are as
+    for `stepwell.compile`.
 
     Raises UsageError for targets that this machine does not run and models that are not compiled
     whole and ahead, LoweringError where results differ from those of the default, and what
     compiling and calling raise.
     """
-    machine = targets.get(target)
-    if isinstance(machine, NvidiaTarget):
-        raise UsageError(f"tuning is for CPUs, and {machine.name} is none")
+    require_cpu(target)
     made = make_options(options)
     count = threads or default_threads()
-    start = made.record or TuningRecord(machine.name, count, made.precision)
-    tuner = _Tuner(model, feed, target, count, shapes, made, start, budget, on_round)
-    if made.precision != "bf16":  # Winograd's algorithm does not round, so that results differ
-        tuner.try_algorithms()
-    tuner.try_strategies()
+    start = made.record or TuningRecord(targets.get(target).name, count, made.precision)
+    end = time.perf_counter() + budget
+    tuner = _Tuner(model, feed, target, count, shapes, made, start, end, on_round)
+    try:
+        if made.precision != "bf16":  # Winograd's algorithm does not round, so that results differ
+            tuner.try_algorithms()
+        tuner.try_strategies()
+    except KeyboardInterrupt:
+        _log.warning("interrupted: what is faster so far is looked at as a whole")
     return tuner.result()
 
 
-class _Tuner:
-    """A search for faster choices."""
+def require_cpu(target: str) -> None:
+    """Raise UsageError for targets that are not tuned for."""
+    machine = targets.get(target)
+    if isinstance(machine, NvidiaTarget):
+        raise UsageError(f"tuning is for CPUs, and {machine.name} is none")
 
-    def __init__(
-        self,
-        model: object,
-        feed: Mapping[str, object],
-        target: str,
-        threads: int,
-        shapes: Shapes | None,
-        options: CompileOptions,
-        start: TuningRecord,
-        budget: float,
-        on_round: Callable[[str, int], None] | None,
-    ) -> None:
-        self._model, self._target, self._threads = model, target, threads
-        self._shapes, self._options = shapes, options
-        self._start, self._on_round = start, on_round
-        self._won: dict[str, TuningEntry] = {}
-        self._end = time.perf_counter() + budget
-        self._tried = 0
-        self._default = self._base = self._compiled(start)
-        values = named_inputs(self._default.inputs, feed)
+
+@dataclass
+class _Tuner:
+    """A search for faster choices, which ends at `end` of the performance counter."""
+
+    model: object
+    feed: Mapping[str, object]
+    target: str
+    threads: int
+    shapes: Shapes | None
+    options: CompileOptions
+    start: TuningRecord
+    end: float
+    on_round: Callable[[str, int], None] | None
+    won: dict[str, TuningEntry] = field(default_factory=dict)
+    tried: int = 0
+
+    def __post_init__(self) -> None:
+        self._default = self._base = self._compiled(self.start)
+        values = named_inputs(self._default.inputs, self.feed)
         self._arrays = [
             input_array(spec.name, value, spec.dtype)
             for spec, value in zip(self._default.inputs, values, strict=True)
@@ -173,27 +183,27 @@ class _Tuner:
             self._round(f"strategies, {number + 1} of {rounds}", chosen)
 
     def result(self) -> TuningResult:
-        """The winners that make the whole run faster, fewer and fewer of them if need be, those
-        that gain most."""
-        won = sorted(self._won.values(), key=lambda e: e.default_seconds - e.seconds)
+        """The winners with which three quarters of the runs are faster, fewer and fewer of them if
+        need be, those that gain most."""
+        won = sorted(self.won.values(), key=lambda e: e.default_seconds - e.seconds)
         while won:
-            record = self._start.with_entries(won)
+            record = self.start.with_entries(won)
             tuned = self._compiled(record)
             self._compare_results(tuned)
             low, ratio, high = statistics.quantiles(self._ratios_of_runs(tuned), n=4)
-            if ratio > 1:
-                return TuningResult(record, ratio, (low, high), self._tried)
+            if low > 1:
+                return TuningResult(record, ratio, (low, high), self.tried, len(won))
             won = won[len(won) // 2 + len(won) % 2 :]
-        return TuningResult(self._start, 1.0, (1.0, 1.0), self._tried)
+        return TuningResult(self.start, 1.0, (1.0, 1.0), self.tried, 0)
 
     def _record(self) -> TuningRecord:
         """What is known so far."""
-        return self._start.with_entries(self._won.values())
+        return self.start.with_entries(self.won.values())
 
     def _subjects(self, kind: str) -> list[_Subject]:
         """The choices of that kind whose kernels take time, the longest first."""
-        options = dataclasses.replace(self._options, tuning=self._record())
-        explained = explain(self._model, self._target, self._threads, self._shapes, options)
+        options = dataclasses.replace(self.options, tuning=self._record())
+        explained = explain(self.model, self.target, self.threads, self.shapes, options)
         found: dict[str, list[tuple[KernelReport, Decision]]] = {}
         for kernel in explained.kernels:
             for decision in kernel.decisions:
@@ -212,39 +222,43 @@ class _Tuner:
     def _round(self, what: str, chosen: Mapping[_Subject, Mapping[str, object]]) -> None:
         """Measure variants of some choices in turns with what is compiled now, and keep those that
         are faster, and faster than those that won before."""
-        if time.perf_counter() > self._end:
+        if time.perf_counter() > self.end:
             return
-        if self._on_round is not None:
-            self._on_round(what, len(self._won))
+        if self.on_round is not None:
+            self.on_round(what, len(self.won))
         tried = [
             TuningEntry(s.decision.kind, s.key, s.computes, fields, 0.0, 0.0)
             for s, fields in chosen.items()
         ]
-        self._tried += len(tried)
-        other = self._compiled(self._record().with_entries(tried))
+        try:
+            other = self._compiled(self._record().with_entries(tried))
+        except CompilerCrash as crash:
+            _log.warning("%s is left out: %s", what, crash)
+            return
+        self.tried += len(tried)
         pairs = list(self._in_turns(self._base, other, lambda exe: _profile(exe, self._arrays)))
         for subject, entry in zip(chosen, tried, strict=True):
             times = [(subject.seconds(a), subject.seconds(b)) for a, b in pairs]
             quarter, ratio, _ = statistics.quantiles([a / b for a, b in times], n=4)
-            before = self._won.get(subject.key)
+            before = self.won.get(subject.key)
             best = before.default_seconds / before.seconds if before is not None else _LEAST_GAIN
             if ratio > best and quarter > 1:
                 default = statistics.median(a for a, _ in times)
-                self._won[subject.key] = dataclasses.replace(
+                self.won[subject.key] = dataclasses.replace(
                     entry, seconds=default / ratio, default_seconds=default
                 )
 
     def _compiled(self, record: TuningRecord) -> Executable:
         """The model with the choices of a record. Most records are tried once: the cache keeps the
         kernels, not the artifact."""
-        options = dataclasses.replace(self._options, tuning=record)
-        exe = compile(self._model, self._target, self._threads, self._shapes, options)
+        options = dataclasses.replace(self.options, tuning=record)
+        exe = compile(self.model, self.target, self.threads, self.shapes, options)
         if not isinstance(exe, Executable):
             raise UsageError(
                 "what is tuned is compiled whole, ahead and for known shapes, and this model is "
                 f"not: {exe}"
             )
-        if record.entries:
+        if record != self.start:
             exe.artifact.path.unlink(missing_ok=True)
         return exe
 

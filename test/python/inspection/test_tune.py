@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import stepwell
-from stepwell.errors import LoweringError, UsageError
+from stepwell.errors import CompilerCrash, LoweringError, UsageError
 from stepwell.inspection import tune as tuning
 from stepwell.options import CompileOptions
 from stepwell.runtime.executable import Executable
@@ -107,9 +110,51 @@ def test_other_results_are_refused(
         stepwell.tune(str(network), {"x": image}, threads=THREADS)
 
 
-def test_gpus_are_refused(network: Path, image: np.ndarray) -> None:
+def test_gpus_are_refused(
+    network: Path, image: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(UsageError, match="tuning is for CPUs"):
         stepwell.tune(str(network), {"x": image}, target="cuda:sm_90a")
+    arguments = [str(network), "-o", str(tmp_path / "record.json"), "--target", "cuda:sm_90a"]
+    assert tool.main(["tune", *arguments]) == 2
+    assert "tuning is for CPUs" in capsys.readouterr().err
+
+
+def test_a_crash_of_one_round_loses_no_other(
+    network: Path,
+    image: np.ndarray,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock(monkeypatch, network, seconds=0.5, ratio=1.5)
+    compile = tuning.compile
+    calls = 0
+
+    def crashing(*arguments: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise CompilerCrash("the compiler crashed")
+        return compile(*arguments)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(tuning, "compile", crashing)
+    with caplog.at_level(logging.WARNING, "stepwell"):
+        found = stepwell.tune(str(network), {"x": image}, threads=THREADS)
+    assert "is left out: the compiler crashed" in caplog.text
+    assert found.found > 1
+
+
+def test_an_interrupt_keeps_what_was_found(
+    network: Path, image: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock(monkeypatch, network, seconds=0.5, ratio=1.5)
+
+    def interrupt(_: str, winners: int) -> None:
+        if winners:
+            raise KeyboardInterrupt
+
+    found = stepwell.tune(str(network), {"x": image}, threads=THREADS, on_round=interrupt)
+    assert found.found == 1
 
 
 def test_command_writes_a_record(network: Path, tmp_path: Path) -> None:
@@ -120,6 +165,15 @@ def test_command_writes_a_record(network: Path, tmp_path: Path) -> None:
     assert (record.threads, record.entries) == (THREADS, ())
     again = tmp_path / "again.json"
     assert tool.main([*arguments[:3], str(again), *arguments[4:], "--tuning", str(path)]) == 0
+
+
+def test_command_reads_stdin(
+    network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(network.read_bytes())))
+    path = tmp_path / "record.json"
+    assert tool.main(["tune", "-", "-o", str(path), "--budget", "0", "--threads", "1"]) == 0
+    assert TuningRecord.read(path).threads == THREADS
 
 
 def test_command_refuses_artifacts(

@@ -120,6 +120,7 @@ def test_what_cost_models_say_can_be(node: str) -> None:
         ("conv", "strategy", {"block": 7, "rows": 3}, "no whole register tiles of 3"),
         ("dense", "strategy", {"box": [1, 20]}, "no register tile of 1x20 rows"),
         ("dense", "strategy", {"panels": 0}, "panels is 0"),
+        ("dense", "strategy", {"ask_panels": True, "chains": 2}, "one chain at a time"),
         ("dense", "strategy", {"apart": True}, "apart, a task has one panel"),
         ("dense", "strategy", {"vectors": "two"}, 'vectors is "two"'),
         ("dense", "strategy", {"width": 2}, "there is no field width"),
@@ -200,6 +201,8 @@ def test_the_cache_knows_records_by_what_they_choose() -> None:
         for found in (tuning, tuning.with_entries([measured_again]), None)
     ]
     assert keys[0] == keys[1] != keys[2]
+    empty = CompileOptions(tuning=TuningRecord(TARGET, THREADS))
+    assert empty.result_key() == keys[2]
 
 
 def test_an_equal_layer_of_another_model_is_tuned() -> None:

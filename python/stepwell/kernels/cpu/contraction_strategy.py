@@ -17,7 +17,6 @@ from stepwell.kernels.cpu import halo
 from stepwell.kernels.evaluate import slice_source
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.slices import slices_behind
-from stepwell.kernels.strategy import Candidate, Choice
 from stepwell.kernels.structured import (
     Structured,
     defining_op,
@@ -28,7 +27,6 @@ from stepwell.kernels.structured import (
 )
 from stepwell.mlir import ir
 from stepwell.targets import Target
-from stepwell.tuning_record import STRATEGY
 
 PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
 """Longest sum that is taken in one chain, and shortest that is worth summing apart."""
@@ -66,10 +64,6 @@ asked for while the one before is multiplied."""
 _GAIN, _LEAST_TASKS = 2, 16
 """All panels at once have to save so many times what they cost; and there are at least so many
 tasks, of about the same size, for threads to share."""
-
-
-_VARIANT_TILES = 5
-"""Register tiles that tuning looks at."""
 
 
 @dataclass(frozen=True)
@@ -225,11 +219,11 @@ def choose(
     op: Structured, shape: ContractionShape, target: Target, packed: bool
 ) -> ContractionStrategy:
     """The strategy with the least estimated time on `target` (deterministic)."""
-    return _with_tile(_best_tile(op, shape, target), op, shape, target, packed)
+    return with_tile(_best_tile(op, shape, target), op, shape, target, packed)
 
 
-def _with_tile(
-    tile: _Tile, op: Structured, shape: ContractionShape, target: Target, packed: bool
+def with_tile(
+    tile: Tile, op: Structured, shape: ContractionShape, target: Target, packed: bool
 ) -> ContractionStrategy:
     """How the cost model blocks a register tile."""
     flat, box, vectors, _ = tile
@@ -250,117 +244,20 @@ def estimated_time(op: Structured, shape: ContractionShape, target: Target) -> f
     return max(products, weights) + target.waiting * min(products, weights)
 
 
-def tile_candidates(
-    op: Structured,
-    shape: ContractionShape,
-    target: Target,
-    chosen: ContractionStrategy,
-    most: int = 4,
-) -> list[Candidate]:
-    """The register tile of `chosen`, then the others, those with the least costs first."""
-
-    def candidate(tile: _Tile) -> Candidate:
-        _, (height, width), vectors, cost = tile
-        return Candidate(f"{height * width} rows x {vectors} vectors", cost)
-
-    tiles = sorted(_tiles(op, shape, target), key=lambda tile: tile[-1])
-    tiles.sort(key=lambda tile: tile[:-1] != _tile_of(chosen))
-    return [candidate(tile) for tile in tiles[:most]]
-
-
-def choice(
-    op: Structured, shape: ContractionShape, target: Target, packed: bool
-) -> Choice[ContractionStrategy]:
-    """The choice that `choose` makes."""
-    return Choice(
-        STRATEGY,
-        choose(op, shape, target, packed),
-        lambda strategy: problem(strategy, op, shape, target, packed),
-        lambda strategy: tile_candidates(op, shape, target, strategy),
-        lambda strategy: variants(strategy, op, shape, target, packed),
-        (packed,),
-    )
-
-
-def variants(
-    strategy: ContractionStrategy,
-    op: Structured,
-    shape: ContractionShape,
-    target: Target,
-    packed: bool,
-) -> Iterator[ContractionStrategy]:
-    """Strategies beside `strategy` that are worth measuring: other blockings of its register tile,
-    then the tiles of which the cost model thinks most. Some of them may not be (`problem`)."""
-    halved, doubled = max(1, strategy.row_tiles // 2), 2 * strategy.row_tiles
-    narrow, wide = max(1, strategy.panels // 2), 2 * strategy.panels
-    for changes in (
-        {"row_tiles": halved},
-        {"row_tiles": doubled},
-        {"panels": narrow},
-        {"panels": wide},
-        {"ask_panels": not strategy.ask_panels},
-        {"ask_results": not strategy.ask_results},
-    ):
-        yield dataclasses.replace(strategy, **changes)
-    tiles = sorted(_tiles(op, shape, target), key=lambda tile: tile[-1])
-    for tile in tiles[:_VARIANT_TILES]:
-        yield _with_tile(tile, op, shape, target, packed)
-
-
-def problem(
-    strategy: ContractionStrategy,
-    op: Structured,
-    shape: ContractionShape,
-    target: Target,
-    packed: bool,
-) -> str:
-    """Why `strategy` cannot be that of `op`; "" where it can."""
-    height, width = strategy.box
-    tiles = [tile[:-1] for tile in _tiles(op, shape, target)]
-    if _tile_of(strategy) not in tiles:
-        return (
-            f"there is no register tile of {height}x{width} rows by {strategy.vectors} vectors "
-            f"for it on {target.name}"
-        )
-    row_tiles = math.ceil(shape.m / (height * width))
-    panels = math.ceil(shape.n / (strategy.vectors * target.vector_lanes))
-    if strategy.row_tiles not in range(1, row_tiles + 1):
-        return f"row_tiles is {strategy.row_tiles}, of {row_tiles}"
-    if strategy.panels not in range(1, panels + 1):
-        return f"panels is {strategy.panels}, of {panels}"
-    if strategy.terms != shape.terms:
-        return f"terms is {strategy.terms}, and instructions add {shape.terms}"
-    if strategy.ask_panels and not packed:
-        return "ask_panels is for weights, and its rhs is none"
-    if strategy.ask_results and not (strategy.merge_rows and shape.terms == 1):
-        return "ask_results needs rows that are walked as one, and one term an instruction"
-    if strategy.chains != 1 and strategy.chains != _most_chains(strategy, shape, target):
-        return f"its sum is not taken in {strategy.chains} chains at a time"
-    most = _row_tiles_apart(strategy, shape, target)
-    whole = packed and strategy.panels == strategy.chains == 1
-    if strategy.apart and not (whole and strategy.row_tiles <= most):
-        return f"apart, a task has one panel of weights, one chain, and {most} row tiles at most"
-    return ""
-
-
-def _tile_of(strategy: ContractionStrategy) -> tuple[bool, tuple[int, int], int]:
-    return strategy.merge_rows, strategy.box, strategy.vectors
-
-
-_Tile = tuple[bool, tuple[int, int], int, float]
+Tile = tuple[bool, tuple[int, int], int, float]
 """Whether the rows are walked as one, box, vectors, cost."""
 
 
-def _best_tile(op: Structured, shape: ContractionShape, target: Target) -> _Tile:
+def _best_tile(op: Structured, shape: ContractionShape, target: Target) -> Tile:
     """The cheapest register tile; of equal ones, the first."""
-    best: _Tile = (True, (1, 1), 1, math.inf)
-    for tile in _tiles(op, shape, target):
+    best: Tile = (True, (1, 1), 1, math.inf)
+    for tile in register_tiles(op, shape, target):
         if tile[-1] < best[-1] - 1e-9:
             best = tile
     return best
 
 
-def _tiles(op: Structured, shape: ContractionShape, target: Target) -> Iterator[_Tile]:
+def register_tiles(op: Structured, shape: ContractionShape, target: Target) -> Iterator[Tile]:
     """All register tiles that the target has registers for, and the op rows."""
     merge, windows = rows_merge(op, shape), halo.windows(op, shape)
     for flat in (True,) if merge else (False, True):
@@ -467,7 +364,7 @@ def _block(
     streams = packed and rhs_bytes > half
     passes = math.ceil(row_tiles / taken) * rhs_bytes / target.memory_rate
     if streams and passes > _MOST_WAITING * shape.m * shape.n * shape.k / target.vector_lanes:
-        apart = _row_tiles_apart(strategy, shape, target)
+        apart = row_tiles_apart(strategy, shape, target)
         if apart > taken:
             return dataclasses.replace(strategy, row_tiles=apart, panels=1, apart=True)
     blocks = math.ceil(row_tiles / taken)
@@ -518,10 +415,10 @@ def _chains(
     where the sums of a tile are too few to hide the latency of one another's multiply-adds."""
     rows = strategy.box[0] * strategy.box[1]
     few = 2 * rows * strategy.vectors <= target.in_flight
-    return _most_chains(strategy, shape, target) if streams or few else 1
+    return most_chains(strategy, shape, target) if streams or few else 1
 
 
-def _most_chains(strategy: ContractionStrategy, shape: ContractionShape, target: Target) -> int:
+def most_chains(strategy: ContractionStrategy, shape: ContractionShape, target: Target) -> int:
     """How many chains there are registers for, and terms."""
     rows = strategy.box[0] * strategy.box[1]
     if not fits_registers(2 * rows, strategy.vectors, target):
@@ -539,7 +436,7 @@ def _read_time(count: int, target: Target) -> float:
     return count / (target.l3_rate if count <= target.l3_bytes // 4 else target.memory_rate)
 
 
-def _row_tiles_apart(strategy: ContractionStrategy, shape: ContractionShape, target: Target) -> int:
+def row_tiles_apart(strategy: ContractionStrategy, shape: ContractionShape, target: Target) -> int:
     """Row tiles of a task that keeps the totals of a panel in scratch; 0 where chains are short."""
     extents = [shape.sizes[d] for d in shape.reduced]
     *outer, (_, chain, _, _) = summation_levels(extents, exact=shape.exact)
