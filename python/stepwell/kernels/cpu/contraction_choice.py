@@ -1,5 +1,5 @@
-"""The strategy of a contraction as a choice: what the cost model says, what else is worth measuring,
-and what a tuning record may say."""
+"""The strategy of a contraction as a choice: what the cost model says, what else is worth
+measuring, and what a tuning record may say."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class _Space:
         height, width = strategy.box
         if _tile_of(strategy) not in [tile[:-1] for tile in self.tiles()]:
             return (
-                f"there is no register tile of {height}x{width} rows by {strategy.vectors} vectors "
-                f"for it on {target.name}"
+                f"there is no register tile of {height}x{width} rows by {strategy.vectors} "
+                f"vectors for it on {target.name}"
             )
         row_tiles = math.ceil(shape.m / (height * width))
         panels = math.ceil(shape.n / (strategy.vectors * target.vector_lanes))
@@ -103,7 +103,7 @@ class _Space:
         most = row_tiles_apart(strategy, shape, target)
         whole = self.packed and strategy.panels == strategy.chains == 1
         if strategy.apart and not (whole and strategy.row_tiles <= most):
-            return f"apart, a task has one panel of weights, one chain, and {most} row tiles at most"
+            return f"apart, a task has one panel of weights, one chain, {most} row tiles at most"
         return ""
 
 
