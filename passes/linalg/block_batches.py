@@ -63,9 +63,6 @@ _SHARING = 0.06
 _EXPOSED = 0.5
 """How much of the time that results take to and from memory, computing does not hide."""
 
-_MORE_BYTES = 0.2
-"""How much more the memory gives for each further thread that asks."""
-
 _ITERATION = 4000
 """Cycles that an iteration takes beside its layers: for the kernels that cut its images out of the
 batch and put the results in their place."""
@@ -293,7 +290,7 @@ def _times(
 ) -> Iterator[tuple[int, float]]:
     """For each layer after the first of `part` before which one may cut: its number, and how long
     the layers up to it take, in cycles."""
-    rate = target.memory_rate * (1 + _MORE_BYTES * (threads - 1))
+    rate = target.memory_rate * (1 + target.more_bytes * (threads - 1))
     sharing = 1 + _SHARING * (part.threads < threads)
     iterations = chain.batch // part.images
     start = _ITERATION * iterations / part.threads if iterations > 1 else 0.0

@@ -56,7 +56,7 @@ class ChooseConvolution(Pass):
         if self.tile < 0 or state.precision == "strict" or not len(op.regions[0].blocks):
             return
         weights = weight_arguments(op)
-        target = state.target.reading(bytes_of_weights(op))
+        target = state.target.reading(bytes_of_weights(op), state.threads)
         hoisted: dict[ir.Value, ir.Value] = {}
         padded: dict[tuple[ir.Value, tuple[int, ...], ir.Block], ir.Value] = {}
         for inner in nested_operations(op):

@@ -64,5 +64,5 @@ def _mark(convolution: Structured) -> None:
     windows = halo.windows(convolution, shape)
     walked = {window.reduced for window in windows}
     inside = shape.k // shape.extent(tuple(shape.reduced[place] for place in walked))
-    if inside < _LEAST_TERMS or halo.used_part(windows, shape, (1, 1)) > _MOST_USED:
+    if inside < _LEAST_TERMS or halo.used_parts(windows, shape, (1, 1))[0] > _MOST_USED:
         del op.attributes[halo.ATTRIBUTE]

@@ -77,7 +77,7 @@ class PackOperands(Pass):
                 calls.setdefault(callee, []).append((function, call))
         packed: dict[tuple[Weight, Packing], ir.Value] = {}
         weights = sum(map(bytes_of_weights, functions.values()))
-        state = dataclasses.replace(state, target=state.target.reading(weights))
+        state = dataclasses.replace(state, target=state.target.reading(weights, state.threads))
         for name, kernel in functions.items():
             kind = kernel.attributes.get("kernel.kind", None)
             if _is_contraction(kernel):

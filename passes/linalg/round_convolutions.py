@@ -46,7 +46,7 @@ class RoundConvolutions(Pass):
     def run(self, op: ir.Operation, state: State) -> None:
         if state.precision != "bf16" or not len(op.regions[0].blocks):
             return
-        target = state.target.reading(bytes_of_weights(op))
+        target = state.target.reading(bytes_of_weights(op), state.threads)
         names = weight_arguments(op)
         entry = list(op.regions[0].blocks[0].arguments)
         rounded: dict[ir.Value, ir.Value] = {}

@@ -19,9 +19,10 @@ class Target:
     multiply-add, of which `in_flight` hide the latency of each other: `broadcast_time` is that of
     loading a scalar to all lanes, `l2_load` that of a vector from L2, `far_load` from beyond it;
     `l3_rate` and `memory_rate` are the bytes that come from there meanwhile, `asked_rate` those
-    that come from memory where they are asked for long before. `waiting` is the part of the shorter
-    of multiply-adds and weights' reading that the longer does not hide. A network whose weights
-    take no more than `resident_bytes` finds them in L3 at each call.
+    that come from memory where they are asked for long before; each further core that reads adds
+    `more_bytes` of that. `waiting` is the part of the shorter of multiply-adds and weights' reading
+    that the longer does not hide. A network whose weights take no more than `resident_bytes` finds
+    them in L3 at each call.
     `byte_dot` says that one instruction adds four products, of unsigned bytes by signed ones, to
     each 32-bit integer of a vector (vpdpbusd); `bfloat_dot`, that one adds two products of bf16 to
     each f32 (vdpbf16ps), and `bfloat_rate`, how many of these take the time of a multiply-add.
@@ -43,17 +44,22 @@ class Target:
     l3_rate: float = 16.0
     memory_rate: float = 7.0
     asked_rate: float = 6.2
+    more_bytes: float = 0.4
     waiting: float = 0.3
     resident_bytes: int = 0
     byte_dot: bool = False
     bfloat_dot: bool = False
     bfloat_rate: float = 1.0
 
-    def reading(self, weights: int) -> Target:
-        """This machine as a network with so many bytes of weights knows it."""
-        if not 0 < weights <= self.resident_bytes:
-            return self
-        return dataclasses.replace(self, memory_rate=self.l3_rate, asked_rate=self.l3_rate)
+    def reading(self, weights: int, threads: int) -> Target:
+        """A core of this machine as a network with so many bytes of weights knows it, of which so
+        many threads each read a part at the same time."""
+        if 0 < weights <= self.resident_bytes:
+            return dataclasses.replace(self, memory_rate=self.l3_rate, asked_rate=self.l3_rate)
+        share = (1 + self.more_bytes * (threads - 1)) / threads
+        return dataclasses.replace(
+            self, memory_rate=share * self.memory_rate, asked_rate=share * self.asked_rate
+        )
 
     @property
     def vector_lanes(self) -> int:

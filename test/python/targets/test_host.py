@@ -52,7 +52,12 @@ def test_rates_of_a_microarchitecture(monkeypatch: pytest.MonkeyPatch, name: str
 
 def test_small_networks_stay_in_l3() -> None:
     target = dataclasses.replace(targets.get("x86_64-v4"), resident_bytes=1000)
-    assert target.reading(1001) is target
-    assert target.reading(0) is target
-    resident = target.reading(1000)
+    assert target.reading(1001, 1) == target.reading(0, 1) == target
+    resident = target.reading(1000, 2)
     assert resident.memory_rate == resident.asked_rate == target.l3_rate
+
+
+def test_cores_share_the_memory() -> None:
+    target = dataclasses.replace(targets.get("x86_64-v4"), memory_rate=8.0, more_bytes=0.5)
+    assert target.reading(1000, 2).memory_rate == 6.0
+    assert target.reading(1000, 4).memory_rate == 5.0

@@ -51,6 +51,12 @@ _MOST_WAITING, _SHORTEST_APART = 0.8, 64
 """Where passes over the rhs take more than that part of the multiply-adds' time, and chains are so
 long, they are summed apart."""
 
+SHORT_CHAIN = 64
+"""Terms that are a chain of their own at least, as a rule."""
+
+_ADDED, _SPILLED = 1.0, 3.0
+"""What adding a chain's sum to the others takes, with registers for both and without."""
+
 ASKING_STEPS = 32
 ASKING_EXTENTS = range(ASKING_STEPS, 257)
 """The lines of a tile's results are asked for in the first steps of its sum. With fewer steps they
@@ -277,10 +283,9 @@ def register_tiles(op: Structured, shape: ContractionShape, target: Target) -> I
                         if fits_registers(h * rows, vectors, target)
                     ]
                 for box in boxes:
-                    cost = tile_cost(box, vectors, last, before, shape, target)
-                    if not flat:
-                        cost *= halo.used_part(windows, shape, box)
-                    elif not merge:
+                    used = (1.0, 1.0) if flat else halo.used_parts(windows, shape, box)
+                    cost = tile_cost(box, vectors, last, before, shape, target, used)
+                    if flat and not merge:
                         cost *= _SCATTERED_COST
                     yield flat, box, vectors, cost
 
@@ -300,9 +305,11 @@ def tile_cost(
     before: int,
     shape: ContractionShape,
     target: Target,
+    used: tuple[float, float] = (1.0, 1.0),
 ) -> float:
     """Cycles per useful multiply-add, up to a factor: waste at the edges, and per step of k the
     larger of multiply-adds (never fewer than their latency) and loads, plus a little overhead.
+    `used` are the parts of the steps that whole tiles take, and those at the end of a row.
     Vectors of a panel that is larger than L1 come from L2; those of one that L2 cannot hold beside
     the next, from further away."""
     lanes = target.vector_lanes
@@ -312,15 +319,24 @@ def tile_cost(
         load = target.far_load
 
     def step(rows: int) -> float:
-        return max(step_time(rows, vectors, target), vectors * load) + 0.02 * rows + 0.35
+        time = max(step_time(rows, vectors, target), vectors * load) + 0.02 * rows + 0.35
+        return time + _adding_time(rows * vectors, shape, target) / shape.k
 
     down, across = math.ceil(before / box[0]), math.ceil(last / box[1])
     tail = last % box[1]
     panels = math.ceil(shape.n / (vectors * lanes))
-    cycles = down * (across - (tail > 0)) * step(box[0] * box[1])
+    cycles = down * (across - (tail > 0)) * step(box[0] * box[1]) * used[0]
     if tail:
-        cycles += down * step(box[0] * tail)
+        cycles += down * step(box[0] * tail) * used[1]
     return panels * cycles / (last * before * shape.n)
+
+
+def _adding_time(sums: int, shape: ContractionShape, target: Target) -> float:
+    """Of the chains of a register tile's sums, to one another."""
+    levels = summation_levels([shape.sizes[d] for d in shape.reduced], exact=shape.exact)
+    chains = math.prod(size for _, size, _, apart in levels if apart)
+    chains = min(chains, math.ceil(shape.k / SHORT_CHAIN))
+    return sums * (chains - 1) * (_ADDED if 2 * sums < target.vector_registers else _SPILLED)
 
 
 def step_time(rows: int, vectors: int, target: Target) -> float:

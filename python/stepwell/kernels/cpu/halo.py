@@ -50,14 +50,14 @@ class Window:
         stop = first * -self.stride + (self.low + self.extent - 1)
         return start.floordiv(self.dilation), stop.floordiv(self.dilation) + 1
 
-    def used(self, size: int, rows: int) -> float:
-        """The part of its terms that tiles of `rows` rows need, of `size` rows in all."""
+    def used(self, begin: int, end: int, rows: int) -> float:
+        """The part of its terms that tiles of `rows` rows need, from row `begin` to row `end`."""
         count = 0
-        for first in range(0, size, rows):
-            last = min(first + rows, size) - 1
+        for first in range(begin, end, rows):
+            last = min(first + rows, end) - 1
             start, stop = self.bounds(Index((), first), Index((), last))
             count += max(0, min(stop.constant, self.terms) - max(start.constant, 0))
-        return count / (math.ceil(size / rows) * self.terms)
+        return count / max(1, math.ceil((end - begin) / rows) * self.terms)
 
 
 def windows(op: Structured, shape: ContractionShape) -> list[Window]:
@@ -79,8 +79,20 @@ def windows(op: Structured, shape: ContractionShape) -> list[Window]:
     return found
 
 
-def used_part(found: list[Window], shape: ContractionShape, box: tuple[int, int]) -> float:
-    """The part of all terms that register tiles of `box` rows need."""
+def used_parts(
+    found: list[Window], shape: ContractionShape, box: tuple[int, int]
+) -> tuple[float, float]:
+    """The part of all terms that register tiles of `box` rows need, and that those need which the
+    end of the last row dimension cuts."""
     tile = [1] * (len(shape.rows) - 2) + list(box)[-len(shape.rows) :]
-    parts = (w.used(shape.sizes[shape.rows[w.row]], tile[w.row]) for w in found)
-    return math.prod(parts)
+    whole = cut = 1.0
+    for window in found:
+        size, rows = shape.sizes[shape.rows[window.row]], tile[window.row]
+        if window.row == len(shape.rows) - 1:
+            begin = size - size % rows
+            whole *= window.used(0, begin, rows)
+            cut *= window.used(begin, size, rows)
+        else:
+            part = window.used(0, size, rows)
+            whole, cut = whole * part, cut * part
+    return whole, cut

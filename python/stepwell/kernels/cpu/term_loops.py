@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from stepwell.kernels.builder import NestBuilder
 from stepwell.kernels.cpu.contraction_strategy import (
     ASKING_STEPS,
+    SHORT_CHAIN,
     steps_at_once,
     summation_levels,
 )
@@ -25,8 +26,8 @@ _WRITTEN_OUT = 8
 """Terms of inner loops that are written out at most: the channels of an image, say. With a window's
 columns beside them, LLVM keeps what neighbouring outputs both read, on the stack."""
 
-_SHORT, _MOST_PIECES = 64, 4
-"""Terms that are a chain of their own, and so many pieces of a loop at most."""
+_MOST_PIECES = 4
+"""Pieces of a loop at most, each a chain of its own."""
 
 Step = Callable[[list[Index], list[ir.Value]], list[ir.Value]]
 """Adds the terms at a point of the reduced space to the sums it is given."""
@@ -174,8 +175,9 @@ class TermLoops:
         additions as there are sums, with no registers for both."""
         axis, size, by, restart = levels[level]
         inner = math.prod(self.extents[axis + 1 :])
-        count = math.ceil(size * inner / _SHORT)
-        if not restart or by > 1 or inner >= _SHORT or count > _MOST_PIECES or axis in self.bounds:
+        count = math.ceil(size * inner / SHORT_CHAIN)
+        long = inner >= SHORT_CHAIN or count > _MOST_PIECES
+        if not restart or by > 1 or long or axis in self.bounds:
             return []
         return [math.ceil(size * piece / count) for piece in range(count + 1)]
 
