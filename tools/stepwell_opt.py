@@ -9,6 +9,7 @@ a pass fails, and 2 when the command line makes no sense.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +21,8 @@ from stepwell.mlir import ir, new_context
 from stepwell.options import PRECISIONS
 from stepwell.passes import base, pipeline_text
 from stepwell.tools.diagnostics import Diagnostic, check_expectations, of_error, of_mlir
-from stepwell.weights import enter_resources
+from stepwell.tuning_record import TuningRecord
+from stepwell.weights import WeightTable, enter_resources
 
 SPLIT_MARK = re.compile(r"^// -----.*$", re.MULTILINE)
 BYTECODE_MAGIC = b"ML\xefR"
@@ -50,9 +52,18 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--mlir-print-op-generic", action="store_true", help="print ops in the generic form")
     add("--mlir-elide-elementsattrs-if-larger", type=int, metavar="N", help="shorten constants")
     add("--target", default=None, metavar="NAME", help="the machine passes see; default: this one")
+    add("--threads", type=_positive, default=1, metavar="N", help="threads of a run; default: 1")
     add("--precision", default="default", choices=PRECISIONS, help="how exact products are")
+    add("--tuning", metavar="FILE", help="a tuning record, whose choices replace cost models'")
     add("--list-passes", action="store_true", help="list the passes of this project")
     return parser.parse_args(argv)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    text = options.pass_pipeline
+    text, state = options.pass_pipeline, _state(options)
     steps = pipeline_text.plan(pipeline_text.parse(text)) if text.strip() else []
     _check_names(steps)
     data = sys.stdin.buffer.read() if options.input == "-" else Path(options.input).read_bytes()
@@ -81,7 +92,7 @@ def _run(options: argparse.Namespace) -> int:
     results: list[str] = []
     failed = False
     for chunk in chunks:
-        unit = _Unit(options, steps)
+        unit = _Unit(options, steps, state)
         result = unit.process(chunk.source)
         if options.verify_diagnostics and isinstance(chunk.source, str):
             problems = check_expectations(chunk.source, unit.diagnostics, unit.name)
@@ -95,6 +106,19 @@ def _run(options: argparse.Namespace) -> int:
             results.append(result)
     _write(options.output, "// -----\n\n".join(results))
     return 1 if failed else 0
+
+
+def _state(options: argparse.Namespace) -> base.State:
+    """What passes are told of the machine, as far as the command line says."""
+    from stepwell import targets
+
+    target = targets.get(options.target or "host")
+    tuning = TuningRecord.read(options.tuning) if options.tuning else None
+    if tuning is not None:
+        tuning.require(target.name, options.threads, options.precision)
+    return base.State(
+        target=target, threads=options.threads, precision=options.precision, tuning=tuning
+    )
 
 
 def _check_names(steps: Sequence[pipeline_text.Step]) -> None:
@@ -129,9 +153,15 @@ def _write(output: str, text: str) -> None:
 class _Unit:
     """One module on its way through the pipeline, with the diagnostics it caused."""
 
-    def __init__(self, options: argparse.Namespace, steps: Sequence[pipeline_text.Step]) -> None:
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        steps: Sequence[pipeline_text.Step],
+        state: base.State,
+    ) -> None:
         self.options = options
         self.steps = steps
+        self.state = dataclasses.replace(state, weights=WeightTable(), remarks=[])
         self.name = "<stdin>" if options.input == "-" else options.input
         self.diagnostics: list[Diagnostic] = []
 
@@ -142,11 +172,10 @@ class _Unit:
         try:
             with context, ir.Location.unknown():
                 module = ir.Module.parse(source)
-                state = self._state()
                 if isinstance(source, str) and RESOURCES in source:
                     data = source.encode("utf-8", "surrogateescape")
-                    enter_resources(module, data, state.weights)
-                pipeline_text.run_steps(module, self.steps, state, self._around(module))
+                    enter_resources(module, data, self.state.weights)
+                pipeline_text.run_steps(module, self.steps, self.state, self._around(module))
                 if not module.operation.verify():
                     return None
                 text = self._print(module)
@@ -160,14 +189,6 @@ class _Unit:
         finally:
             handler.detach()
         return None
-
-    def _state(self) -> base.State:
-        if self.options.target is None:
-            return base.State(precision=self.options.precision)
-        from stepwell import targets
-
-        target = targets.get(self.options.target)
-        return base.State(target=target, precision=self.options.precision)
 
     def _collect(self, diagnostic: ir.Diagnostic) -> bool:
         self.diagnostics.append(of_mlir(diagnostic, self.name))

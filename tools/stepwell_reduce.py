@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 @common.shape_option
 @common.level_option
 @common.precision_option
+@common.tuning_option
 @common.threads_option
 @common.cache_option
 @click.option(
@@ -61,6 +63,7 @@ def reduce_command(
     shapes: tuple[str, ...],
     opt_level: int,
     precision: str,
+    tuning: str | None,
     threads: int | None,
     no_cache: bool,
     timeout: float,
@@ -71,14 +74,18 @@ def reduce_command(
 
     MODEL is what `stepwell compile` takes, or the folder that a crash of the compiler names. It
     fails where compiling it crashes, ends with an error or takes too long, or where its results
-    are not those of -O0; or where --test says so. Interrupted, the command writes the smallest
-    program so far.
+    are not those of -O0; or where --test says so. Interrupted or terminated, the command writes the
+    smallest program so far.
     """
     if as_json and output == "-":
         raise UsageError("--json prints to stdout, where the program would go; give -o")
     common.check_output(output)
     options = CompileOptions(
-        opt_level=opt_level, precision=precision, use_cache=not no_cache, progress=False
+        opt_level=opt_level,
+        precision=precision,
+        use_cache=not no_cache,
+        progress=False,
+        tuning=tuning,
     )
     smallest = ""
 
@@ -88,7 +95,7 @@ def reduce_command(
 
     source = model if Path(model).is_dir() else common.read_model(model)
     try:
-        with _progress() as on_step:
+        with _ended_by_sigterm(), _progress() as on_step:
             found = reduce(
                 source,
                 target,
@@ -109,6 +116,16 @@ def reduce_command(
         print(json.dumps(found.to_dict(), indent=2))
     else:
         _tell(found)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the process as an exit does, after what is left to do."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

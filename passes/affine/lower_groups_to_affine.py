@@ -22,6 +22,7 @@ from stepwell.errors import LoweringError
 from stepwell.kernels.builder import NestBuilder
 from stepwell.kernels.cpu import (
     attention,
+    attention_strategy,
     concatenate,
     contraction,
     contraction_strategy,
@@ -244,9 +245,11 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
         contraction.emit(group, strategy, operands, lanes)
     elif kind == attention.KIND:
         chosen = (
-            attention.AttentionStrategy.from_attribute(kernel.attributes["kernel.strategy"])
+            attention_strategy.AttentionStrategy.from_attribute(
+                kernel.attributes["kernel.strategy"]
+            )
             if "kernel.strategy" in kernel.attributes
-            else attention.choose(group.operations, target)
+            else attention_strategy.choose(group.operations, target)
         )
         attention.emit(group, chosen, lanes)
     elif kind == "outer-reduction":

@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from stepwell.kernels.cpu import (
     attention,
+    attention_strategy,
     contraction_choice,
     dot_products,
     winograd_strategy,
@@ -84,8 +85,8 @@ class PackOperands(Pass):
                 self._prepare(kernel, calls.get(name, []), state, packed)
             elif kind is not None and ir.StringAttr(kind).value == attention.KIND:
                 operations = [c.operation for c in kernel.regions[0].blocks[0].operations]
-                strategy = attention.choose(operations, state.target)
-                kernel.attributes["kernel.strategy"] = strategy.to_attribute()
+                choice = attention_strategy.choice(operations, state.target)
+                kernel.attributes["kernel.strategy"] = state.decide(kernel, choice).to_attribute()
 
     def _prepare(
         self,

@@ -49,9 +49,9 @@ def tune_command(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Measure, for the products and 3x3 convolutions of MODEL, other algorithms, tiles and blocks
-    than the cost models choose, and write those that are faster on this machine to a record, which
-    --tuning reads.
+    """Measure, for the products, attention and 3x3 convolutions of MODEL, other algorithms, tiles
+    and blocks than the cost models choose, and write those that are faster on this machine to a
+    record, which --tuning reads.
     """
     if output == "-" and as_json:
         raise UsageError("-o - and --json both write to stdout; give one of them")

@@ -149,7 +149,8 @@ class _Case:
                     f"{model} is of a program for any size, which is not reduced; give its model "
                     "with --shape"
                 )
-            made = make_options({**request.options, "dump_phases_to": None})
+            plain = {**request.options, "dump_phases_to": None}
+            made = CompileOptions(**plain)  # pyright: ignore[reportArgumentType]
             return _Case(
                 Path(request.source), request.target, request.threads, request.shapes, made
             )

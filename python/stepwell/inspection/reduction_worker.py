@@ -100,7 +100,7 @@ def run_both(
     found = exe(*inputs)
     progress("run", 0.0)
     progress(REFERENCE, None)
-    plain = dataclasses.replace(options, opt_level=0, precision="strict")
+    plain = dataclasses.replace(options, opt_level=0, precision="strict", tuning=None)
     compile_to_artifact(
         source, result, target=target, threads=threads, shapes=shapes, options=plain
     )

@@ -101,8 +101,8 @@ def tune(
     budget: float = 300.0,
     on_round: Callable[[str, int], None] | None = None,
 ) -> TuningResult:
-    """Find choices for products and 3x3 convolutions of `model` that are faster on this machine
-    than those of the cost models, running it on the arrays of `feed`, by input name.
+    """Find choices for products, attention and 3x3 convolutions of `model` that are faster on this
+    machine than those of the cost models, running it on the arrays of `feed`, by input name.
 
     First the algorithm of each kind of convolution, one at a time, then the strategies of all
     kernels at the same time; a model is compiled for each round and run in turns with the default,

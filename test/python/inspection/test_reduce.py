@@ -13,12 +13,14 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 
-from stepwell import cache, compiler
+from stepwell import cache, compiler, targets
 from stepwell.errors import CompilerCrash, ModelError, UsageError
 from stepwell.inspection import reduction_worker
 from stepwell.inspection.failures import Failure, pattern
 from stepwell.inspection.reduce import reduce
+from stepwell.runtime.threads import default_threads
 from stepwell.tools import stepwell_reduce as tool
+from stepwell.tuning_record import TuningRecord
 
 Capture = pytest.CaptureFixture[str]
 Plant = Callable[[str], None]
@@ -44,6 +46,11 @@ def network(odd: str) -> str:
   func.return %y, %1 : tensor<4x8xf32>, tensor<4x8xf32>
 }}
 """
+
+
+def record() -> TuningRecord:
+    """One for this machine, which chooses nothing."""
+    return TuningRecord(targets.get("cpu").name, default_threads())
 
 
 @pytest.fixture
@@ -83,6 +90,13 @@ def test_each_failure_is_found_and_kept(plant: Plant, fault: str) -> None:
     found = reduce(network(COSINE))
     assert (found.kind, found.after) == (fault, 1)
     assert "stablehlo.cosine" in found.program
+
+
+def test_a_tuning_record_is_for_the_code_that_is_looked_at(plant: Plant) -> None:
+    """The code of -O0 that results are compared with is of another precision than the record."""
+    plant("mismatch")
+    found = reduce(network(COSINE), options={"tuning": record()})
+    assert (found.kind, found.after) == ("mismatch", 1)
 
 
 def test_compiling_without_end_is_a_failure(plant: Plant) -> None:
@@ -127,7 +141,7 @@ def test_constants_of_a_model_are_kept_where_they_matter(tmp_path: Path) -> None
 def test_folder_of_a_crash_is_a_model(plant: Plant, tmp_path: Path) -> None:
     plant("crash")
     with pytest.raises(CompilerCrash, match="stepwell-reduce"):
-        compiler.build(network(COSINE), options={"opt_level": 2})
+        compiler.build(network(COSINE), options={"opt_level": 2, "tuning": record()})
     (folder,) = (cache.root() / "crashes").iterdir()
     output = tmp_path / "small.mlir"
     assert tool.main([str(folder), "-o", str(output)]) == 0
@@ -145,19 +159,22 @@ def test_json_says_what_was_done(tmp_path: Path, capsys: Capture) -> None:
     assert "strange" in output.read_text()
 
 
-def test_interrupt_leaves_the_smallest_program_so_far(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "status"), [("INT", 130), ("TERM", 143)])
+def test_a_signal_leaves_the_smallest_program_so_far(
+    name: str, status: int, tmp_path: Path
+) -> None:
     """The third program with a cosine is never done with; by then there is a smaller one."""
     model, output, seen = (tmp_path / name for name in ("model.mlir", "small.mlir", "seen"))
     test = tmp_path / "test.sh"
     test.write_text(
         f"#!/bin/sh\ngrep -q cosine $1 || exit 1\necho >> {seen}\n"
-        f'test "$(wc -l < {seen})" -lt 3 && exit 0\nkill -INT $PPID\nexec sleep 60\n'
+        f'test "$(wc -l < {seen})" -lt 3 && exit 0\nkill -{name} $PPID\nexec sleep 60\n'
     )
     test.chmod(0o755)
     model.write_text(network(COSINE))
     command = [sys.executable, "-m", "stepwell.tools.stepwell_reduce", str(model)]
     ended = subprocess.run([*command, "-o", str(output), "--test", str(test)], timeout=120)
-    assert ended.returncode == 130
+    assert ended.returncode == status
     text = output.read_text()
     assert "stablehlo.cosine" in text
     assert text.count("stablehlo.") < network(COSINE).count("stablehlo.")

@@ -193,6 +193,65 @@ def test_no_file(tmp_path: Path) -> None:
         CompileOptions(tuning=str(tmp_path / "none.json"))
 
 
+ATTENTION = """func.func @main(%q: tensor<4x128x64xf32>, %k: tensor<4x96x64xf32>,
+    %v: tensor<4x96x64xf32>) -> tensor<4x128x64xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %s = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2]
+      : (tensor<4x128x64xf32>, tensor<4x96x64xf32>) -> tensor<4x128x96xf32>
+  %m = stablehlo.reduce(%s init: %low) applies stablehlo.maximum across dimensions = [2]
+      : (tensor<4x128x96xf32>, tensor<f32>) -> tensor<4x128xf32>
+  %mb = stablehlo.broadcast_in_dim %m, dims = [0, 1]
+      : (tensor<4x128xf32>) -> tensor<4x128x96xf32>
+  %d = stablehlo.subtract %s, %mb : tensor<4x128x96xf32>
+  %e = stablehlo.exponential %d : tensor<4x128x96xf32>
+  %t = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [2]
+      : (tensor<4x128x96xf32>, tensor<f32>) -> tensor<4x128xf32>
+  %tb = stablehlo.broadcast_in_dim %t, dims = [0, 1]
+      : (tensor<4x128xf32>) -> tensor<4x128x96xf32>
+  %w = stablehlo.divide %e, %tb : tensor<4x128x96xf32>
+  %o = stablehlo.dot_general %w, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+      : (tensor<4x128x96xf32>, tensor<4x96x64xf32>) -> tensor<4x128x64xf32>
+  func.return %o : tensor<4x128x64xf32>
+}"""
+
+
+def attention_decision() -> Decision:
+    (found,) = (k for k in explain(ATTENTION, TARGET, THREADS).kernels if k.kind == "attention")
+    assert found.candidates["tile"]
+    return found.decisions[0]
+
+
+def test_attention_is_what_the_record_says() -> None:
+    found = attention_decision()
+    generator = np.random.default_rng(3)
+    inputs = [generator.standard_normal((4, n, 64), np.float32) for n in (128, 96, 96)]
+    (expected,) = stepwell.compile(ATTENTION, TARGET, THREADS)(*inputs)
+    assert len(found.variants) > 4
+    for variant in found.variants:
+        options = CompileOptions(tuning=record(found, variant))
+        (result,) = stepwell.compile(ATTENTION, TARGET, THREADS, options=options)(*inputs)
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "sentence"),
+    [
+        ({"rows": 0}, "rows is 0, of 8"),
+        ({"rows": 8, "score_vectors": 4}, "register tiles of 8 by 4 do not fit x86_64-v3"),
+        ({"value_vectors": 0}, "by 0 do not fit"),
+        ({"row_tiles": 500}, "row_tiles is 500, of"),
+        ({"box": [1, 4]}, "there is no field box"),
+    ],
+)
+def test_attention_that_cannot_be_is_a_sentence(
+    chosen: Mapping[str, object], sentence: str
+) -> None:
+    options = CompileOptions(tuning=record(attention_decision(), chosen))
+    with pytest.raises(UsageError, match=sentence):
+        build(ATTENTION, TARGET, THREADS, options=options)
+
+
 def test_the_cache_knows_records_by_what_they_choose() -> None:
     tuning = record(decision("dense", "strategy"), {"vectors": 1})
     measured_again = dataclasses.replace(tuning.entries[0], seconds=5.0)

@@ -15,16 +15,11 @@ them go as those of row kernels do.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes
+from stepwell.kernels.cpu.attention_strategy import AttentionStrategy, products
 from stepwell.kernels.cpu.contraction import Contraction
-from stepwell.kernels.cpu.contraction_strategy import (
-    ContractionShape,
-    ContractionStrategy,
-    fits_registers,
-    tile_cost,
-)
+from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.cpu.row import Row
 from stepwell.kernels.cpu.used_elements import used_keys
 from stepwell.kernels.evaluate import to_storage
@@ -32,99 +27,20 @@ from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, delinearize, linearize
 from stepwell.kernels.structured import (
     Structured,
-    contraction_operands,
     defining_op,
     element_type,
     elements,
-    is_multiply_add,
     shape_of,
 )
 from stepwell.mlir import ir
-from stepwell.targets import Target
 
 KIND = "attention"
 """The kind of such a kernel."""
-
-LEAST_TASKS = 8
-"""Into so many tasks at least the queries are split, where there are enough."""
-
-
-@dataclass(frozen=True)
-class AttentionStrategy:
-    """How the two products are tiled; tiles and their number to a task are the same in rows."""
-
-    scores: ContractionStrategy
-    values: ContractionStrategy
-
-    @property
-    def queries(self) -> int:
-        """Queries of a task."""
-        return self.scores.row_tiles * self.scores.box[1]
-
-    def to_attribute(self) -> ir.Attribute:
-        """As a dictionary attribute, to stand on a kernel function."""
-        return ir.DictAttr.get(
-            {"scores": self.scores.to_attribute(), "values": self.values.to_attribute()}
-        )
-
-    @staticmethod
-    def from_attribute(attribute: ir.Attribute) -> AttentionStrategy:
-        """The inverse of `to_attribute`."""
-        entries = ir.DictAttr(attribute)
-        return AttentionStrategy(
-            ContractionStrategy.from_attribute(entries["scores"]),
-            ContractionStrategy.from_attribute(entries["values"]),
-        )
-
-
-def choose(operations: list[ir.Operation], target: Target) -> AttentionStrategy:
-    """The strategy with the least estimated time on `target` (deterministic)."""
-    shapes = [ContractionShape.of(op, operands) for op, operands in products(operations)]
-    shape = shapes[0]
-    blocks = max(
-        math.ceil(LEAST_TASKS / shape.extent(shape.batch)),
-        math.ceil(4 * shape.m * shape.n / (target.l2_bytes // 2)),
-    )
-    queries = math.ceil(shape.m / min(blocks, shape.m))
-
-    def cost(tile: int, vectors: int, shape: ContractionShape) -> float:
-        if not fits_registers(tile, vectors, target):
-            return math.inf
-        return shape.n * shape.k * tile_cost((1, tile), vectors, queries, 1, shape, target)
-
-    def best(tile: int, shape: ContractionShape) -> int:
-        return min(range(1, 5), key=lambda vectors: cost(tile, vectors, shape))
-
-    tile = min(
-        range(1, min(8, queries) + 1),
-        key=lambda tile: sum(cost(tile, best(tile, shape), shape) for shape in shapes),
-    )
-    taken = math.ceil(queries / tile)
-    scores, values = (
-        ContractionStrategy((1, tile), best(tile, shape), taken, 1, merge_rows=True)
-        for shape in shapes
-    )
-    return AttentionStrategy(scores, values)
 
 
 def emit(group: KernelGroup, strategy: AttentionStrategy, lanes: int) -> None:
     """Write the loops of an attention group with `strategy`."""
     _Attention(group, strategy, lanes).emit()
-
-
-def products(
-    operations: list[ir.Operation], *, widening: bool = False
-) -> list[tuple[Structured, tuple[int, int]]]:
-    """The two contractions of an attention group with their operands, that of the scores first;
-    with `widening`, also those that extend their operands."""
-    found = []
-    for op in operations:
-        structured = Structured.of(op)
-        if structured is not None and is_multiply_add(structured, widening=widening):
-            operands = contraction_operands(structured)
-            if operands is not None:
-                found.append((structured, operands))
-    return found
 
 
 class _Attention:
