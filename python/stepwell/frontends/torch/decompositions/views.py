@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from stepwell.frontends.torch.decompositions.registry import mend
+from stepwell.frontends.torch.decompositions.registry import itself, mend
 from stepwell.frontends.torch.memory_order import inverse, memory_order
 
 aten = torch.ops.aten
@@ -61,6 +61,23 @@ def _slice_scatter(
     along = [1] * x.dim()
     along[dim] = size
     return torch.where(inside.view(along), source.index_select(dim, number), x)
+
+
+@mend(aten.roll.default)
+def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> torch.Tensor:
+    """The importer is right where a shift is neither 0 nor as long as its dimension, which it has
+    to have."""
+    if not dims:
+        return torch.roll(x.flatten(), shifts[0], 0).reshape(x.shape)
+    rolled = x
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = rolled.shape[dim]
+        if not isinstance(size, int):
+            rolled = itself(aten.roll.default, rolled, [shift], [dim]) if shift else rolled
+        elif begin := -shift % max(1, size):
+            parts = rolled.narrow(dim, begin, size - begin), rolled.narrow(dim, 0, begin)
+            rolled = torch.cat(parts, dim)
+    return x.clone() if rolled is x else rolled
 
 
 @mend(aten.diagonal.default)
