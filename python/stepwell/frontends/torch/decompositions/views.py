@@ -72,8 +72,12 @@ def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> t
     rolled = x
     for shift, dim in zip(shifts, dims, strict=True):
         size = rolled.shape[dim]
+        if shift == 0:
+            continue
         if not isinstance(size, int):
-            rolled = itself(aten.roll.default, rolled, [shift], [dim]) if shift else rolled
+            found = itself(aten.roll.default, rolled, [shift], [dim])
+            assert isinstance(found, torch.Tensor)
+            rolled = found
         elif begin := -shift % max(1, size):
             parts = rolled.narrow(dim, begin, size - begin), rolled.narrow(dim, 0, begin)
             rolled = torch.cat(parts, dim)
