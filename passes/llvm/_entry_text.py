@@ -240,18 +240,20 @@ def _slot_text(name: str, array: str, slot: int) -> str:
 def _pointer_text(place: Place, name: str, arena: str = "arena") -> list[str]:
     if place.base in ("weights", "arena"):
         base = arena if place.base == "arena" else place.base
-        return [
-            f"  {name} = llvm.getelementptr %{base}[{place.offset}] : (!llvm.ptr) -> !llvm.ptr, i8"
-        ]
+        return _offset_text(name, f"%{base}", place.offset)
     start = f"{name}_at"
     lines = [_slot_text(start, f"{place.base}s", place.number)]
     loaded = name if not place.offset else f"{name}_base"
     lines.append(f"  {loaded} = llvm.load {start} : !llvm.ptr -> !llvm.ptr")
-    if place.offset:
-        lines.append(
-            f"  {name} = llvm.getelementptr {loaded}[{place.offset}] : (!llvm.ptr) -> !llvm.ptr, i8"
-        )
-    return lines
+    return [*lines, *_offset_text(name, loaded, place.offset)] if place.offset else lines
+
+
+def _offset_text(name: str, base: str, offset: int) -> list[str]:
+    """`name` is so many bytes behind `base`; a number in the operation's text has 32 bits."""
+    return [
+        f"  {name}_offset = llvm.mlir.constant({offset} : i64) : i64",
+        f"  {name} = llvm.getelementptr {base}[{name}_offset] : (!llvm.ptr, i64) -> !llvm.ptr, i8",
+    ]
 
 
 def task_text(kernel: str, arguments: int) -> str:

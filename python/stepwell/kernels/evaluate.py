@@ -8,6 +8,7 @@ broadcasts and transposes become index arithmetic, arguments become loads.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from stepwell.kernels.structured import (
     Structured,
     defining_op,
     element_type,
+    reshape_source,
     shape_of,
     source_name,
 )
@@ -123,7 +125,8 @@ class Evaluator:
         if op.name == "linalg.fill":
             return self.at_scalar(op.operands[0])
         if op.name in RESHAPES:
-            source = op.operands[0]
+            known = {*self.buffers, *itertools.chain(*self._bound, *self._kept)}
+            source = reshape_source(op, known)
             return self.at(source, reshaped(indices, shape_of(value), shape_of(source)), lanes)
         if op.name == "tensor.extract_slice":
             offsets = slice_offsets(op, self.offset)

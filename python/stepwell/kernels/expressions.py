@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from stepwell.kernels.index import Index, apply_map, linearize, reshaped
 from stepwell.kernels.rows import loop_point
-from stepwell.kernels.structured import RESHAPES, Structured, defining_op, shape_of
+from stepwell.kernels.structured import (
+    RESHAPES,
+    Structured,
+    defining_op,
+    reshape_source,
+    shape_of,
+)
 from stepwell.mlir import ir
 
 _CASTS = ("arith.extf", "arith.truncf")
@@ -42,7 +48,7 @@ class Reader:
         if op is None or value in self.leaves:
             return "value", value, flat
         if op.name in RESHAPES:
-            source = op.operands[0]
+            source = reshape_source(op, self.leaves)
             return self.at(source, reshaped(indices, shape_of(value), shape_of(source)))
         number = constant_of(value)
         if number is not None:

@@ -22,6 +22,7 @@ from stepwell.kernels.structured import (
     Structured,
     defining_op,
     element_type,
+    reshape_source,
     shape_of,
     source_name,
 )
@@ -211,7 +212,7 @@ def accesses(
         if op is None:
             return
         if op.name in RESHAPES:
-            source = op.operands[0]
+            source = reshape_source(op, leaves)
             yield from visit(source, reshaped(indices, shape_of(value), shape_of(source)))
         elif op.name == "tensor.extract_slice":
             yield from visit(op.operands[0], slice_source(op, indices))

@@ -7,6 +7,7 @@ generalised before (`linalg-generalize-named-ops`).
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass
 
 from stepwell.mlir import ir
@@ -30,6 +31,17 @@ def defining_op(value: ir.Value) -> ir.Operation | None:
     """The operation that makes `value`; None for block arguments."""
     owner = value.owner
     return None if isinstance(owner, ir.Block) else owner.operation
+
+
+def reshape_source(op: ir.Operation, known: Container[ir.Value]) -> ir.Value:
+    """What the reshape `op` is made of, through reshapes before it whose results are not `known`.
+    One step keeps dimensions apart that two of them, by way of a vector, would mix."""
+    source = op.operands[0]
+    while source not in known and (before := defining_op(source)) is not None:
+        if before.name not in RESHAPES:
+            break
+        source = before.operands[0]
+    return source
 
 
 def source_name(op: ir.Operation) -> str:

@@ -23,11 +23,14 @@ from stepwell.kernels.group import KernelGroup, widths
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.reduction import Combiner
 from stepwell.kernels.structured import Structured, element_type, shape_of
-from stepwell.mlir import ir
+from stepwell.mlir import ir, nested_operations
 from stepwell.targets import Target
 
 _UNROLLED_STEPS = 160
 """At most so many combiner steps of a tile are written out."""
+
+_WRITTEN_LOOKUPS = 1024
+"""At most so many elements they look up in memory, one by one, at places that are read there."""
 
 _ACCUMULATORS = 8
 """Accumulators that a tile should have at least: latency times throughput of an addition."""
@@ -56,10 +59,12 @@ class OuterReductionTile:
 @dataclass(frozen=True)
 class Window:
     """What the outputs of a reduction read: for each input, how far its place moves with a step of
-    the rows, of the points, and of each dimension of the window, of `extents`."""
+    the rows, of the points, and of each dimension of the window, of `extents`; and how many steps
+    may be written out."""
 
     moves: tuple[tuple[tuple[int, ...], ...], ...]
     extents: tuple[int, ...]
+    most_steps: int = _UNROLLED_STEPS
 
     def place(self, operand: int, cell: Sequence[int], step: Sequence[int]) -> tuple[int, ...]:
         """Where output `cell` (row, point) reads an input at a point of the window."""
@@ -73,11 +78,11 @@ class Window:
         """How many of its last dimensions a box of outputs has written out: all of them if they are
         few steps, of others those in which outputs read the same elements."""
         cells = rows * points
-        if cells * math.prod(self.extents) <= _UNROLLED_STEPS:
+        if cells * math.prod(self.extents) <= self.most_steps:
             return len(self.extents)
         for count in range(len(self.extents) - 1, 0, -1):
             steps = cells * math.prod(self.extents[-count:])
-            if steps <= _UNROLLED_STEPS and self._loads(rows, points, count) < self._loads(
+            if steps <= self.most_steps and self._loads(rows, points, count) < self._loads(
                 rows, points, 0
             ):
                 return count
@@ -143,7 +148,7 @@ def choose_tile(
             outputs = height * width
             if outputs > 1 and (
                 vectors * (outputs + ahead(height, width)) > target.vector_registers
-                or (outputs * steps > _UNROLLED_STEPS and not shares(height, width))
+                or (outputs * steps > window.most_steps and not shares(height, width))
             ):
                 continue
             tiles.append(OuterReductionTile(height, width, vectors))
@@ -192,7 +197,13 @@ class _OuterReduction:
 
         axes = [*[None, None, *self.tiled][-2:], *self.reduced]
         moves = tuple(tuple(move(of, axis) for axis in axes) for of in inputs)
-        return Window(moves, tuple(self.sizes[axis] for axis in self.reduced))
+        lookups = sum(
+            nested.name == "tensor.extract"
+            for op in self.group.operations
+            for nested in nested_operations(op)
+        )
+        most_steps = min(_UNROLLED_STEPS, _WRITTEN_LOOKUPS // max(1, lookups * self.lanes))
+        return Window(moves, tuple(self.sizes[axis] for axis in self.reduced), most_steps)
 
     def emit(self) -> None:
         outer_sizes = [self.sizes[axis] for axis in self.outer]
