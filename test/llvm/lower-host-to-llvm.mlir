@@ -102,7 +102,8 @@ func.func private @relu(%x: memref<8xf32>, %y: memref<8xf32>) attributes {kernel
 // CHECK: ^[[PART:bb[0-9]+]](%[[NUMBER:.*]]: i64):
 // CHECK: %[[MOVED:.*]] = llvm.mul %[[NUMBER]], %[[SIZE]]
 // CHECK: %[[OWN:.*]] = llvm.getelementptr %{{.*}}[%[[MOVED]]]
-// CHECK: %[[COUNTER:.*]] = llvm.getelementptr %[[OWN]][0]
+// CHECK: %[[ZERO:.*]] = llvm.mlir.constant(0 : i64) : i64
+// CHECK: %[[COUNTER:.*]] = llvm.getelementptr %[[OWN]][%[[ZERO]]]
 // CHECK: llvm.store %{{.*}}, %[[COUNTER]] : i32
 // CHECK: llvm.call @update_task
 func.func @main(%x: memref<8xf32>, %y: memref<8xf32>, %arena: memref<128xi8>) attributes {
