@@ -132,6 +132,28 @@ def test_constants_of_the_same_name_in_two_submodules():
     _check(stepwell.compile(module, x), module, x)
 
 
+def test_a_buffer_of_a_submodule_called_as_a_parameter_of_the_module():
+    class Rotary(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("position", torch.randn(4), persistent=False)
+
+        def forward(self, x):
+            return x * self.position
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.position = nn.Parameter(torch.randn(4))
+            self.rotary = Rotary()
+
+        def forward(self, x):
+            return self.rotary(x + self.position)
+
+    module, x = Model().eval(), torch.randn(2, 4)
+    _check(stepwell.compile(module, x), module, x)
+
+
 def test_weights_are_part_of_what_the_cache_knows():
     x = torch.randn(2, 16)
     for seed in range(2):

@@ -220,8 +220,10 @@ def _static_program(
     exported: ExportedProgram, names: Sequence[str], outputs: Sequence[str]
 ) -> Program:
     # PyTorch looks for the constants of submodules without the module's path when it decomposes.
+    taken = {spec.target for spec in exported.graph_signature.input_specs}
     for target, value in list(exported.constants.items()):
-        exported.constants.setdefault(target.rsplit(".", 1)[-1], value)
+        if (name := target.rsplit(".", 1)[-1]) not in taken:
+            exported.constants.setdefault(name, value)
     try:
         with warnings.catch_warnings(), own_rules():
             warnings.simplefilter("ignore")
