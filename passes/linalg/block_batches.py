@@ -290,7 +290,7 @@ def _times(
 ) -> Iterator[tuple[int, float]]:
     """For each layer after the first of `part` before which one may cut: its number, and how long
     the layers up to it take, in cycles."""
-    rate = target.memory_rate * (1 + target.more_bytes * (threads - 1))
+    rate = threads * target.reading(0, threads).memory_rate
     sharing = 1 + _SHARING * (part.threads < threads)
     iterations = chain.batch // part.images
     start = _ITERATION * iterations / part.threads if iterations > 1 else 0.0
