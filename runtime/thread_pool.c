@@ -17,12 +17,11 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include <sched.h>
 #if defined(__linux__)
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#else
-#include <sched.h>
 #endif
 
 #define CACHE_LINE 64
@@ -35,6 +34,11 @@ typedef struct worker {
   _Alignas(CACHE_LINE) _Atomic uint32_t ticket;
   _Atomic uint32_t sleeping;
   _Atomic uint32_t claimed;
+#if defined(__linux__)
+  _Atomic int32_t processor; /* that it finished its last job on */
+  _Atomic bool moved;        /* off a processor, for one job */
+  cpu_set_t allowed;         /* where it may run otherwise */
+#endif
   _Alignas(CACHE_LINE) _Atomic uint32_t done;
   _Atomic uint32_t awaited;
   pthread_t thread;
@@ -56,7 +60,8 @@ struct stepwell_pool {
   int64_t count;
   uint32_t chunks;
   uint32_t parts;
-  part *part; /* one a thread */
+  _Atomic int32_t processor; /* that the caller runs on */
+  part *part;                /* one a thread */
   _Atomic bool stopping;
   uint32_t threads; /* asked for, the caller included */
   uint32_t workers; /* alive */
@@ -131,6 +136,48 @@ static void publish(_Atomic uint32_t *word, uint32_t value, _Atomic uint32_t *as
     wake(word);
 }
 
+/* Linux may wake a thread on the processor of the caller, who is busy there, though others are idle,
+ * and takes milliseconds to part the two: the halted processors of a virtual machine do not count as
+ * idle. So `one` is confined to processors that nobody else of the pool ran on last, by the caller
+ * before it wakes it, or by itself when it finds out, and free to move again when it is awake. */
+static void part_from_caller(worker *one) {
+#if defined(__linux__)
+  const stepwell_pool *pool = one->pool;
+  cpu_set_t others;
+  if (atomic_load(&one->moved) || pthread_getaffinity_np(one->thread, sizeof others, &others))
+    return;
+  one->allowed = others;
+  CPU_CLR((size_t)atomic_load_explicit(&pool->processor, memory_order_relaxed), &others);
+  for (const worker *other = pool->team; other < pool->team + pool->workers; ++other)
+    if (other != one)
+      CPU_CLR((size_t)atomic_load_explicit(&other->processor, memory_order_relaxed), &others);
+  if (CPU_COUNT(&others) && !pthread_setaffinity_np(one->thread, sizeof others, &others))
+    atomic_store(&one->moved, true);
+#else
+  (void)one;
+#endif
+}
+
+/* The processor that this runs on, -1 where nobody tells. */
+static int32_t processor(void) {
+#if defined(__linux__)
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
+static void move_freely(worker *self) {
+#if defined(__linux__)
+  if (atomic_load(&self->moved)) {
+    pthread_setaffinity_np(self->thread, sizeof self->allowed, &self->allowed);
+    atomic_store(&self->moved, false);
+  }
+#else
+  (void)self;
+#endif
+}
+
 /* Where share `index` of `shares` of [0, count) begins; the first `count % shares` are longer by
  * one. */
 static int64_t begin_of(int64_t count, int64_t shares, int64_t index) {
@@ -177,13 +224,18 @@ static void *work(void *argument) {
   stepwell_pool *pool = self->pool;
   uint32_t ticket = 0;
   thread_number = self->index + 1;
+  atomic_store_explicit(&self->processor, processor(), memory_order_relaxed);
   for (;;) {
     ticket = wait_for_change(&self->ticket, ticket, &self->sleeping);
     if (atomic_load_explicit(&pool->stopping, memory_order_relaxed))
       return NULL;
+    if (processor() == atomic_load_explicit(&pool->processor, memory_order_relaxed))
+      part_from_caller(self);
+    move_freely(self);
     if (!claim(self, ticket))
       continue;
     run_parts(pool, self->index + 1);
+    atomic_store_explicit(&self->processor, processor(), memory_order_relaxed);
     publish(&self->done, ticket, &self->awaited);
   }
 }
@@ -201,6 +253,10 @@ static void start_workers(stepwell_pool *pool) {
     atomic_store(&self->done, 0);
     atomic_store(&self->sleeping, 0);
     atomic_store(&self->awaited, 0);
+#if defined(__linux__)
+    atomic_store(&self->processor, -1);
+    atomic_store(&self->moved, false);
+#endif
     self->pool = pool;
     self->index = pool->workers;
     if (pthread_create(&self->thread, &attributes, work, self))
@@ -312,9 +368,12 @@ void stepwell_pool_parallel_for(stepwell_pool *pool, stepwell_task task, void *c
     const uint64_t end = (uint64_t)begin_of(pool->chunks, parts, i + 1);
     atomic_store_explicit(&pool->part[i].left, begin << 32 | end, memory_order_relaxed);
   }
+  atomic_store_explicit(&pool->processor, processor(), memory_order_relaxed);
   for (uint32_t i = 0; i + 1 < parts; ++i) {
     worker *other = &pool->team[i];
     const uint32_t ticket = atomic_load_explicit(&other->ticket, memory_order_relaxed);
+    if (atomic_load_explicit(&other->sleeping, memory_order_relaxed))
+      part_from_caller(other);
     publish(&other->ticket, ticket + 1, &other->sleeping);
   }
   run_parts(pool, 0);

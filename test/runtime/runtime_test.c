@@ -1,6 +1,7 @@
-/* The C runtime by itself: pieces cover [0, count) once, forks restart threads. */
+/* The C runtime by itself: pieces cover [0, count) once, forks restart threads, threads keep apart. */
 #include <assert.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,15 +124,66 @@ static void check_fork(void) {
   stepwell_pool_destroy(pool);
 }
 
-#define WORK_NANOSECONDS 5000
-#define DISPATCHES 200
-#define BATCHES 200
-
 static int64_t now(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
+
+static pthread_t caller;
+static cpu_set_t helpers_set;
+static int helpers_processor;
+
+static void note_helper(void *const *arguments, int64_t begin, int64_t end) {
+  (void)arguments;
+  if (helpers_processor < 0 && !pthread_equal(pthread_self(), caller)) {
+    pthread_getaffinity_np(pthread_self(), sizeof helpers_set, &helpers_set);
+    helpers_processor = sched_getcpu();
+  }
+  const int64_t deadline = now() + 100000 * (end - begin);
+  while (now() < deadline) {
+  }
+}
+
+static void notes_helper(stepwell_context *context, void *const *inputs, void *const *outputs,
+                         const void *weights, void *arena) {
+  (void)inputs, (void)weights, (void)arena;
+  context->parallel_for(context, note_helper, outputs, 64);
+}
+
+/* A worker that sleeps is woken beside a busy caller, not behind it, and may run anywhere after. */
+static void check_apart(void) {
+  cpu_set_t before, one;
+  assert(!pthread_getaffinity_np(pthread_self(), sizeof before, &before));
+  if (CPU_COUNT(&before) < 2)
+    return;
+  caller = pthread_self();
+  stepwell_pool *pool = stepwell_pool_create(2);
+  stepwell_context *context = stepwell_context_create(pool, 0);
+  int helped = 0;
+  for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
+    if (!CPU_ISSET(processor, &before))
+      continue;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    assert(!pthread_setaffinity_np(caller, sizeof one, &one));
+    usleep(2000); /* the worker falls asleep, perhaps where the caller is now */
+    helpers_processor = -1;
+    stepwell_run(context, notes_helper, NULL, NULL, NULL, NULL);
+    if (helpers_processor < 0)
+      continue; /* others kept it from running */
+    helped++;
+    assert(helpers_processor != processor && CPU_EQUAL(&helpers_set, &before));
+  }
+  assert(helped);
+  assert(!pthread_setaffinity_np(caller, sizeof before, &before));
+  stepwell_context_destroy(context);
+  stepwell_pool_destroy(pool);
+}
+
+#define WORK_NANOSECONDS 5000
+#define DISPATCHES 200
+#define BATCHES 200
 
 /* Takes `WORK_NANOSECONDS` for an even share of 64. */
 static void busy(void *const *outputs, int64_t begin, int64_t end) {
@@ -212,6 +264,7 @@ int main(int argc, char **argv) {
   for (uint32_t threads = 1; threads <= 3; ++threads)
     check_shares(threads);
   check_fork();
+  check_apart();
   check_digest();
   puts("ok");
   return 0;

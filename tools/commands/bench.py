@@ -26,7 +26,11 @@ from stepwell.tools.commands import ahead, common
 from stepwell.tools.commands.kernel_table import kernel_cells, kernel_table
 
 _WARM_UP_CALLS = 3
-_LEAST_ROUNDS = 5
+_LEAST_CALLS = 5
+_BURST_S = 0.2
+_SETTLE_S = 0.05
+"""How long idle threads of onnxruntime (35 ms) and torch (9 ms) may keep processors busy, waiting
+for work."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,9 @@ def bench(
 ) -> None:
     """Time MODEL, an artifact or anything that `stepwell compile` takes, on random inputs.
 
-    Contenders run in turns in this process; the figure is the median of single calls. On a GPU
-    they take and give arrays of the host, or ("on the GPU") leave them there.
+    Contenders run in turns in this process, a fifth of a second at a time; the figure is the median
+    of single calls. On a GPU they take and give arrays of the host, or ("on the GPU") leave them
+    there.
     """
     names = [name for name in against.split(",") if name]
     if names and (model == "-" or artifact.is_artifact(model)):
@@ -103,12 +108,16 @@ def measure(calls: Mapping[str, Callable[[], object]], seconds: float) -> list[T
         for _ in range(_WARM_UP_CALLS):
             call()
     spent: dict[str, list[float]] = defaultdict(list)
-    end = time.perf_counter() + seconds * len(calls)
-    while time.perf_counter() < end or len(spent[next(iter(calls))]) < _LEAST_ROUNDS:
+    for _ in range(max(1, round(seconds / _BURST_S))):
         for name, call in calls.items():
-            begin = time.perf_counter()
-            call()
-            spent[name].append(time.perf_counter() - begin)
+            if len(calls) > 1:
+                time.sleep(_SETTLE_S)
+                call()
+            end = time.perf_counter() + min(seconds, _BURST_S)
+            while time.perf_counter() < end or len(spent[name]) < _LEAST_CALLS:
+                begin = time.perf_counter()
+                call()
+                spent[name].append(time.perf_counter() - begin)
     medians = {name: statistics.median(times) for name, times in spent.items()}
     own = medians[next(iter(calls))]
     return [
