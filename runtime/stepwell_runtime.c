@@ -42,6 +42,8 @@ static void sequential_for(stepwell_context *context, stepwell_task task, void *
   (void)context;
   if (count > 0)
     task(arguments, 0, count);
+  for (int64_t i = -count - 1; i >= 0; --i)
+    task(arguments, i, i + 1);
 }
 
 static void record(stepwell_context *context, int64_t kernel) {
@@ -73,7 +75,7 @@ static void traced_for(stepwell_context *context, stepwell_task task, void *cons
     return;
   }
   const traced_job job = {state, task, arguments};
-  parallel_for(context, run_traced, (const void *)&job, count);
+  parallel_for(context, run_traced, (const void *)&job, count < 0 ? -count : count);
 }
 
 stepwell_context *stepwell_context_create(stepwell_pool *pool, uint64_t trace_capacity) {

@@ -20,7 +20,8 @@ typedef struct stepwell_context stepwell_context;
 typedef void (*stepwell_task)(void *const *arguments, int64_t begin, int64_t end);
 
 struct stepwell_context {
-  /* Runs `task` over [0, count), split over the threads at hand; returns when all of it is done. */
+  /* Runs `task` over [0, count), split over the threads at hand; returns when all of it is done. With
+   * -count, each thread goes from the end of what it does to the beginning, one at a time. */
   void (*parallel_for)(stepwell_context *context, stepwell_task task, void *const *arguments,
                        int64_t count);
   /* Called before kernel `kernel` (its index in the manifest) and, with -1, after the last one.

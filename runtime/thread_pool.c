@@ -5,8 +5,9 @@
  * and an idle pool costs nothing.
  *
  * Each thread has a part of the job, in chunks. It takes half of what is left of them at a time,
- * from the front; whoever has none left takes from the back of the others' parts. So nobody waits
- * long for a thread that is still waking up, or whose processor the system gave to somebody else.
+ * from the front; whoever has none left takes from the back of the others' parts. (Front and back
+ * change places in a job that runs backwards.) So nobody waits long for a thread that is still waking
+ * up, or whose processor the system gave to somebody else.
  */
 #include "thread_pool.h"
 
@@ -58,6 +59,7 @@ struct stepwell_pool {
   stepwell_task task;
   void *const *arguments;
   int64_t count;
+  bool backwards;
   uint32_t chunks;
   uint32_t parts;
   _Atomic int32_t processor; /* that the caller runs on */
@@ -199,17 +201,22 @@ static bool run_some(stepwell_pool *pool, part *from, bool back) {
       &from->left, &left, back ? left - taken : left + ((uint64_t)taken << 32),
       memory_order_relaxed, memory_order_relaxed));
   const uint32_t first = back ? end - taken : begin;
-  pool->task(pool->arguments, begin_of(pool->count, pool->chunks, first),
-             begin_of(pool->count, pool->chunks, first + taken));
+  const int64_t low = begin_of(pool->count, pool->chunks, first);
+  const int64_t high = begin_of(pool->count, pool->chunks, first + taken);
+  if (!pool->backwards)
+    pool->task(pool->arguments, low, high);
+  else
+    for (int64_t i = high - 1; i >= low; --i)
+      pool->task(pool->arguments, i, i + 1);
   return true;
 }
 
 /* Does part `index` of the job, then what is left of the others. */
 static void run_parts(stepwell_pool *pool, uint32_t index) {
-  while (run_some(pool, &pool->part[index], false))
+  while (run_some(pool, &pool->part[index], pool->backwards))
     ;
   for (uint32_t i = 1; i < pool->parts; ++i)
-    while (run_some(pool, &pool->part[(index + i) % pool->parts], true))
+    while (run_some(pool, &pool->part[(index + i) % pool->parts], !pool->backwards))
       ;
 }
 
@@ -351,6 +358,8 @@ uint32_t stepwell_pool_thread(void) { return thread_number; }
 
 void stepwell_pool_parallel_for(stepwell_pool *pool, stepwell_task task, void *const *arguments,
                                 int64_t count) {
+  const bool backwards = count < 0;
+  count = backwards ? -count : count;
   const uint32_t threads = pool->workers + 1;
   const uint32_t parts = count < threads ? (uint32_t)count : threads;
   if (parts <= 1) {
@@ -361,6 +370,7 @@ void stepwell_pool_parallel_for(stepwell_pool *pool, stepwell_task task, void *c
   pool->task = task;
   pool->arguments = arguments;
   pool->count = count;
+  pool->backwards = backwards;
   pool->parts = parts;
   pool->chunks = count < parts * CHUNKS ? (uint32_t)count : parts * CHUNKS;
   for (uint32_t i = 0; i < parts; ++i) {

@@ -14,7 +14,8 @@ uint32_t stepwell_pool_threads(const stepwell_pool *pool);
 uint32_t stepwell_pool_thread(void);
 
 /* Runs `task` over [0, count), in contiguous pieces: each thread begins with a part of its own, of
- * even size, and helps the others then. Returns when all is done. */
+ * even size, and helps the others then. With -count, it begins at the end of its part, and `task` gets
+ * one at a time, from the last to the first. Returns when all is done. */
 void stepwell_pool_parallel_for(stepwell_pool *pool, stepwell_task task, void *const *arguments,
                                 int64_t count);
 

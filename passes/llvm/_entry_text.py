@@ -15,6 +15,7 @@ from stepwell.passes.llvm._host_program import (
     HostProgram,
     KernelCall,
     Load,
+    Loop,
     Parts,
     Place,
     Statement,
@@ -61,13 +62,15 @@ def _names(statements: Iterable[Statement]) -> dict[Place, str]:
 
 class _EntryText:
     """Writes statements in order; counts calls, loops in parts, and labels of blocks. With `alone`,
-    a thread runs all tasks of each kernel."""
+    a thread runs all tasks of each kernel. `turn` is 1, or -1 for tasks from the last to the first,
+    in the iteration at hand of a loop that turns."""
 
     def __init__(self, names: dict[Place, str], *, alone: bool = False) -> None:
         self.names = names
         self.alone = alone
         self.calls = 0
         self.parts = 0
+        self.turn = ""
         self.labels = itertools.count()
 
     def statements(self, statements: Sequence[Statement]) -> list[str]:
@@ -105,16 +108,24 @@ class _EntryText:
                 f"  llvm.br ^end{label}",
                 f"^end{label}:",
             ]
-        return [
-            f"  llvm.br ^before{label}",
-            f"^before{label}:",
-            *self.statements(statement.before),
-            f"  llvm.cond_br %c{statement.condition}, ^body{label}, ^end{label}",
+        return self._loop(statement, label)
+
+    def _loop(self, loop: Loop, label: int) -> list[str]:
+        turn, around = f"%turn{label}" if loop.turns and not self.alone else "", self.turn
+        self.turn = turn
+        lines = [
+            f"  llvm.br ^before{label}(%one : i64)" if turn else f"  llvm.br ^before{label}",
+            f"^before{label}({turn}: i64):" if turn else f"^before{label}:",
+            *self.statements(loop.before),
+            f"  llvm.cond_br %c{loop.condition}, ^body{label}, ^end{label}",
             f"^body{label}:",
-            *self.statements(statement.body),
-            f"  llvm.br ^before{label}",
+            *self.statements(loop.body),
+            *([f"  {turn}_next = llvm.sub %zero, {turn} : i64"] if turn else []),
+            f"  llvm.br ^before{label}({turn}_next : i64)" if turn else f"  llvm.br ^before{label}",
             f"^end{label}:",
         ]
+        self.turn = around
+        return lines
 
     def _in_parts(self, statement: Parts, label: int) -> list[str]:
         number = self.parts
@@ -160,11 +171,19 @@ class _EntryText:
         else:
             lines += [
                 f"  %t{number} = llvm.mlir.addressof {task} : !llvm.ptr",
-                f"  %n{number} = llvm.mlir.constant({call.tasks} : i64) : i64",
+                *self._count_text(f"%n{number}", call.tasks),
                 f"  llvm.call %parallel_for(%context, %t{number}, %list, %n{number}) : "
                 "!llvm.ptr, (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64) -> ()",
             ]
         return lines
+
+    def _count_text(self, name: str, tasks: int) -> list[str]:
+        if not self.turn:
+            return [f"  {name} = llvm.mlir.constant({tasks} : i64) : i64"]
+        return [
+            f"  {name}_tasks = llvm.mlir.constant({tasks} : i64) : i64",
+            f"  {name} = llvm.mul {name}_tasks, {self.turn} : i64",
+        ]
 
 
 def _part_text(number: int, parts: Parts, width: int) -> str:

@@ -27,6 +27,11 @@ from stepwell.passes.linalg.hoist_constants import (
 )
 
 _ALIGNMENT = 64
+
+_TURNING = 4
+"""How many times what L2 holds a thread's share of a loop's buffers may be where it turns: the part
+that L2 still holds is then worth more than reading in the order that prefetching expects."""
+
 _SILENT = ("memref.view", "arith.constant", "func.return", "scf.yield", "scf.condition")
 
 
@@ -79,11 +84,13 @@ class Branch:
 @dataclass(frozen=True)
 class Loop:
     """Run `before`, and while the condition holds that load `condition` reads there, `body`, then
-    `before` again."""
+    `before` again. Where it `turns`, kernels do their tasks in the opposite order every other time:
+    they begin with what they read last, which lies in a cache still."""
 
     before: tuple[Statement, ...]
     condition: int
     body: tuple[Statement, ...]
+    turns: bool = False
 
 
 @dataclass(frozen=True)
@@ -224,7 +231,7 @@ def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostPr
             return Place(base.base, base.number, base.offset + _constant(op.operands[1]))
         raise LoweringError(f"{op.name}: a buffer of the host has no fixed place")
 
-    program.body = list(_HostReader(place, tasks).block(entry))
+    program.body = list(_HostReader(place, tasks, state).block(entry))
     _place_derived(program)
     return program
 
@@ -232,9 +239,12 @@ def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostPr
 class _HostReader:
     """Reads the blocks of a host function; `place` resolves buffers."""
 
-    def __init__(self, place: Callable[[ir.Value], Place], tasks: dict[str, int]) -> None:
+    def __init__(
+        self, place: Callable[[ir.Value], Place], tasks: dict[str, int], state: State
+    ) -> None:
         self.place = place
         self.tasks = tasks
+        self.state = state
         self.loads: dict[ir.Value, int] = {}
 
     def block(self, block: ir.Block) -> tuple[Statement, ...]:
@@ -259,7 +269,8 @@ class _HostReader:
             before, after = (region.blocks[0] for region in op.regions)
             statements = self.block(before)
             end = list(before.operations)[-1].operation
-            loop = Loop(statements, self._condition(end.operands[0]), self.block(after))
+            condition, turns = self._condition(end.operands[0]), self._turns(after)
+            loop = Loop(statements, condition, self.block(after), turns)
             return self._parts(op, loop) if PARTS in op.attributes else loop
         if op.name == "scf.if" and not op.results:
             condition = self._condition(op.operands[0])
@@ -270,6 +281,21 @@ class _HostReader:
         if op.name not in (*VIEWS, *_SILENT):
             raise LoweringError(f"{op.name} cannot stand in the host program")
         return None
+
+    def _turns(self, block: ir.Block) -> bool:
+        """Whether the kernels of a loop's body, each thread with its share of their buffers, find
+        a part of these in L2 or L1 when they come back, and not all of them in L1."""
+        buffers: dict[Place, float] = {}
+        for child in block.operations:
+            if child.operation.name != "func.call":
+                continue
+            for value in child.operation.operands:
+                kind = ir.MemRefType(value.type)
+                open_size = not kind.has_static_shape
+                size = math.inf if open_size else math.prod(kind.shape)
+                buffers[self.place(value)] = size * element_bytes(kind.element_type)
+        share, target = sum(buffers.values()) / self.state.threads, self.state.target
+        return target.l1_bytes < share <= _TURNING * target.l2_bytes
 
     def _parts(self, op: ir.Operation, loop: Loop) -> Statement:
         """The loop in parts; as it is where its body copies to memory that parts would share."""

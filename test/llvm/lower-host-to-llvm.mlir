@@ -88,6 +88,45 @@ func.func private @relu(%x: memref<8xf32>, %y: memref<8xf32>) attributes {kernel
 
 // -----
 
+// A loop whose buffers do not fit L1, a few times L2 at the most, turns: every other time, its kernels'
+// tasks run from the last to the first.
+// CHECK-LABEL: llvm.func @stepwell_main
+// CHECK: llvm.br ^[[BEFORE:bb[0-9]+]](%{{.*}} : i64)
+// CHECK: ^[[BEFORE]](%[[TURN:.*]]: i64):
+// CHECK: %[[TASKS:.*]] = llvm.mlir.constant(4 : i64)
+// CHECK: %[[COUNT:.*]] = llvm.mul %[[TASKS]], %[[TURN]]
+// CHECK: llvm.call %{{.*}}(%{{.*}}, %{{.*}}, %{{.*}}, %[[COUNT]])
+// CHECK: %[[NEXT:.*]] = llvm.sub %{{.*}}, %[[TURN]]
+// CHECK: llvm.br ^[[BEFORE]](%[[NEXT]] : i64)
+func.func @main(%x: memref<65536xf32>, %y: memref<65536xf32>, %arena: memref<64xi8>) attributes {
+    stepwell.arena_bytes = 64 : i64,
+    stepwell.inputs = [{name = "x", dtype = "float32", shape = array<i64: 65536>}],
+    stepwell.outputs = [{name = "y", dtype = "float32", shape = array<i64: 65536>}]} {
+  %zero = arith.constant 0 : index
+  %c = memref.view %arena[%zero][] : memref<64xi8> to memref<i1>
+  scf.while : () -> () {
+    func.call @test(%c) {kernel.names = []} : (memref<i1>) -> ()
+    %b = memref.load %c[] : memref<i1>
+    scf.condition(%b)
+  } do {
+    func.call @kernel(%x, %y) {kernel.names = []} : (memref<65536xf32>, memref<65536xf32>) -> ()
+    scf.yield
+  }
+  return
+}
+func.func private @test(%c: memref<i1>) attributes {kernel.kind = "elementwise", kernel.results = 1 : i64} {
+  return
+}
+func.func private @kernel(%x: memref<65536xf32>, %y: memref<65536xf32>) attributes {kernel.kind = "elementwise", kernel.results = 1 : i64} {
+  affine.parallel (%t) = (0) to (4) {
+    %0 = affine.vector_load %x[%t * 16] : memref<65536xf32>, vector<16xf32>
+    affine.vector_store %0, %y[%t * 16] : memref<65536xf32>, vector<16xf32>
+  }
+  return
+}
+
+// -----
+
 // A loop in parts is a task function whose tasks are the parts; each has its own piece of the arena,
 // and sets the counter in it. Where calls are traced, it is a loop like others.
 // CHECK-LABEL: llvm.func @stepwell_main

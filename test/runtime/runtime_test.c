@@ -17,9 +17,13 @@
 static _Atomic int visits[LARGEST];
 static _Atomic int pieces;
 
+static _Atomic int longest;
+
 static void visit(void *const *arguments, int64_t begin, int64_t end) {
   (void)arguments;
   atomic_fetch_add(&pieces, 1);
+  if (end - begin > longest)
+    longest = (int)(end - begin);
   for (int64_t i = begin; i < end; ++i)
     atomic_fetch_add(&visits[i], 1);
 }
@@ -45,6 +49,47 @@ static void check_cover(stepwell_context *context, int64_t count) {
   for (int64_t i = 0; i < LARGEST; ++i)
     assert(visits[i] == (i < count));
   assert(pieces >= (count < (int64_t)context->threads ? count : (int64_t)context->threads));
+}
+
+static int64_t previous;
+
+static void visit_backwards(void *const *arguments, int64_t begin, int64_t end) {
+  visit(arguments, begin, end);
+  assert(begin < previous);
+  previous = begin;
+}
+
+static void backwards_alone(stepwell_context *context, void *const *inputs, void *const *outputs,
+                            const void *weights, void *arena) {
+  (void)inputs, (void)weights, (void)arena;
+  context->parallel_for(context, visit_backwards, outputs, -LARGEST);
+}
+
+/* With a negative count, all is done as well, one at a time; by one thread from the last to the
+ * first. */
+static void check_backwards(uint32_t threads) {
+  stepwell_pool *pool = stepwell_pool_create(threads);
+  stepwell_context *context = stepwell_context_create(pool, 0);
+  const int64_t counts[] = {1, 2, 7, LARGEST};
+  for (size_t c = 0; c < sizeof counts / sizeof *counts; ++c) {
+    int64_t count = -counts[c];
+    void *inputs[] = {&count};
+    memset(visits, 0, sizeof visits);
+    longest = 0;
+    stepwell_run(context, entry, inputs, NULL, NULL, NULL);
+    for (int64_t i = 0; i < LARGEST; ++i)
+      assert(visits[i] == (i < counts[c]));
+    assert(threads == 1 || longest == 1);
+  }
+  stepwell_context_destroy(context);
+  stepwell_pool_destroy(pool);
+  context = stepwell_context_create(NULL, 0);
+  memset(visits, 0, sizeof visits);
+  previous = LARGEST;
+  stepwell_run(context, backwards_alone, NULL, NULL, NULL, NULL);
+  for (int64_t i = 0; i < LARGEST; ++i)
+    assert(visits[i] == 1);
+  stepwell_context_destroy(context);
 }
 
 static void check_counts(uint32_t threads) {
@@ -258,8 +303,10 @@ int main(int argc, char **argv) {
     print_dispatch_cost((uint32_t)atoi(argv[1]));
     return 0;
   }
-  for (uint32_t threads = 1; threads <= 4; ++threads)
+  for (uint32_t threads = 1; threads <= 4; ++threads) {
     check_counts(threads);
+    check_backwards(threads);
+  }
   check_trace();
   for (uint32_t threads = 1; threads <= 3; ++threads)
     check_shares(threads);
