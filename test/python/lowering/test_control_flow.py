@@ -363,3 +363,21 @@ def test_threads_share_the_kernels_of_a_loop():
         executable(*arguments), jax.tree.leaves(jax.jit(function)(*arguments)), strict=True
     ):
         np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_loop_that_turns(threads: int) -> None:
+    """Kernels run their tasks from the last to the first in every second iteration."""
+    # A share of the matrix is larger than any L1 of today, and not than L2 by much.
+    w, x = _array(3, 640, 640) / 8, _array(4, 640)
+
+    def function(w, x):
+        return lax.fori_loop(0, 5, lambda _, x: jnp.tanh(w @ x), x)
+
+    exported = _exported(function, (w, x))
+    lowered = stepwell.lower(exported, target="cpu", threads=threads)
+    text = str(lowered.step("llvm"))
+    entry = text[text.index("llvm.func @stepwell_main") :]
+    assert "llvm.sub" in entry[: entry.index("llvm.return")]
+    (actual,) = stepwell.compile(exported, threads=threads)(w, x)
+    np.testing.assert_allclose(actual, np.asarray(function(w, x)), rtol=1e-5, atol=1e-5)
