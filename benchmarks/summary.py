@@ -46,6 +46,8 @@ _RATIOS = {
     "jax_mlp": 1.15,
     "jax_block_s128": 1.15,
     "jax_resnet50_nhwc": 2.0,
+    "jax_lstm_scan": 1.3,
+    "jax_while_256": 1.2,
 }
 """Of single models, with one thread."""
 

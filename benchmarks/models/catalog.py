@@ -25,6 +25,7 @@ TORCH_MODELS = (
     "minilm6_s128",
     "gpt2_prefill_s128",
     "gpt2_decode_p128",
+    "lstm2_t64",
 )
 LIGHT_MODELS = (
     "light_squeezenet",
@@ -33,7 +34,13 @@ LIGHT_MODELS = (
     "light_resnet50",
     "light_zfnet512",
 )
-JAX_MODELS = ("jax_mlp", "jax_block_s128", "jax_resnet50_nhwc")
+JAX_MODELS = (
+    "jax_mlp",
+    "jax_block_s128",
+    "jax_resnet50_nhwc",
+    "jax_lstm_scan",
+    "jax_while_256",
+)
 MODELS = TORCH_MODELS + LIGHT_MODELS + JAX_MODELS
 
 

@@ -17,6 +17,8 @@ from benchmarks.models.catalog import SEED, ModelFiles
 _MLP_WIDTHS = (784, 1024, 1024, 1024, 10)
 _STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
 _WIDTH, _HEADS = 768, 12
+_ITERATIONS = {"jax_lstm_scan": 64, "jax_while_256": 200}
+"""Of models that are one loop, of which XLA counts the body once."""
 
 
 def make(files: ModelFiles) -> None:
@@ -33,7 +35,7 @@ def make(files: ModelFiles) -> None:
     files.write_data(
         inputs,
         [np.asarray(value) for value in outputs],
-        gflop=float((costs or {}).get("flops", 0.0)) / 1e9,
+        gflop=float((costs or {}).get("flops", 0.0)) / 1e9 * _ITERATIONS.get(files.name, 1),
         weights_bytes=sum(leaf.nbytes for leaf in jax.tree.leaves(weights)),
     )
 
@@ -143,8 +145,47 @@ def _resnet50(generator: np.random.Generator):
     return resnet50, weights, _normal(generator, 1, 224, 224, 3)
 
 
+def lstm(weights, xs):
+    """An LSTM as a scan, its inputs multiplied in the body."""
+
+    def step(carry, x):
+        h, cell = carry
+        gates = x @ weights["input"] + h @ weights["hidden"] + weights["bias"]
+        i, f, o, update = jnp.split(gates, 4, axis=-1)
+        cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(update)
+        h = jax.nn.sigmoid(o) * jnp.tanh(cell)
+        return (h, cell), h
+
+    start = jnp.zeros((1, weights["hidden"].shape[0]), xs.dtype)
+    return lax.scan(step, (start, start), xs)[1]
+
+
+def _lstm(generator: np.random.Generator):
+    width, hidden = 256, 512
+    weights = {
+        "input": _normal(generator, width, 4 * hidden, scale=0.05),
+        "hidden": _normal(generator, hidden, 4 * hidden, scale=0.05),
+        "bias": _normal(generator, 4 * hidden, scale=0.1),
+    }
+    return lstm, weights, _normal(generator, _ITERATIONS["jax_lstm_scan"], 1, width)
+
+
+def matrix_vector_loop(weights, x):
+    """A while loop of products of a small matrix and a vector."""
+    matrix, bias = weights
+    iterations = _ITERATIONS["jax_while_256"]
+    return lax.fori_loop(0, iterations, lambda _, x: jnp.tanh(matrix @ x + bias), x)
+
+
+def _while(generator: np.random.Generator):
+    matrix = _normal(generator, 256, 256, scale=0.05)
+    return matrix_vector_loop, (matrix, _normal(generator, 256)), _normal(generator, 256)
+
+
 _BUILDERS: dict[str, Callable[[np.random.Generator], tuple]] = {
     "jax_mlp": _mlp,
     "jax_block_s128": _block,
     "jax_resnet50_nhwc": _resnet50,
+    "jax_lstm_scan": _lstm,
+    "jax_while_256": _while,
 }

@@ -128,6 +128,18 @@ class Gpt2(nn.Module):
         return (self.head(self.norm(x[:, -1])), *present)
 
 
+class Recurrent(nn.Module):
+    """Two layers of LSTM and a linear one, over time."""
+
+    def __init__(self, width: int = 256, hidden: int = 512, classes: int = 1000) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(width, hidden, num_layers=2)
+        self.head = nn.Linear(hidden, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.cells(x)[0])
+
+
 def _resnet50(batch: int) -> TorchModel:
     import transformers
 
@@ -190,4 +202,5 @@ _BUILDERS = {
     "unet_256_b1": _unet,
     "bert_base_s128": _bert,
     "minilm6_s128": lambda: _bert(width=384, layers=6),
+    "lstm2_t64": lambda: TorchModel(Recurrent(), (torch.randn(64, 1, 256),), ("x",)),
 }

@@ -29,6 +29,9 @@ def gflop(model: onnx.ModelProto) -> float:
             case "Gemm":
                 attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
                 total += 2 * math.prod(out) * first[0 if attributes.get("transA") else 1]
+            case "LSTM":
+                weights = sum(math.prod(shapes[name]) for name in node.input[1:3])
+                total += 2 * math.prod(first[:2]) * weights
     return total / 1e9
 
 
