@@ -28,7 +28,7 @@ from stepwell.passes.linalg.hoist_constants import (
 
 _ALIGNMENT = 64
 
-_TURNING = 4
+_TURNING = 8
 """How many times what L2 holds a thread's share of a loop's buffers may be where it turns: the part
 that L2 still holds is then worth more than reading in the order that prefetching expects."""
 
