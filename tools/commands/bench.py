@@ -108,16 +108,20 @@ def measure(calls: Mapping[str, Callable[[], object]], seconds: float) -> list[T
         for _ in range(_WARM_UP_CALLS):
             call()
     spent: dict[str, list[float]] = defaultdict(list)
-    for _ in range(max(1, round(seconds / _BURST_S))):
+    end = time.perf_counter() + seconds * len(calls)
+    while time.perf_counter() < end or len(spent[next(iter(calls))]) < _LEAST_CALLS:
         for name, call in calls.items():
             if len(calls) > 1:
                 time.sleep(_SETTLE_S)
                 call()
-            end = time.perf_counter() + min(seconds, _BURST_S)
-            while time.perf_counter() < end or len(spent[name]) < _LEAST_CALLS:
+            end_of_burst = time.perf_counter() + min(seconds, _BURST_S)
+            while True:
                 begin = time.perf_counter()
                 call()
-                spent[name].append(time.perf_counter() - begin)
+                after = time.perf_counter()
+                spent[name].append(after - begin)
+                if after >= end_of_burst:
+                    break
     medians = {name: statistics.median(times) for name, times in spent.items()}
     own = medians[next(iter(calls))]
     return [
