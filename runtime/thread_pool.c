@@ -13,12 +13,12 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include <sched.h>
 #if defined(__linux__)
 #include <linux/futex.h>
 #include <sys/syscall.h>
