@@ -74,7 +74,7 @@ class _Attention:
             self.used_columns = (keys.count + (panel - 1)).floordiv(panel) * panel
             if keys.are_as_many(scores.op, -2, self.queries):
                 self.used_queries = keys.count
-            self.scores.used_columns = self.values.used_terms = keys.count
+            self.scores.used_columns = self.values.tiles.used_terms = keys.count
             self.scores.used_rows = self.values.used_rows = self.used_queries
             self._state_exact_reads(values, second)
 

@@ -17,8 +17,8 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from stepwell.kernels.builder import Lanes, vector
-from stepwell.kernels.cpu import dot_products, halo
+from stepwell.kernels.builder import Lanes
+from stepwell.kernels.cpu import dot_products
 from stepwell.kernels.cpu.contraction_strategy import (
     ContractionShape,
     ContractionStrategy,
@@ -27,19 +27,15 @@ from stepwell.kernels.cpu.contraction_strategy import (
     steps_at_once,
     summation_levels,
 )
+from stepwell.kernels.cpu.contraction_tile import ContractionTiles, Write
 from stepwell.kernels.cpu.edge_tiles import EdgeRegion, Part, edge_regions
-from stepwell.kernels.cpu.prefetch import Prefetching
-from stepwell.kernels.cpu.register_tile import RegisterTile, RegisterVector, pieces
-from stepwell.kernels.cpu.term_loops import TermLoops
+from stepwell.kernels.cpu.register_tile import RegisterTile, pieces
 from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
-from stepwell.kernels.rows import is_costly
-from stepwell.kernels.structured import Structured, defining_op, element_type, extension
+from stepwell.kernels.structured import Structured, element_type
 from stepwell.mlir import ir
 
 PanelBody = Callable[[Index, bool], None]
-Write = Callable[[list[Index], Lanes], None]
-"""Stores what becomes of the result at a point: by now the evaluator knows it there."""
 
 
 def emit(
@@ -50,17 +46,15 @@ def emit(
 
 
 class Contraction:
-    """The loops of the contraction `op`, one of a group's operations.
+    """The loops of the contraction `op`, one of a group's operations, around its `tiles`.
 
     Its results go to the group's outputs, or where `write` puts them: then `written` is the value,
     of those computed from the contraction's, that it stores. Where they are set, `used_rows` (of
-    `emit_block`), `used_columns` and `used_terms` say how many of each are worked out, the first
-    two in whole tiles and panels.
+    `emit_block`) and `used_columns` say how many of each are worked out, in whole tiles and panels.
     """
 
     used_rows: Index | None = None
     used_columns: Index | None = None
-    used_terms: Index | None = None
 
     following: list[Index] | None = None
     """The point of the batch that meets a panel next, where all meet it before the next one."""
@@ -75,56 +69,37 @@ class Contraction:
         write: Write | None = None,
         written: ir.Value | None = None,
     ) -> None:
-        self.group = group
-        self.nest = group.nest
-        self.evaluator = group.evaluator
-        self.op = op
-        self.write = write or self._write_outputs
+        self.group, self.nest, self.evaluator = group, group.nest, group.evaluator
+        self.op, self.strategy, self.lanes = op, strategy, lanes
         self.terms = strategy.terms
-        self.shape = ContractionShape.of(self.op, operands, self.terms)
-        self.strategy = strategy
-        self.lanes = lanes
-        sizes = self.shape.sizes
-        self.row_sizes = (
-            [self.shape.m] if strategy.merge_rows else [sizes[d] for d in self.shape.rows]
-        ) or [1]
+        self.shape = ContractionShape.of(op, operands, self.terms)
+        rows = [self.shape.sizes[d] for d in self.shape.rows]
+        self.row_sizes = ([self.shape.m] if strategy.merge_rows else rows) or [1]
         if len(self.row_sizes) == 1:
             self.row_sizes = [1, *self.row_sizes]
         self.panel = strategy.vectors * lanes
         self.panels = -(-self.shape.n // self.panel)
-        self.prefetching = Prefetching(group, op, self.shape, strategy, self.panel)
-        self.packed = is_packed(self.op, self.shape)
-        bounded = not strategy.merge_rows and strategy.chains == 1
-        self.windows = halo.windows(op, self.shape) if bounded else []
         self.gathered = self._gathered_panel()
-        self.reads_gathered = False
-        result = self.op.op.results[0]
-        results = [written] if written else [output.value for output in group.outputs]
-        self.is_costly = any(is_costly(value) for value in results if value != result)
-        self.totals: ir.Value | None = None
-        if self.is_costly or strategy.apart:
-            rows = strategy.box[0] * strategy.box[1] * (strategy.row_tiles if strategy.apart else 1)
-            self.totals = self.nest.scratch(
-                [rows, self.panel], element_type(result), rewritten=not strategy.apart
-            )
+        self.tiles = ContractionTiles(group, op, self.shape, strategy, lanes, write, written)
 
     def _gathered_panel(self) -> ir.Value | None:
         """Scratch for one panel of an rhs that is not packed, when enough row tiles share it."""
-        if self.packed or not gathers_panels(self.shape, self.strategy, self.lanes):
+        shape = self.shape
+        if is_packed(self.op, shape) or not gathers_panels(shape, self.strategy, self.lanes):
             return None
-        extents = [self.shape.sizes[d] for d in self.shape.reduced]
-        element = element_type(self.op.inputs[self.shape.rhs])
+        extents = [shape.sizes[d] for d in shape.reduced]
+        element = element_type(self.op.inputs[shape.rhs])
         return self.nest.scratch([*extents, self.panel * self.terms], element)
 
     def _gather_panel(self, dims: list[Index], panel: Index, last: bool) -> None:
         """Copy a panel of the rhs into scratch, so that its rows lie side by side in the cache."""
         assert self.gathered is not None
-        parts = pieces(self._columns(last), self.lanes)
+        parts = pieces(self.tiles.columns(last), self.lanes)
 
         def copy(prefix: list[Index]) -> None:
             if len(prefix) < len(self.shape.reduced):
                 size = self.shape.sizes[self.shape.reduced[len(prefix)]]
-                with self._used_loop("k", self.used_terms, size) as k, self.evaluator.scope():
+                with self._used_loop("k", self.tiles.used_terms, size) as k, self.evaluator.scope():
                     copy([*prefix, Index.of(k)])
                 return
             for offset, width in parts:
@@ -132,7 +107,9 @@ class Contraction:
                 full = list(dims)
                 full[self.shape.column] = panel * self.panel + offset + lanes.index
                 terms = [
-                    self._operand(self.shape.rhs, self._at_term(full, prefix, term), lanes)
+                    self.tiles.operand(
+                        self.shape.rhs, self.tiles.at_term(full, prefix, term), lanes
+                    )
                     for term in range(self.terms)
                 ]
                 value = dot_products.interleave(terms) if self.terms > 1 else terms[0]
@@ -142,20 +119,6 @@ class Contraction:
 
         with self.evaluator.scope():
             copy([])
-
-    def _at_term(self, dims: list[Index], reduced: list[Index], term: Index | int) -> list[Index]:
-        """`dims` at a term of the word that is at `reduced`."""
-        full = list(dims)
-        for axis, index in zip(self.shape.reduced, reduced, strict=True):
-            full[axis] = index
-        if self.terms > 1:
-            last = self.shape.reduced[-1]
-            full[last] = full[last] * self.terms + term
-        return full
-
-    def _columns(self, last: bool) -> int:
-        """Columns of a panel that exist in the output."""
-        return self.shape.n - (self.panels - 1) * self.panel if last else self.panel
 
     # Tasks: batch x blocks of row tiles x groups of panels
 
@@ -237,20 +200,27 @@ class Contraction:
         def run(panel: Index, last: bool) -> None:
             def at(tile: Index) -> RegisterTile:
                 rows = self._rows_at(tile, tiles, (height, width))
-                return self._tile_at(dims, rows, (height, width), panel, last)
+                return self.tiles.at(dims, rows, (height, width), panel, last)
 
             if self.strategy.apart:
                 self._run_apart(block, full, at)
                 return
-            asks = self.strategy.ask_panels
-            self._for_tiles(
-                block,
-                taken,
-                full,
-                lambda tile: self._run_tile(at(tile), tile - block * taken if asks else None),
-            )
+
+            def body(tile: Index) -> None:
+                here = at(tile)
+                self.tiles.run(here, self._ask_panel(here, tile - block * taken))
+
+            self._for_tiles(block, taken, full, body)
 
         self._for_panels(dims, column_group, run, gather=True)
+
+    def _ask_panel(self, tile: RegisterTile, number: Index) -> Callable[[Index], None] | None:
+        """What prefetches the share of the next panel of tile number `number` of its block."""
+        if not self.strategy.ask_panels:
+            return None
+        after = tile.panel + (0 if self.following else 1)
+        steps = self.shape.k
+        return self.tiles.prefetching.panel(tile, number, [after], steps, self.following)
 
     def _rows_at(self, tile: Index, tiles: list[int], box: tuple[int, int]) -> list[Index]:
         *lead, down, across = delinearize(tile, tiles)
@@ -275,7 +245,7 @@ class Contraction:
                         down * height + region.start[0],
                         across * width + region.start[1],
                     ]
-                    self._run_tile(self._tile_at(dims, rows, region.box, panel, last))
+                    self.tiles.run(self.tiles.at(dims, rows, region.box, panel, last))
 
                 self._for_tiles(block, taken, region.tiles, body)
 
@@ -349,9 +319,10 @@ class Contraction:
     def _for_panel(
         self, dims: list[Index], panel: Index, last: bool, run: PanelBody, gather: bool
     ) -> None:
-        self.reads_gathered = gather and self.gathered is not None
-        if self.reads_gathered:
+        gathers = gather and self.gathered is not None
+        if gathers:
             self._gather_panel(dims, panel, last)
+        self.tiles.gathered = self.gathered if gathers else None
         run(panel, last)
 
     def emit_block(self, which: Index, block: Index, blocks: int) -> None:
@@ -367,171 +338,37 @@ class Contraction:
                     block,
                     taken,
                     full,
-                    lambda tile: self._run_tile(
-                        self._tile_at(dims, [Index(), tile * width], (1, width), panel, last)
+                    lambda tile: self.tiles.run(
+                        self.tiles.at(dims, [Index(), tile * width], (1, width), panel, last)
                     ),
                     rest,
                 )
             if rest:
                 with self.nest.when_last(block, blocks), self.evaluator.scope():
                     at = [Index(), constant(full * width)]
-                    self._run_tile(self._tile_at(dims, at, (1, rest), panel, last))
+                    self.tiles.run(self.tiles.at(dims, at, (1, rest), panel, last))
 
         self._for_all_panels(lambda panel, last: self._for_panel(dims, panel, last, run, True))
-
-    # The register tile
-
-    def _tile_at(
-        self,
-        dims: list[Index],
-        rows: list[Index],
-        box: tuple[int, int],
-        panel: Index,
-        last: bool,
-    ) -> RegisterTile:
-        """The register tile whose first row is `rows`."""
-        vectors = self._vectors(self._columns(last))
-        lanes = [Lanes.of(register.width) for register in vectors]
-        points = [(r, c) for r in range(box[0]) for c in range(box[1])]
-
-        def place(
-            point: tuple[Index | int, Index | int], column: Index, reduced: list[Index]
-        ) -> list[Index]:
-            full = list(dims)
-            index = [*rows[:-2], rows[-2] + point[0], rows[-1] + point[1]]
-            if self.strategy.merge_rows:
-                index = delinearize(index[-1], [self.shape.sizes[d] for d in self.shape.rows])
-            else:
-                index = index[len(index) - len(self.shape.rows) :]
-            for axis, value in zip(self.shape.rows, index, strict=True):
-                full[axis] = value
-            full[self.shape.column] = column
-            return self._at_term(full, reduced, 0)
-
-        start = panel * self.panel
-
-        def step(reduced: list[Index], carried: list[ir.Value]) -> list[ir.Value]:
-            right = [
-                self._columns_at(
-                    lambda column: place((0, 0), column, reduced), reduced, start, register
-                )
-                for register in vectors
-            ]
-            following = list(carried)
-            for number, point in enumerate(points):
-                left = self._row_at(place(point, start, reduced))
-                for v, loaded in enumerate(right):
-                    cell = number * len(vectors) + v
-                    following[cell] = self._multiply_add(left, loaded, following[cell], lanes[v])
-            return following
-
-        return RegisterTile(dims, box, panel, start, vectors, place, step)
-
-    def _columns_at(
-        self,
-        place: Callable[[Index], list[Index]],
-        reduced: list[Index],
-        start: Index,
-        register: RegisterVector,
-    ) -> ir.Value:
-        """What a step reads of the rhs for a vector of columns, `place` of which are points."""
-        rhs, lanes = self.shape.rhs, Lanes.of(register.width * self.terms)
-        if self.reads_gathered and self.gathered is not None:
-            at = [*reduced, lanes.index + register.offset * self.terms]
-            loaded = self.nest.load(self.gathered, at, lanes)
-        elif self.terms > 1:
-            first = apply_map(self.op.maps[rhs], place(start + register.offset))
-            at = [*first[:-1], first[-1] + lanes.index]
-            loaded = self.evaluator.at(self.op.inputs[rhs], at, lanes)
-        else:
-            loaded = self._operand(rhs, place(start + register.offset + lanes.index), lanes)
-        return loaded if self.terms > 1 else self._extended(rhs, loaded, lanes)
-
-    def _row_at(self, point: list[Index]) -> ir.Value:
-        """What a step reads of the lhs for a row: a number, or a word."""
-        lhs, lanes = self.shape.lhs, Lanes.of(self.terms)
-        if self.terms == 1:
-            return self._extended(lhs, self._operand(lhs, point, lanes), lanes)
-        point[self.shape.reduced[-1]] += lanes.index
-        return self._operand(lhs, point, lanes)
-
-    def _extended(self, number: int, value: ir.Value, lanes: Lanes) -> ir.Value:
-        """An operand in the type of the sums."""
-        found = extension(self.op, number)
-        return value if found is None else self.evaluator.elementwise_op(found, [value], lanes)
-
-    def _multiply_add(
-        self, left: ir.Value, right: ir.Value, total: ir.Value, lanes: Lanes
-    ) -> ir.Value:
-        if self.terms == 1:
-            left, right = (self.nest.as_vector(value, lanes) for value in (left, right))
-            return self.nest.fma(left, right, total)
-        inputs = [right, right]
-        inputs[self.shape.lhs] = dot_products.broadcast(left, lanes.count)
-        return dot_products.multiply_add(self.op, inputs, total)
-
-    def _zeros(self, tile: RegisterTile) -> list[ir.Value]:
-        element = element_type(self.op.op.results[0])
-        return [self.nest.zero(element, register.width) for register in tile.vectors] * tile.rows
-
-    def _run_tile(self, tile: RegisterTile, asking: Index | None = None) -> None:
-        """Sum and finish a register tile; `asking`, its place in the block, says to prefetch its
-        share of the next panel."""
-        results = self.prefetching.results(tile)
-        ahead = None
-        if asking is not None:
-            after = tile.panel + (0 if self.following else 1)
-            ahead = self.prefetching.panel(tile, asking, [after], self.shape.k, self.following)
-        extents, chains = self._reduced_sizes(), self.strategy.chains
-        bounds = self._terms_in_image(tile)
-        exact = self.shape.exact
-        terms = TermLoops(self.nest, self.evaluator, extents, tile.step, chains, bounds, exact)
-        zeros = self._zeros(tile)
-        if self.used_terms is not None:
-            sums = terms.sum_used(zeros, self.used_terms)
-        else:
-            sums = terms.sum(zeros, results, ahead)
-        if self.is_costly:
-            self._store_totals(tile, sums, Index())
-            self._finish_rows(tile, Index())
-            return
-        for number, point in enumerate(tile.points):
-            for v, register in enumerate(tile.vectors):
-                total = sums[number * len(tile.vectors) + v]
-                reduced = [Index()] * len(self.shape.reduced)
-                at = tile.place(point, tile.start + register.offset, reduced)
-                self._finish(at, total, register)
-
-    def _terms_in_image(self, tile: RegisterTile) -> dict[int, tuple[Index, Index]]:
-        """By reduced dimension, [start, stop) of the terms that do not meet zeros alone."""
-        origin = [Index()] * len(self.shape.reduced)
-        (down, across), first = tile.box, tile.place((0, 0), tile.start, origin)
-        last = tile.place((down - 1, across - 1), tile.start, origin)
-        rows = self.shape.rows
-        return {
-            window.reduced: window.bounds(first[rows[window.row]], last[rows[window.row]])
-            for window in self.windows
-        }
 
     def _run_apart(self, block: Index, full: int, at: Callable[[Index], RegisterTile]) -> None:
         """A panel and a block of tiles, the chains of a long sum in loops around the tiles: what a
         chain reads of the panel stays in L1. The totals are in scratch meanwhile."""
-        assert self.totals is not None
+        assert self.tiles.totals is not None
         taken = self.strategy.row_tiles
         first = at(Index())
-        *outer, (axis, size, _, _) = summation_levels(self._reduced_sizes())
+        *outer, (axis, size, _, _) = summation_levels(self.tiles.reduced_sizes)
         with self.nest.loop("row", 0, taken * first.rows) as row, self.evaluator.scope():
-            for register, zero in zip(first.vectors, self._zeros(first), strict=False):
+            for register, zero in zip(first.vectors, self.tiles.zeros(first), strict=False):
                 lanes = Lanes.of(register.width)
                 at_row = [Index.of(row), lanes.index + register.offset]
-                self.nest.store(zero, self.totals, at_row, lanes)
+                self.nest.store(zero, self.tiles.totals, at_row, lanes)
 
         def add_chain(tile: Index, begin: list[Index]) -> None:
             here, number = at(tile), tile - block * taken
-            zeros = self._zeros(here)
+            zeros = self.tiles.zeros(here)
             following = list(begin)
             following[axis] = following[axis] + size
-            ahead = self.prefetching.panel(here, number, [here.panel, *following], size)
+            ahead = self.tiles.prefetching.panel(here, number, [here.panel, *following], size)
 
             def place(k: Index) -> list[Index]:
                 return [*begin[:axis], begin[axis] + k, *begin[axis + 1 :]]
@@ -542,10 +379,10 @@ class Contraction:
 
             unroll = steps_at_once(len(zeros))
             sums = self.nest.reduce_steps("k", 0, size, zeros, step, unroll, ahead)
-            self._store_totals(here, sums, number * here.rows, add=True)
+            self.tiles.store_totals(here, sums, number * here.rows, add=True)
 
         def add_if_needed(tile: Index, begin: list[Index]) -> None:
-            bounds = self._terms_in_image(at(tile)).items()
+            bounds = self.tiles.terms_in_image(at(tile)).items()
             outside = [
                 below
                 for window, (start, stop) in bounds
@@ -572,104 +409,5 @@ class Contraction:
             block,
             taken,
             full,
-            lambda tile: self._finish_rows(at(tile), (tile - block * taken) * first.rows),
+            lambda tile: self.tiles.finish_rows(at(tile), (tile - block * taken) * first.rows),
         )
-
-    def _store_totals(
-        self, tile: RegisterTile, sums: list[ir.Value], base: Index, add: bool = False
-    ) -> None:
-        """Put the sums of a tile into scratch, from row `base` on, or add them to what is there."""
-        assert self.totals is not None
-        for number, total in enumerate(sums):
-            row, v = divmod(number, len(tile.vectors))
-            lanes = Lanes.of(tile.vectors[v].width)
-            at = [base + row, lanes.index + tile.vectors[v].offset]
-            if add:
-                total = self.nest.add(self.nest.load(self.totals, at, lanes), total)
-            self.nest.store(total, self.totals, at, lanes)
-
-    def _finish_rows(self, tile: RegisterTile, base: Index) -> None:
-        """The epilogue a row at a time from scratch: one of exponentials and the like would need
-        more registers than there are for all rows at once."""
-        assert self.totals is not None
-        with self.nest.loop("row", 0, tile.rows) as row, self.evaluator.scope():
-            point = delinearize(Index.of(row), list(tile.box))
-            for register in tile.vectors:
-                lanes = Lanes.of(register.width)
-                place = [base + Index.of(row), lanes.index + register.offset]
-                total = self.nest.load(self.totals, place, lanes)
-                reduced = [Index()] * len(self.shape.reduced)
-                at = tile.place((point[0], point[1]), tile.start + register.offset, reduced)
-                self._finish(at, total, register)
-
-    def _reduced_sizes(self) -> list[int]:
-        return [self.shape.sizes[d] for d in self.shape.reduced]
-
-    def _vectors(self, columns: int) -> list[RegisterVector]:
-        """The vectors of a tile of `columns` columns. Where the packed rhs has padding: full ones,
-        and at the end half a one if that does (cores that split full ones take half the
-        time); else halving ones that end with the columns."""
-        if self.packed or self.terms > 1:
-            half, vectors = self.lanes // 2, []
-            for start in range(0, columns, self.lanes):
-                valid = min(self.lanes, columns - start)
-                vectors.append(RegisterVector(start, half if valid <= half else self.lanes, valid))
-            return vectors
-        return [RegisterVector(begin, width, width) for begin, width in pieces(columns, self.lanes)]
-
-    def _operand(self, number: int, dims: list[Index], lanes: Lanes) -> ir.Value:
-        value = self.op.inputs[number]
-        return self.evaluator.at(value, apply_map(self.op.maps[number], dims), lanes)
-
-    def _finish(self, dims: list[Index], total: ir.Value, register: RegisterVector) -> None:
-        """Add the initial value, run the epilogue on the valid lanes, and store."""
-        for begin, count in pieces(register.valid, self.lanes):
-            lanes = Lanes.of(count)
-            part = total
-            if count < register.width:
-                part = vector.ExtractStridedSliceOp(
-                    ir.VectorType.get([count], total.type.element_type),
-                    total,
-                    [begin],
-                    [count],
-                    [1],
-                ).result
-                if count == 1:
-                    part = vector.ExtractOp(part, [], [0]).result
-            full = list(dims)
-            full[self.shape.column] = dims[self.shape.column] + begin + lanes.index
-            point = apply_map(self.op.output_map, full)
-            result = self.op.op.results[0]
-            with self.evaluator.scope():
-                part = self._with_initial(part, point, lanes)
-                self.evaluator.bind(result, point, part)
-                self.write(point, lanes)
-
-    def _write_outputs(self, point: list[Index], lanes: Lanes) -> None:
-        for output in self.group.outputs:
-            at = self.group.point_of(output, self.op.op.results[0], point)
-            self.group.write(output, at, lanes)
-
-    def _with_initial(self, total: ir.Value, point: list[Index], lanes: Lanes) -> ir.Value:
-        initial = self.op.outputs[0]
-        if _is_zero_fill(initial):
-            return total
-        value = self.nest.as_vector(self.evaluator.at(initial, point, lanes), lanes)
-        return self.nest.add(total, value)
-
-
-def _is_zero_fill(value: ir.Value) -> bool:
-    op = defining_op(value)
-    if op is None or op.name not in ("linalg.fill", "linalg.generic"):
-        return False
-    structured = Structured.of(op)
-    if structured is not None and structured.copied_input() != 0:
-        return False
-    source = defining_op(op.operands[0])
-    if source is None or source.name != "arith.constant":
-        return False
-    attribute = source.attributes["value"]
-    if isinstance(source.results[0].type, ir.ShapedType):
-        dense = ir.DenseElementsAttr(attribute)
-        attribute = dense.get_splat_value() if dense.is_splat else attribute
-    return isinstance(attribute, ir.FloatAttr | ir.IntegerAttr) and attribute.value == 0
