@@ -144,6 +144,21 @@ def test_chains_side_by_side() -> None:
     check(graph)
 
 
+def test_windows_as_large_as_the_image() -> None:
+    """One row again, whose sum is cut by the columns of the window: into chains side by side, or
+    into pieces where the channels' sums are short."""
+    graph = Graph()
+    for batch, channels, side in ((2, 16, 2), (1, 512, 2), (1, 24, 3)):
+        image, filters = (
+            graph.input(batch, channels, side, side),
+            graph.weight(16, channels, side, side),
+        )
+        graph.output(graph.node("Conv", image, filters), f"{batch}x{channels}x{side}")
+    text = str(stepwell.lower(graph.model(), target="x86_64-v4").step("linalg"))
+    assert text.count("chains = 2") == 2, "no kernel is tested that has chains side by side"
+    check(graph)
+
+
 def test_blocks_of_rows_that_meet_many_panels() -> None:
     """Weights that do not stay in L2. Many rows: each of 12 blocks meets half of the 32 panels, of
     which the last is ragged, so that there are tasks enough. Few rows, which stay in L2 themselves:

@@ -74,7 +74,9 @@ class TermLoops:
                         for total in self.step(prefix, part)
                     ]
             axis, size, by, restart = levels[level]
-            side = self.chains if restart and len(prefixes) == 1 and not size % self.chains else 1
+            pieces = self._pieces(levels, level) if len(prefixes) == 1 else []
+            apart = restart and len(prefixes) == 1 and not pieces
+            side = self.chains if apart and size % self.chains == 0 else 1
 
             def moved(k: Index) -> list[list[Index]]:
                 points = [[*p[:axis], *(p[axis:] or [Index()])] for p in prefixes]
@@ -87,8 +89,8 @@ class TermLoops:
             def body(k: Index, inner: list[ir.Value]) -> list[ir.Value]:
                 if not restart:
                     return in_one_chain(k, inner)
-                apart = nested(moved(k), level + 1, zeros * side * len(prefixes))
-                parts = _parts(apart, len(zeros))
+                sums = nested(moved(k), level + 1, zeros * side * len(prefixes))
+                parts = _parts(sums, len(zeros))
                 for number in range(side):
                     inner = self._added(inner, [v for part in parts[number::side] for v in part])
                 return inner
@@ -99,8 +101,7 @@ class TermLoops:
             def of_variable(k: Variable, inner: list[ir.Value]) -> list[ir.Value]:
                 return body(Index.of(k), inner)
 
-            pieces = self._pieces(levels, level)
-            if pieces and len(prefixes) == 1:
+            if pieces:
                 for begin, end in itertools.pairwise(pieces):
                     into = zeros if level or begin else carried  # nothing is in `carried` at first
                     part = self.nest.reduce_steps("k", begin, end, into, in_one_chain)
