@@ -89,11 +89,9 @@ def guarded_memory() -> Iterator[None]:
     unguarded = executable.Executable._run
 
     def run(
-        self: executable.Executable,
-        arrays: Sequence[np.ndarray],
-        results: Sequence[tuple[np.dtype, tuple[int, ...]]],
+        self: executable.Executable, results: Sequence[tuple[np.dtype, tuple[int, ...]]]
     ) -> list[np.ndarray]:
-        outputs = unguarded(self, arrays, results)
+        outputs = unguarded(self, results)
         guards.check(self._arena)
         return outputs
 

@@ -14,6 +14,7 @@ import numpy as np
 from stepwell.compiler import Compiled, compile
 from stepwell.errors import ModelError, UsageError
 from stepwell.options import CompileOptions
+from stepwell.runtime.inputs import is_immutable
 
 if TYPE_CHECKING:
     import jax.export
@@ -85,7 +86,13 @@ def jit(
 
     static, static_names = _static_parameters(function, static_argnums, static_argnames)
     traced = jax.jit(function, static_argnums=[*static], static_argnames=[*static_names])
-    compiled: dict[object, tuple[Compiled, jax.export.Exported]] = {}
+    programs: dict[object, _Program] = {}
+    by_kinds: dict[object, _Program] = {}
+
+    def compiled(args: Sequence[object], kwargs: Mapping[str, object]) -> _Program:
+        export = jax.export.export(traced, platforms=["cpu"], disabled_checks=_without_guarantee())
+        exported = _exported(export, function, args, kwargs)
+        return _Program(compile(exported, target, threads, None, options), exported)
 
     @functools.wraps(function)
     def call(*args: object, **kwargs: object) -> object:
@@ -95,25 +102,55 @@ def jit(
         dynamic = [args[i] for i in positions if i not in fixed]
         named = {name: value for name, value in kwargs.items() if name not in fixed}
         leaves, structure = jax.tree_util.tree_flatten((dynamic, named))
-        if any(isinstance(leaf, Tracer) for leaf in leaves):
-            return function(*args, **kwargs)
-        kinds = tuple(jax.api_util.shaped_abstractify(leaf) for leaf in leaves)
-        key = (structure, kinds, _hashable(fixed))
-        if key not in compiled:
-            export = jax.export.export(
-                traced, platforms=["cpu"], disabled_checks=_without_guarantee()
-            )
-            exported = _exported(export, function, args, kwargs)
-            compiled[key] = (compile(exported, target, threads, None, options), exported)
-        executable, exported = compiled[key]
-        arrays = (
-            _as_array(leaves[index], exported.in_avals[index].dtype)
-            for index in exported.module_kept_var_idx
-        )
-        results = map(_as_result, executable(*arrays), exported.out_avals)
-        return jax.tree_util.tree_unflatten(exported.out_tree, results)
+        rest = structure, _hashable(fixed), jax.config.read("jax_enable_x64")
+        kinds = tuple(map(_kind, leaves))
+        program = by_kinds.get((kinds, rest))
+        if program is None:
+            if any(isinstance(leaf, Tracer) for leaf in leaves):
+                return function(*args, **kwargs)
+            key = tuple(map(jax.api_util.shaped_abstractify, leaves)), rest
+            program = programs.get(key)
+            if program is None:
+                program = programs[key] = compiled(args, kwargs)
+            if None not in kinds:
+                by_kinds[kinds, rest] = program
+        return program(leaves)
 
     return call
+
+
+class _Program:
+    """A compiled function of leaves, of which it takes some."""
+
+    def __init__(self, executable: Compiled, exported: jax.export.Exported) -> None:
+        self._executable, self._exported = executable, exported
+        dtypes = [aval.dtype for aval in exported.in_avals]
+        self._taken = [
+            (index, dtypes[index], _is_key(dtypes[index])) for index in exported.module_kept_var_idx
+        ]
+        self._returns_keys = any(_is_key(aval.dtype) for aval in exported.out_avals)
+
+    def __call__(self, leaves: Sequence[object]) -> object:
+        import jax
+
+        arrays = [
+            jax.random.key_data(leaves[index]) if is_key else _as_array(leaves[index], dtype)  # pyright: ignore[reportArgumentType]
+            for index, dtype, is_key in self._taken
+        ]
+        results: Iterable[object] = self._executable(*arrays)
+        if self._returns_keys:
+            results = map(_as_result, results, self._exported.out_avals)
+        return jax.tree_util.tree_unflatten(self._exported.out_tree, results)
+
+
+def _kind(leaf: object) -> object:
+    """What says, quickly, which program takes `leaf`; None where only JAX does."""
+    if type(leaf) is np.ndarray:
+        return leaf.shape, leaf.dtype
+    if is_immutable(leaf):
+        return leaf.shape, leaf.dtype, leaf.weak_type
+    kind = type(leaf)
+    return kind if kind in (bool, int, float, complex) else None
 
 
 def _exported(
@@ -171,12 +208,7 @@ def _hashable(fixed: Mapping[int | str, object]) -> tuple[tuple[int | str, objec
 
 
 def _as_array(leaf: object, dtype: np.dtype) -> object:
-    """What the executable takes for `leaf`: an array of JAX as it is, since it cannot change, the
-    data of random keys."""
-    if _is_key(dtype):
-        import jax
-
-        return jax.random.key_data(leaf)  # pyright: ignore[reportArgumentType]
+    """`leaf` itself where it is an array of `dtype`."""
     return leaf if getattr(leaf, "dtype", None) == dtype else np.asarray(leaf, dtype)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,23 +31,33 @@ class DerivedWeights:
             self._by_input.setdefault(weight.input, []).append(weight)
         self._pool = pool
         self._digests: dict[int, int] = {}
-        self._unchanging: dict[int, object] = {}
+        self._unchanging: dict[int, weakref.ref] = {}
 
-    def refresh(self, given: Sequence[object], arrays: Sequence[np.ndarray]) -> None:
-        """Pack what is new among `arrays`, which are the arguments `given` as numpy sees them."""
-        changeable = [n for n in self._by_input if self._unchanging.get(n) is not given[n]]
-        digests = self._digest([arrays[number] for number in changeable])
-        for number, digest in zip(changeable, digests, strict=True):
+    def refresh(self, given: Sequence[object], taken: Sequence[object]) -> None:
+        """Pack what is new among the arguments `given`, of which `taken` are what the code reads:
+        arrays of numpy or JAX."""
+        arrays = {
+            number: np.asarray(taken[number])
+            for number in self._by_input
+            if not self._is_known(number, given[number])
+        }
+        digests = self._digest([*arrays.values()])
+        for (number, array), digest in zip(arrays.items(), digests, strict=True):
             self._unchanging.pop(number, None)
             if self._digests.get(number) != digest:
                 self._digests.pop(number, None)  # until all of it is packed, it is neither content
                 for weight in self._by_input[number]:
-                    packed = weight.packing.apply(arrays[number])
+                    packed = weight.packing.apply(array)
                     end = weight.offset + weight.bytes
                     self.section[weight.offset : end] = packed.reshape(-1).view(np.uint8)
                 self._digests[number] = digest
             if is_immutable(given[number]):
-                self._unchanging[number] = given[number]
+                self._unchanging[number] = weakref.ref(given[number])
+
+    def _is_known(self, number: int, value: object) -> bool:
+        """Whether input `number` was the same object the last time, which cannot have changed."""
+        reference = self._unchanging.get(number)
+        return reference is not None and reference() is value
 
     def _digest(self, arrays: Sequence[np.ndarray]) -> list[int]:
         count = len(arrays)

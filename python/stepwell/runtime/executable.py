@@ -15,7 +15,7 @@ from stepwell.errors import UsageError
 from stepwell.runtime import library, library_functions
 from stepwell.runtime.buffers import ResultBuffers, address, allocate_arena, on_huge_pages
 from stepwell.runtime.derived import DerivedWeights
-from stepwell.runtime.inputs import as_input, is_deleted, is_immutable, wrong_count
+from stepwell.runtime.inputs import UnchangingInputs, as_input, wrong_count
 from stepwell.runtime.loaded import LoadedModel
 from stepwell.runtime.loading import load_code
 from stepwell.runtime.threads import default_threads
@@ -58,7 +58,7 @@ class Executable(LoadedModel):
             self._input_pointers[index] = function
         self._output_pointers = (ctypes.c_void_p * max(1, len(self._results)))()
         self._call = library.library().stepwell_run
-        self._converted: dict[int, tuple[object, np.ndarray]] = {}
+        self._unchanging = UnchangingInputs()
         self._derived = None
         if manifest.derived:
             self._derived = DerivedWeights(
@@ -94,31 +94,33 @@ class Executable(LoadedModel):
         if len(arrays) != self._input_count:
             raise wrong_count(self.inputs, len(arrays))
         with self._lock:
-            taken = []
+            taken, pointers = [], self._input_pointers
             for index, (dtype, shape) in enumerate(self._expected):
                 array = arrays[index]
-                if not (
+                if (
                     type(array) is np.ndarray
                     and array.dtype is dtype
                     and array.shape == shape
                     and array.flags.carray
                 ):
-                    array = self._as_taken(index, array, dtype)
+                    pointers[index] = address(array)
+                else:
+                    array = self._take(index, array, dtype)
                 taken.append(array)
             if self._derived is not None:
                 self._derived.refresh(arrays, taken)
-            outputs = self._run(taken, self._results)
+            outputs = self._run(self._results)
         return self._arranged(outputs)
 
-    def _as_taken(self, index: int, value: object, dtype: np.dtype) -> np.ndarray:
-        """`value` as the code takes input `index`. Where weights are arguments, an object that
-        cannot change is converted once: a network has hundreds of them."""
-        known, array = self._converted.get(index, (None, None))
-        if array is None or known is not value or is_deleted(value):
-            array = as_input(value, self.inputs[index], dtype)
-            self._converted.pop(index, None)
-            if self._derived is not None and is_immutable(value):
-                self._converted[index] = value, array
+    def _take(self, index: int, value: object, dtype: np.dtype) -> object:
+        """Set the address of input `index`; returns what has to live while that is read."""
+        known = self._unchanging.address(index, value)
+        if known is not None:
+            self._input_pointers[index] = known
+            return value
+        array = as_input(value, self.inputs[index], dtype)
+        self._input_pointers[index] = pointer = address(array)
+        self._unchanging.keep(index, value, pointer)
         return array
 
     def hold_inputs(self, first: int, arrays: Sequence[np.ndarray]) -> None:
@@ -138,14 +140,13 @@ class Executable(LoadedModel):
         with self._lock:
             if self._derived is not None:
                 self._derived.refresh(given, arrays)
-            return self._run(arrays, results)
+            pointers = self._input_pointers
+            for index, array in enumerate(arrays):
+                pointers[index] = address(array)
+            return self._run(results)
 
-    def _run(
-        self, arrays: Sequence[np.ndarray], results: Sequence[tuple[np.dtype, tuple[int, ...]]]
-    ) -> list[np.ndarray]:
-        pointers = self._input_pointers
-        for index, array in enumerate(arrays):
-            pointers[index] = address(array)
+    def _run(self, results: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> list[np.ndarray]:
+        """Run on the inputs whose addresses are set."""
         outputs = []
         pointers = self._output_pointers
         for index, (dtype, shape) in enumerate(results):

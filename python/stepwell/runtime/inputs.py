@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
@@ -20,6 +21,19 @@ class Named(Protocol):
 
     @property
     def name(self) -> str: ...
+
+
+class JaxArray(Protocol):
+    """What is asked of a `jax.Array`, whose package may be missing."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype: ...
+    @property
+    def weak_type(self) -> bool: ...
+    def is_deleted(self) -> bool: ...
+    def unsafe_buffer_pointer(self) -> int: ...
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -64,6 +78,9 @@ def as_input(value: object, spec: TensorSpec, dtype: np.dtype) -> np.ndarray:
     layout asks for it. Raises InputError when the dtype, rank or shape is another."""
     array = _array_of(value, spec.name, dtype)
     check_shape(array.shape, spec)
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned:
+        return array
     return np.require(array, requirements=["C", "A"])
 
 
@@ -104,6 +121,8 @@ def _as_array(value: object, name: str, dtype: np.dtype) -> np.ndarray:
     if isinstance(value, np.ndarray):
         return value
     try:
+        if is_immutable(value):  # JAX keeps what numpy sees, which DLPack makes anew
+            return np.asarray(value)
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)  # pyright: ignore[reportArgumentType]
         return _from_python(value, dtype)
@@ -126,12 +145,34 @@ def _from_python(value: object, dtype: np.dtype) -> np.ndarray:
     return array
 
 
-def is_immutable(value: object) -> bool:
+def is_immutable(value: object) -> TypeGuard[JaxArray]:
     """Whether `value` is a `jax.Array`; other objects of JAX (references) may change."""
     kind = type(value)
     return kind.__name__ == "ArrayImpl" and kind.__module__.startswith("jax")
 
 
-def is_deleted(value: object) -> bool:
-    """Whether a `jax.Array` was deleted or given away since it was made."""
-    return bool(getattr(value, "is_deleted")())  # noqa: B009
+class UnchangingInputs:
+    """Where the data of each `jax.Array` lies: since these cannot change, one is looked at once for
+    as long as it lives, and is given for the same input. A network has hundreds of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[JaxArray], int]] = {}
+
+    def address(self, index: int, value: object) -> int | None:
+        """That of `value`, if it was input `index` the last time."""
+        reference, address = self._known.get(index, (None, 0))
+        array = reference and reference()
+        return address if array is value and array is not None and not array.is_deleted() else None
+
+    def keep(self, index: int, value: object, address: int) -> None:
+        """Remember what is read for `value`, unless that is a copy."""
+        if is_immutable(value) and _address(value) == address:
+            self._known[index] = weakref.ref(value), address
+
+
+def _address(array: JaxArray) -> int | None:
+    """Where it lies; None for one of several parts."""
+    try:
+        return array.unsafe_buffer_pointer()
+    except ValueError:
+        return None

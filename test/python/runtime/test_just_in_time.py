@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -57,6 +60,21 @@ def test_with_options(exported: list[jax.export.Exported]) -> None:
     assert len(exported) == 1
 
 
+def test_kinds_of_arguments_that_share_a_program(exported: list[jax.export.Exported]) -> None:
+    double = stepwell.jit(lambda x: x * 2)
+    numbers = np.arange(3, dtype=np.float32)
+    same = numbers, jnp.asarray(numbers), numbers.astype(np.float64), numbers  # JAX sees float32
+    for x in same:
+        np.testing.assert_array_equal(double(x), [0, 2, 4])
+    assert len(exported) == 1
+    with jax.enable_x64(True):
+        assert double(same[2]).dtype == np.float64
+    assert len(exported) == 2
+    for scalar in (1.5, 2.5, 2):
+        assert double(scalar) == 2 * scalar
+    assert len(exported) == 4
+
+
 def test_static_arguments(exported: list[jax.export.Exported]) -> None:
     @stepwell.jit(static_argnums=1, static_argnames="power")
     def repeat(x: jax.Array, count: int, *, power: int = 1) -> jax.Array:
@@ -95,6 +113,27 @@ def test_random_keys_are_arguments_and_results() -> None:
         np.testing.assert_array_equal(results[0], expected[0])
         assert results[1].dtype == expected[1].dtype
         np.testing.assert_array_equal(*map(jax.random.key_data, (results[1], expected[1])))
+
+
+def test_arrays_of_jax_are_looked_at_once_and_not_kept() -> None:
+    double = stepwell.jit(lambda x: x * 2)
+    x = jnp.arange(3.0)
+    for given in (x, x, x + 1, x):
+        np.testing.assert_array_equal(double(given), 2 * np.asarray(given))
+    reference = weakref.ref(x)
+    del x, given
+    gc.collect()
+    assert reference() is None
+    np.testing.assert_array_equal(double(jnp.ones(3)), [2, 2, 2])
+
+
+def test_a_deleted_array_is_refused() -> None:
+    double = stepwell.jit(lambda x: x * 2)
+    x = jnp.arange(3.0)
+    double(x)
+    x.delete()
+    with pytest.raises(stepwell.InputError, match="a ArrayImpl, cannot be taken as an array"):
+        double(x)
 
 
 @pytest.mark.parametrize("call", ["pure_callback", "debug.print"])
