@@ -18,7 +18,7 @@ arith = dialect("arith")
 scf = dialect("scf")
 
 THREADS = 256
-_CONTROL = ("scf.for", "scf.while", "scf.if", "scf.index_switch", "scf.execute_region")
+_CONTROL = ("scf.for", "scf.while", "scf.if", "scf.execute_region")
 _WRITES = ("memref.store", "memref.atomic_rmw", "memref.copy")
 
 

@@ -21,7 +21,7 @@ from stepwell.kernels.structured import defining_op
 from stepwell.mlir import ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import HOST
-from stepwell.passes.linalg._loops import Rewrite, extract, rewrite_operations, to_index
+from stepwell.passes.linalg._loops import Rewrite, extract, rewrite_operations
 
 
 def _while(op: ir.Operation) -> Sequence[ir.Value]:
@@ -57,32 +57,24 @@ def _if(op: ir.Operation) -> Sequence[ir.Value]:
 
 
 def _case(op: ir.Operation) -> Sequence[ir.Value]:
-    """An index out of range means the last branch: it is the default."""
-    if HOST in op.attributes:
-        return _host_case(op, 0)
-    last = len(op.regions) - 1
-    cases = f"array<i64{': ' if last else ''}{', '.join(map(str, range(last)))}>"
-    switch = ir.Operation.create(
-        "scf.index_switch",
-        operands=[to_index(extract(op.operands[0]))],
-        results=[result.type for result in op.results],
-        attributes={"cases": ir.Attribute.parse(cases)},
-        regions=last + 1,
-    )
-    for source, target in zip((last, *range(last)), switch.regions, strict=True):
-        _yield(_move(op.regions[source], target))
-    return list(switch.results)
+    if len(op.regions) > 1:
+        return _chain(op, 0)
+    (*inner, end) = (child.operation for child in op.regions[0].blocks[0].operations)
+    for child in inner:
+        child.move_before(op)
+    return list(end.operands)
 
 
-def _host_case(op: ir.Operation, number: int) -> Sequence[ir.Value]:
-    """A chain of branches, on conditions that are tensors: branch `number`, or a later one."""
+def _chain(op: ir.Operation, number: int) -> Sequence[ir.Value]:
+    """Branch `number` of a case, or a later one, on a condition that is a tensor; an index out of
+    range means the last branch. `scf.index_switch` would be bufferized wrongly."""
     constant = hlo.full(number, [], np.int32)
     chosen = hlo.compare(op.operands[0], constant, "EQ")
     branch = ir.Operation.create(
         "scf.if",
         operands=[extract(chosen)],
         results=[result.type for result in op.results],
-        attributes={HOST: ir.UnitAttr.get()},
+        attributes=_marks(op),
         regions=2,
     )
     _yield(_move(op.regions[number], branch.regions[0]))
@@ -90,7 +82,7 @@ def _host_case(op: ir.Operation, number: int) -> Sequence[ir.Value]:
         _yield(_move(op.regions[number + 1], branch.regions[1]))
     else:
         with ir.InsertionPoint(branch.regions[1].blocks.append()):
-            ir.Operation.create("scf.yield", operands=list(_host_case(op, number + 1)))
+            ir.Operation.create("scf.yield", operands=list(_chain(op, number + 1)))
     return list(branch.results)
 
 

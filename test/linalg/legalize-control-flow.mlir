@@ -21,15 +21,17 @@ func.func @counted(%n: tensor<i32>, %x: tensor<4xf32>) -> tensor<4xf32> {
   return %r#1 : tensor<4xf32>
 }
 
-// An index out of range means the last branch.
+// An index out of range means the last branch. One-shot bufferization lets writes into the results
+// of scf.index_switch.
 // CHECK-LABEL: func.func @three
-// CHECK: scf.index_switch
-// CHECK: case 0
+// CHECK: scf.if
 // CHECK: stablehlo.sine
-// CHECK: case 1
+// CHECK: else
+// CHECK: scf.if
 // CHECK: stablehlo.cosine
-// CHECK: default
+// CHECK: else
 // CHECK: stablehlo.negate
+// CHECK-NOT: scf.index_switch
 func.func @three(%i: tensor<i32>, %x: tensor<4xf32>) -> tensor<4xf32> {
   %r = "stablehlo.case"(%i) ({
     %a = stablehlo.sine %x : tensor<4xf32>
@@ -39,6 +41,17 @@ func.func @three(%i: tensor<i32>, %x: tensor<4xf32>) -> tensor<4xf32> {
     stablehlo.return %a : tensor<4xf32>
   }, {
     %a = stablehlo.negate %x : tensor<4xf32>
+    stablehlo.return %a : tensor<4xf32>
+  }) : (tensor<i32>) -> tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+
+// CHECK-LABEL: func.func @one
+// CHECK-NEXT: %[[SINE:.*]] = stablehlo.sine
+// CHECK-NEXT: return %[[SINE]]
+func.func @one(%i: tensor<i32>, %x: tensor<4xf32>) -> tensor<4xf32> {
+  %r = "stablehlo.case"(%i) ({
+    %a = stablehlo.sine %x : tensor<4xf32>
     stablehlo.return %a : tensor<4xf32>
   }) : (tensor<i32>) -> tensor<4xf32>
   return %r : tensor<4xf32>
