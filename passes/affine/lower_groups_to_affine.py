@@ -52,6 +52,7 @@ from stepwell.mlir import dialect, ir
 from stepwell.passes.affine._host_buffers import give_host_buffers, memref_type
 from stepwell.passes.affine._moved_bytes import MOVED_BYTES, moved_bytes
 from stepwell.passes.affine._scalar_fallback import emit_scalar
+from stepwell.passes.affine._small_kernels import is_small
 from stepwell.passes.affine._thread_fallback import share_among_threads
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg.mark_open_extents import KERNEL_EXTENTS, UNFILLED_EXTENTS
@@ -157,6 +158,9 @@ def _emit(
         buffers = [_as_bytes(argument) for argument in entry.arguments]
         nest.start(entry)
         group = KernelGroup(kernel, buffers, nest)
+        kind = ir.StringAttr(kernel.attributes["kernel.kind"]).value
+        if not on_gpu and KERNEL_EXTENTS not in kernel.attributes:
+            nest.alone = is_small(kind, group.operations, moved_bytes(kernel))
         emit_group(group, kernel, state)
         func.ReturnOp([])
     if "kernel.strategy" in kernel.attributes:

@@ -72,6 +72,9 @@ class NestBuilder:
     shuffles: ClassVar[bool] = True
     """Whether vectors may be read from any address and shuffled."""
 
+    alone: bool = False
+    """Whether one thread runs all tasks of the kernel."""
+
     def __init__(self) -> None:
         self._flat: dict[ir.Value, ir.Value] = {}
         self._constants: dict[tuple[str, str], ir.Value] = {}
@@ -101,7 +104,12 @@ class NestBuilder:
 
     @contextmanager
     def parallel(self, name: str, count: int) -> Iterator[Variable]:
-        """`affine.parallel (name) = 0 to count`: the tasks of a kernel, in any order."""
+        """`affine.parallel (name) = 0 to count`: the tasks of a kernel, in any order; a loop where
+        one thread runs them."""
+        if self.alone:
+            with self.loop(name, 0, count) as variable:
+                yield variable
+            return
         op = affine.AffineParallelOp(
             [],
             ir.ArrayAttr.get([]),
