@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.dialects import stablehlo as hlo
-from stepwell.errors import LoweringError
+from stepwell.errors import TAKE_CALLBACKS_OUT, LoweringError
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import dialect, ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
@@ -102,7 +102,7 @@ def _refuse_callbacks(op: ir.Operation) -> None:
         if inner.name == "stablehlo.custom_call" and "python_cpu_callback" in _target(inner):
             raise LoweringError(
                 f"{source_name(inner)}: the function calls back into Python, which compiled code "
-                "does not; take jax.pure_callback, io_callback or jax.debug.print out of it"
+                f"does not; {TAKE_CALLBACKS_OUT}"
             )
 
 

@@ -9,6 +9,13 @@ if TYPE_CHECKING:
     from stepwell.specialization import OpenSpec
 
 
+TAKE_CALLBACKS_OUT = (
+    "take jax.pure_callback, io_callback or jax.debug.print out of it (where they are checks of "
+    "Equinox, as Diffrax and Lineax make them, set EQX_ON_ERROR=nan)"
+)
+"""What to do about callbacks of JAX."""
+
+
 class Error(Exception):
     """Base of all errors that Stepwell raises."""
 

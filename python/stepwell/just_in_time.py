@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from stepwell.compiler import Compiled, compile
-from stepwell.errors import ModelError, UsageError
+from stepwell.errors import TAKE_CALLBACKS_OUT, ModelError, UsageError
 from stepwell.options import CompileOptions
 from stepwell.runtime.inputs import is_immutable
 
@@ -172,8 +172,8 @@ def _exported(
         if "host_callbacks" not in str(error):
             raise
         raise ModelError(
-            f"the function {name} calls back into Python, which compiled code does not; take "
-            "jax.pure_callback, io_callback or jax.debug.print out of it"
+            f"the function {name} calls back into Python, which compiled code does not; "
+            f"{TAKE_CALLBACKS_OUT}"
         ) from error
 
 
