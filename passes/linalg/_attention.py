@@ -2,7 +2,8 @@
 
     contraction (query, key) -> scores,  rows: scores -> weights,  contraction (weights, value)
 
-become one group when nobody else reads the scores and the weights.
+become one group when nobody else reads the scores and the weights. Two linear layers around a
+normalization are none: their weights are packed, which kernels of attention do not look for.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from stepwell.passes.base import State
 from stepwell.passes.linalg._diagonal import band_of
 from stepwell.passes.linalg._fusion_graph import FusionGraph, Group, Node, Role
 from stepwell.passes.linalg._split_keys import can_split, split_keys
+from stepwell.passes.linalg.hoist_constants import PARAMETER, WEIGHT, has_attribute
 from stepwell.targets.nvidia import NvidiaTarget
 
 LEAST_QUERIES = 4
@@ -143,6 +145,18 @@ def _belong(
         and _readers(graph, scores) == {rows}
         and _readers(graph, rows) == {values}
         and _in_order(graph, scores, first, product)
+        and not _is_weight(graph, product.op.inputs[second.rhs])
+    )
+
+
+def _is_weight(graph: FusionGraph, value: ir.Value) -> bool:
+    """Whether `value` is constant, or an argument that is a weight."""
+    return all(
+        isinstance(base, ir.BlockArgument)
+        and any(
+            has_attribute(base.owner.owner, base.arg_number, name) for name in (WEIGHT, PARAMETER)
+        )
+        for base in graph.bases(value)
     )
 
 

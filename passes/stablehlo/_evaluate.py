@@ -6,6 +6,7 @@ from the StableHLO specification. Arithmetic is done in the element type of the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -19,8 +20,8 @@ from stepwell.passes.stablehlo._values import broadcast_view, compact, integer, 
 Arrays = Sequence[np.ndarray]
 Evaluator = Callable[[ir.Operation, Arrays], np.ndarray | None]
 
-MAX_DOT_PRODUCTS = 10_000_000
-"""Multiplications that a folded dot_general may cost."""
+MAX_DOT_PRODUCTS, MAX_FLOAT_DOT_PRODUCTS = 10_000_000, 10_000_000_000
+"""Multiplications that a folded dot_general may cost; of floats, for which numpy is fast."""
 
 MAX_GATHERED_SLICES = 4096
 """Slices that a folded gather may copy."""
@@ -346,11 +347,13 @@ def _reduce(op: ir.Operation, arrays: Arrays) -> np.ndarray | None:
 def _dot_general(op: ir.Operation, arrays: Arrays) -> np.ndarray | None:
     numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     lhs, rhs = arrays
-    shape = hlo.shape(op.results[0])
-    contracted = int(np.prod([lhs.shape[d] for d in numbers.lhs_contracting_dimensions]))
-    if int(np.prod(shape)) * contracted > MAX_DOT_PRODUCTS:
-        return None
+    size = math.prod(hlo.shape(op.results[0]))
+    contracted = math.prod(lhs.shape[d] for d in numbers.lhs_contracting_dimensions)
     dtype = hlo.dtype(op.results[0])
+    if size * contracted > (MAX_FLOAT_DOT_PRODUCTS if dtype.kind == "f" else MAX_DOT_PRODUCTS):
+        return None
+    if size * contracted > MAX_DOT_PRODUCTS and size > lhs.size + rhs.size:
+        return None  # it would grow
     left, right = list(range(lhs.ndim)), list(range(lhs.ndim, lhs.ndim + rhs.ndim))
     for pairs in (
         zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True),

@@ -50,6 +50,23 @@ func.func @weights_wanted(%q: tensor<2x8x4xf32>, %k: tensor<2x4x16xf32>, %v: ten
 
 // -----
 
+// Two linear layers with a softmax between them: weights are packed, which attention does not do.
+// CHECK-LABEL: func.func @linear_layers
+// CHECK-COUNT-3: call @kernel_
+// CHECK-NOT: "attention"
+func.func @linear_layers(%x: tensor<8x4xf32>, %w1: tensor<4x16xf32> {stepwell.parameter}, %w2: tensor<16x4xf32> {stepwell.parameter}) -> tensor<8x4xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %s = stablehlo.dot_general %x, %w1, contracting_dims = [1] x [0] : (tensor<8x4xf32>, tensor<4x16xf32>) -> tensor<8x16xf32>
+  %3 = stablehlo.exponential %s : tensor<8x16xf32>
+  %4 = stablehlo.reduce(%3 init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<8x16xf32>, tensor<f32>) -> tensor<8xf32>
+  %5 = stablehlo.broadcast_in_dim %4, dims = [0] : (tensor<8xf32>) -> tensor<8x16xf32>
+  %w = stablehlo.divide %3, %5 : tensor<8x16xf32>
+  %o = stablehlo.dot_general %w, %w2, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x4xf32>) -> tensor<8x4xf32>
+  return %o : tensor<8x4xf32>
+}
+
+// -----
+
 // Rows of weights that the second product takes as columns are not those of a block of queries.
 // CHECK-LABEL: func.func @transposed_weights
 // CHECK-COUNT-3: call @kernel_

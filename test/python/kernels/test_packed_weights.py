@@ -116,6 +116,29 @@ def test_gemm_and_layouts() -> None:
     check(graph)
 
 
+def test_products_of_weights_alone() -> None:
+    """They are worked out when the model is compiled, unless the result is larger than both."""
+    graph = Graph()
+    y = graph.node("MatMul", graph.weight(400, 300), graph.weight(300, 200))
+    graph.output(graph.node("Add", graph.input(400, 200), y), "smaller")
+    y = graph.node("MatMul", graph.weight(2000, 8), graph.weight(8, 2000))
+    graph.output(graph.node("Add", graph.input(2000, 2000), y), "larger")
+    text = str(stepwell.lower(graph.model(), target="x86_64-v3").step("linalg"))
+    assert text.count('kernel.kind = "contraction"') == 1, "one product is left"
+    check(graph)
+
+
+def test_two_layers_around_a_normalization() -> None:
+    """Linear layers whose weights are packed, not an attention."""
+    graph = Graph()
+    y = graph.node("MatMul", graph.input(16, 64), graph.weight(64, 48))
+    y = graph.node("LayerNormalization", y, graph.weight(48))
+    graph.output(graph.node("MatMul", y, graph.weight(48, 100)), "head")
+    text = str(stepwell.lower(graph.model(), target="x86_64-v3").step("linalg"))
+    assert text.count('kernel.kind = "contraction"') == 2
+    check(graph)
+
+
 def test_long_sums() -> None:
     """Weights that several blocks of rows would read again: chains of the sum are loops around the
     tiles of a block; with an epilogue, by a column that no panel divides, of a convolution too."""
