@@ -257,6 +257,31 @@ def through_reduce_window(op: ir.Operation, weights: WeightTable) -> ir.Value | 
     return hlo.transpose(result, permutation)
 
 
+@RULES.on("gather")
+def through_gather(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Elements along one dimension by a vector of indices."""
+    known = _transposed(op.operands[0])
+    numbers = bindings.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    axes, shape = list(numbers.start_index_map), hlo.shape(op.operands[0])
+    kept = [d for d in range(len(shape)) if d not in axes]
+    sizes = [1 if d in axes else n for d, n in enumerate(shape)]
+    if (
+        known is None
+        or len(axes) != 1
+        or len(hlo.shape(op.operands[1])) != numbers.index_vector_dim
+        or list(numbers.collapsed_slice_dims) != axes
+        or list(numbers.offset_dims) != kept
+        or integers(op, "slice_sizes") != sizes
+    ):
+        return None
+    source, permutation = known
+    axis = permutation[axes[0]]
+    offsets = [d for d in range(len(shape)) if d != axis]
+    dimensions = hlo.GatherDimensions(offsets, [axis], [axis], numbers.index_vector_dim)
+    result = hlo.gather(source, op.operands[1], dimensions, _before(sizes, permutation))
+    return hlo.transpose(result, permutation)
+
+
 # --- Ops that change the dimensions --------------------------------------------------------------
 
 

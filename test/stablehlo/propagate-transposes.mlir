@@ -285,3 +285,27 @@ func.func @read_in_both_orders(%x: tensor<1x8x6x6xf32>, %w: tensor<1x1x8x8xf32>,
   %sum = stablehlo.reduce(%z init: %zero) applies stablehlo.add across dimensions = [2, 3] : (tensor<1x8x6x6xf32>, tensor<f32>) -> tensor<1x8xf32>
   return %sum : tensor<1x8xf32>
 }
+
+// Rows of an image by their numbers, as to resize it.
+// CHECK-LABEL: func.func @gather
+// CHECK: "stablehlo.gather"(%arg0, %arg1)
+// CHECK-SAME: offset_dims = [0, 2, 3], collapsed_slice_dims = [1], start_index_map = [1]
+// CHECK-SAME: slice_sizes = array<i64: 1, 1, 6, 8>
+// CHECK-SAME: -> tensor<1x9x6x8xf32>
+// CHECK-NOT: stablehlo.transpose
+func.func @gather(%x: tensor<1x5x6x8xf32>, %rows: tensor<9xi64>) -> tensor<1x9x6x8xf32> {
+  %nchw = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<1x5x6x8xf32>) -> tensor<1x8x5x6xf32>
+  %0 = "stablehlo.gather"(%nchw, %rows) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 1, 3], collapsed_slice_dims = [2], start_index_map = [2], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 8, 1, 6>}> : (tensor<1x8x5x6xf32>, tensor<9xi64>) -> tensor<1x8x9x6xf32>
+  %nhwc = stablehlo.transpose %0, dims = [0, 2, 3, 1] : (tensor<1x8x9x6xf32>) -> tensor<1x9x6x8xf32>
+  return %nhwc : tensor<1x9x6x8xf32>
+}
+
+// Rejected: parts of rows.
+// CHECK-LABEL: func.func @gather_parts
+// CHECK: stablehlo.transpose
+// CHECK-NEXT: "stablehlo.gather"
+func.func @gather_parts(%x: tensor<1x5x6x8xf32>, %rows: tensor<9xi64>) -> tensor<1x8x9x3xf32> {
+  %nchw = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<1x5x6x8xf32>) -> tensor<1x8x5x6xf32>
+  %0 = "stablehlo.gather"(%nchw, %rows) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 1, 3], collapsed_slice_dims = [2], start_index_map = [2], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 8, 1, 3>}> : (tensor<1x8x5x6xf32>, tensor<9xi64>) -> tensor<1x8x9x3xf32>
+  return %0 : tensor<1x8x9x3xf32>
+}

@@ -1,7 +1,8 @@
 """Resize and Upsample: sizes and coordinates are static, so that every axis is one constant map.
 
-Nearest gathers along an axis by constant indices; linear and cubic multiply by a constant matrix
-[output, input] whose rows hold the filter's weights.
+Nearest gathers along an axis by constant indices. Linear and cubic have a constant matrix
+[output, input] whose rows hold the filter's weights: where these are two at most, both elements are
+gathered and weighed, else the matrix is multiplied with.
 """
 
 from __future__ import annotations
@@ -187,10 +188,16 @@ def _gather(node: Node, x: ir.Value, d: int, axis: _Axis, position: np.ndarray) 
         return hlo.reshape(
             hlo.broadcast_in_dim(x, split, kept), [*shape[:d], axis.result, *shape[d + 1 :]]
         )
+    return _taken(node, x, d, index)
+
+
+def _taken(node: Node, x: ir.Value, d: int, index: np.ndarray) -> ir.Value:
+    """The elements `index` along axis `d`."""
+    shape = hlo.shape(x)
     sizes = [1 if e == d else n for e, n in enumerate(shape)]
     offsets = [e for e in range(len(shape)) if e != d]
     dimensions = hlo.GatherDimensions(offsets, [d], [d], 1)
-    return hlo.gather(x, node.constant(index, f"index_{d}"), dimensions, sizes)
+    return hlo.gather(x, node.constant(index.astype(np.int64), f"index_{d}"), dimensions, sizes)
 
 
 def _weights(node: Node, axis: _Axis, position: np.ndarray, mode: str) -> np.ndarray:
@@ -212,7 +219,30 @@ def _weights(node: Node, axis: _Axis, position: np.ndarray, mode: str) -> np.nda
 
 
 def _interpolate(node: Node, x: ir.Value, d: int, matrix: np.ndarray) -> ir.Value:
+    dtype = hlo.dtype(x)
+    pair = _pair(matrix)
+    if pair is not None:
+        shape = [len(matrix) if e == d else n for e, n in enumerate(hlo.shape(x))]
+        terms = []
+        for name, (index, weight) in zip(("low", "high"), pair, strict=True):
+            factor = node.constant(weight.astype(dtype), f"{name}_{d}")
+            factor = hlo.broadcast_in_dim(factor, shape, [d])
+            terms.append(hlo.multiply(_taken(node, x, d, index), factor))
+        return hlo.add(*terms)
     rank = len(hlo.shape(x))
-    weights = node.constant(matrix.astype(hlo.dtype(x)), f"weights_{d}")
+    weights = node.constant(matrix.astype(dtype), f"weights_{d}")
     product = hlo.dot_general(x, weights, ([d], [1]))
     return hlo.transpose(product, [*range(d), rank - 1, *range(d, rank - 1)])
+
+
+def _pair(matrix: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]] | None:
+    """The two columns that each row of `matrix` weighs, and their weights; None where a row weighs
+    more, or others than neighbours."""
+    rows, columns = np.arange(len(matrix)), matrix.shape[1]
+    low = np.minimum(np.argmax(matrix != 0, axis=1), max(columns - 2, 0))
+    high = np.minimum(low + 1, columns - 1)
+    found = [(low, matrix[rows, low]), (high, np.where(high > low, matrix[rows, high], 0.0))]
+    rest = matrix.copy()
+    for index, _ in found:
+        rest[rows, index] = 0
+    return None if rest.any() else found
