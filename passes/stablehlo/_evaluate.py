@@ -23,8 +23,8 @@ Evaluator = Callable[[ir.Operation, Arrays], np.ndarray | None]
 MAX_DOT_PRODUCTS, MAX_FLOAT_DOT_PRODUCTS = 10_000_000, 10_000_000_000
 """Multiplications that a folded dot_general may cost; of floats, for which numpy is fast."""
 
-MAX_GATHERED_SLICES = 4096
-"""Slices that a folded gather may copy."""
+MAX_GATHERED_ELEMENTS = 1 << 22
+"""Elements that a folded gather may copy."""
 
 EVALUATORS: dict[str, Evaluator] = {}
 """The functions by full op name."""
@@ -300,22 +300,29 @@ def _gather(op: ir.Operation, arrays: Arrays) -> np.ndarray | None:
     else:
         indices = np.moveaxis(indices, numbers.index_vector_dim, -1)
     batch = indices.shape[:-1]
-    if int(np.prod(batch)) > MAX_GATHERED_SLICES:
+    if math.prod(hlo.shape(op.results[0])) > MAX_GATHERED_ELEMENTS:
         return None
     dropped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
-    kept = [n for d, n in enumerate(sizes) if d not in dropped]
-    result = np.empty((*batch, *kept), operand.dtype)
+    kept = [d for d in range(operand.ndim) if d not in dropped]
     vector_dim = numbers.index_vector_dim
-    batching = [d - (d > vector_dim) for d in numbers.start_indices_batching_dims]
-    for position in np.ndindex(*batch):
-        start = [0] * operand.ndim
-        for d, index in zip(numbers.start_index_map, indices[position], strict=True):
-            start[d] = int(index)
-        for d, source in zip(numbers.operand_batching_dims, batching, strict=True):
-            start[d] = position[source]
-        result[position] = _window(operand, start, sizes).reshape(kept)
-    offsets = list(numbers.offset_dims)
-    return np.moveaxis(result, range(len(batch), result.ndim), offsets)
+    begin: dict[int, np.ndarray] = {
+        d: indices[..., number] for number, d in enumerate(numbers.start_index_map)
+    }
+    for d, source in zip(
+        numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True
+    ):
+        along = source - (source > vector_dim)
+        shape = [-1 if axis == along else 1 for axis in range(len(batch))]
+        begin[d] = np.arange(batch[along]).reshape(shape)
+    places = []
+    for d, (length, size) in enumerate(zip(operand.shape, sizes, strict=True)):
+        place = np.clip(begin.get(d, np.asarray(0)), 0, length - size)
+        place = place.reshape(*(place.shape or (1,) * len(batch)), *(1 for _ in kept))
+        if d in kept:
+            place = place + np.arange(size).reshape([-1 if e == d else 1 for e in kept])
+        places.append(place)
+    result = np.broadcast_to(operand[tuple(places)], (*batch, *(sizes[d] for d in kept)))
+    return np.moveaxis(result, range(len(batch), result.ndim), list(numbers.offset_dims))
 
 
 # --- Reductions and contractions -----------------------------------------------------------------

@@ -12,7 +12,9 @@ becomes
 Results stay views until something that cannot be folded needs them, so a chain of transposes and
 reshapes costs one copy. Constants do not grow: a result that repeats its data becomes a broadcast
 of what is distinct in it, an iota of more than `limit` elements stays one, and a constant is padded
-to `PADDED_ELEMENTS` at most. In a model without inputs, where everything is constant, arithmetic on
+to `PADDED_ELEMENTS` at most. What would grow is computed when the model runs, as before, but is
+known here, to `GROWN_ELEMENTS` of all such: the product of a table of sines with weights is no
+larger than these. In a model without inputs, where everything is constant, arithmetic on
 floats stays: it is to be run, by the kernels that any other model has.
 """
 
@@ -42,6 +44,9 @@ from stepwell.weights import INLINE_ELEMENTS, WeightTable
 
 PADDED_ELEMENTS = 1 << 20
 """A padded constant (filters of groups that were joined) may be as large."""
+
+GROWN_ELEMENTS = 1 << 22
+"""Elements of all results together that are known though they are no constants."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,13 @@ class _Known:
         self.limit = limit
         self.arrays: dict[ir.Value, np.ndarray] = {}
         self.names: dict[ir.Value, str] = {}
+        self.sizes: dict[ir.Value, int] = {}
+        self.grown = 0
         self.folded: list[ir.Operation] = []
 
     def visit(self, op: ir.Operation) -> None:
-        """Enter the result of `op` if it can be computed and does not grow."""
+        """Enter the result of `op` if it can be computed; fold it unless it grows, beyond what the
+        constants hold that it comes from."""
         evaluate = EVALUATORS.get(op.name)
         if evaluate is None or len(op.results) != 1:
             return
@@ -116,12 +124,18 @@ class _Known:
         if array is None:
             return
         limit = PADDED_ELEMENTS if op.name == "stablehlo.pad" else self.limit
-        if distinct(array) > max(limit, sum(map(distinct, operands))):
-            return
+        size, sources = distinct(array), sum(self.sizes[value] for value in op.operands)
+        grows = size > max(limit, sources)
+        if grows:
+            self.grown += array.size
+            if self.grown > GROWN_ELEMENTS:
+                return
         self.arrays[result] = array.astype(dtype, copy=False)
+        self.sizes[result] = sources if grows else size
         names = [self.names[value] for value in op.operands if value in self.names]
         self.names[result] = next((name for name in names if name != "weight"), "weight")
-        self.folded.append(op)
+        if not grows:
+            self.folded.append(op)
 
     def _operand(self, value: ir.Value) -> np.ndarray | None:
         if value in self.arrays:
@@ -132,6 +146,7 @@ class _Known:
         if array is None:
             return None
         self.arrays[value] = array
+        self.sizes[value] = distinct(array)
         self.names[value] = resource_name(value)
         return array
 
@@ -150,7 +165,7 @@ class _Known:
                     constant = self._constant(result)
                 result.replace_all_uses_with(constant)
             op.erase()
-        for value in [value for value in self.arrays if value not in folded]:
+        for value in [value for value in reversed(self.arrays) if value not in folded]:
             if next(iter(value.uses), None) is None:
                 value.owner.operation.erase()
 
