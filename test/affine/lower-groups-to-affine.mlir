@@ -8,7 +8,7 @@
 // CHECK-LABEL: func.func @contraction
 // CHECK: call @kernel_0({{.*}}) {{.*}} : (memref<8x16xf32>, memref<16x32xf32>, memref<32xf32>, memref<8x32xf32>) -> ()
 // CHECK: func.func private @kernel_0
-// CHECK-NOT: affine.parallel
+// CHECK: affine.parallel (%{{.*}}) = (0) to (1)
 // CHECK: %[[ACC:.*]]:16 = affine.for %{{.*}} = 0 to 16 step 2 iter_args
 // CHECK: affine.vector_load %arg1[%{{.*}}, 0] : memref<16x32xf32>, vector<16xf32>
 // CHECK-COUNT-32: vector.fma

@@ -104,10 +104,10 @@ class NestBuilder:
 
     @contextmanager
     def parallel(self, name: str, count: int) -> Iterator[Variable]:
-        """`affine.parallel (name) = 0 to count`: the tasks of a kernel, in any order; a loop where
-        one thread runs them."""
-        if self.alone:
-            with self.loop(name, 0, count) as variable:
+        """`affine.parallel (name) = 0 to count`: the tasks of a kernel, in any order; of one that
+        runs alone, one task with a loop."""
+        if self.alone and count > 1:
+            with self.parallel(name, 1), self.loop(name, 0, count) as variable:
                 yield variable
             return
         op = affine.AffineParallelOp(
