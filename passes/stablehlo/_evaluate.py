@@ -21,7 +21,8 @@ Arrays = Sequence[np.ndarray]
 Evaluator = Callable[[ir.Operation, Arrays], np.ndarray | None]
 
 MAX_DOT_PRODUCTS, MAX_FLOAT_DOT_PRODUCTS = 10_000_000, 10_000_000_000
-"""Multiplications that a folded dot_general may cost; of floats, for which numpy is fast."""
+"""Multiplications that a folded dot_general may cost; of matrices of floats, for which numpy is
+fast."""
 
 MAX_GATHERED_ELEMENTS = 1 << 22
 """Elements that a folded gather may copy."""
@@ -299,6 +300,9 @@ def _gather(op: ir.Operation, arrays: Arrays) -> np.ndarray | None:
         indices = indices[..., None]
     else:
         indices = np.moveaxis(indices, numbers.index_vector_dim, -1)
+    if indices.dtype == np.uint64:
+        indices = np.minimum(indices, np.iinfo(np.int64).max)
+    indices = indices.astype(np.int64)
     batch = indices.shape[:-1]
     if math.prod(hlo.shape(op.results[0])) > MAX_GATHERED_ELEMENTS:
         return None
@@ -357,7 +361,8 @@ def _dot_general(op: ir.Operation, arrays: Arrays) -> np.ndarray | None:
     size = math.prod(hlo.shape(op.results[0]))
     contracted = math.prod(lhs.shape[d] for d in numbers.lhs_contracting_dimensions)
     dtype = hlo.dtype(op.results[0])
-    if size * contracted > (MAX_FLOAT_DOT_PRODUCTS if dtype.kind == "f" else MAX_DOT_PRODUCTS):
+    fast = dtype.kind == "f" and not len(numbers.lhs_batching_dimensions)
+    if size * contracted > (MAX_FLOAT_DOT_PRODUCTS if fast else MAX_DOT_PRODUCTS):
         return None
     if size * contracted > MAX_DOT_PRODUCTS and size > lhs.size + rhs.size:
         return None  # it would grow

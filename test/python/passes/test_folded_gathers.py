@@ -23,7 +23,18 @@ def clipped(offset: tuple, collapsed: tuple, axes: tuple, sizes: tuple) -> Calla
     return lambda x: lax.gather(x, jnp.asarray(PLACES), numbers, sizes, mode="clip")
 
 
+def of_bytes(dtype: type) -> Callable:
+    """Indices of a type that the length does not fit, of two elements each."""
+    numbers = lax.GatherDimensionNumbers((1,), (), (0,))
+    places = np.array([[0], [100], [127]], dtype)
+    return lambda x: lax.gather(
+        jnp.tile(x.reshape(-1), 2), jnp.asarray(places), numbers, (2,), mode="clip"
+    )
+
+
 GATHERS = {
+    "int8": of_bytes(np.int8),
+    "uint8": of_bytes(np.uint8),
     "vectors": lambda x: x[jnp.array([[0, 4], [2, 3]])],
     "scalar": lambda x: x[jnp.array(3)],
     "elements": lambda x: jnp.take_along_axis(x, jnp.asarray(ROWS), 1),
