@@ -17,6 +17,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import external_data_helper, numpy_helper
 
+from stepwell import dtypes
 from stepwell.errors import ModelError
 
 MAPPED_BYTES = 4096
@@ -124,19 +125,25 @@ def _external(
     path = folder / entries.get("location", "")
     offset = int(entries.get("offset", 0))
     count = int(np.prod(shape, dtype=np.int64))
+    size = -(-count * dtypes.bits(dtype) // 8)
     inside = path.resolve().is_relative_to(folder.resolve())
     if not inside or not path.is_file():
         raise ModelError(
             f'the data of "{tensor.name}" should be in {path}, '
             + ("but there is no such file" if inside else "outside the model's folder")
         )
-    if path.stat().st_size < offset + count * dtype.itemsize:
+    if path.stat().st_size < offset + size:
         raise ModelError(
-            f'the data of "{tensor.name}" ({count * dtype.itemsize} bytes at offset {offset}) '
+            f'the data of "{tensor.name}" ({size} bytes at offset {offset}) '
             f"reaches past the end of {path}"
         )
     if count == 0:
         return np.zeros(shape, dtype)
+    if dtypes.bits(dtype) < 8:
+        raw = np.memmap(path, np.uint8, "r", offset, size).tobytes()
+        return numpy_helper.to_array(
+            onnx.helper.make_tensor(tensor.name, tensor.data_type, shape, raw, raw=True)
+        )
     return np.memmap(path, dtype, "r", offset, shape)
 
 
