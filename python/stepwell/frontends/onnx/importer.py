@@ -40,6 +40,7 @@ from stepwell.frontends.onnx.node import (
     Value,
     node_name,
 )
+from stepwell.frontends.onnx.sorting import with_sorted_nodes
 from stepwell.mlir import dialect, ir, new_context
 from stepwell.runtime.inputs import numpy_dtype
 from stepwell.specialization import OpenSpec, Specialization, Structure
@@ -64,7 +65,7 @@ def import_model(
     OpenModelError for what has to be known and is not in `shapes` and `specialization`.
     """
     special = specialization or Specialization()
-    model = inlined(model)
+    model = with_sorted_nodes(inlined(model))
     check_model(model)
     if has_gradient(model.graph):
         model = expand_gradients(model)

@@ -24,6 +24,7 @@ from stepwell.frontends.onnx.checking import check_model
 from stepwell.frontends.onnx.functions import inlined
 from stepwell.frontends.onnx.host_operators import ALWAYS_ON_HOST, is_host_type
 from stepwell.frontends.onnx.node import node_name
+from stepwell.frontends.onnx.sorting import with_sorted_nodes
 
 _NUMBERED = {
     "LinearClassifier": "classlabels_ints",
@@ -47,7 +48,7 @@ def partition(model: onnx.ModelProto) -> list[Part]:
     Raises ModelError for a graph that makes no sense, and where the type of a value that one part
     hands to another is not known.
     """
-    model = inlined(model)
+    model = with_sorted_nodes(inlined(model))
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
     _number_labels(whole.graph)

@@ -21,11 +21,12 @@ from stepwell.frontends.onnx.gradient import is_gradient
 from stepwell.frontends.onnx.host_operators import ALWAYS_ON_HOST
 from stepwell.frontends.onnx.importer import is_known, opset_versions, version_of
 from stepwell.frontends.onnx.node import node_name
+from stepwell.frontends.onnx.sorting import with_sorted_nodes
 
 
 def survey(model: onnx.ModelProto, imported: tuple[Unsupported, ...] = ()) -> list[Unsupported]:
     """All findings, in the order of the nodes; `imported` are those of an import of `model`."""
-    model = _inferred(inlined(model))
+    model = _inferred(with_sorted_nodes(inlined(model)))
     opsets = opset_versions(model)
     types = dict(_types(model.graph))
     reasons = {(f.node, f.operator): f.reason for f in imported}
