@@ -12,6 +12,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 _LARGE_WINDOWS = [(28, 240, 5), (56, 96, 7), (32, 768, 9)]
+_NARROW = [(1, 4096, 4096, 4), (16, 2048, 2048, 4), (128, 768, 3072, 4), (1, 4096, 4096, 16)]
 _GROUPED = [(56, 128, 32), (14, 512, 32), (28, 128, 4)]
 _SEED = 7
 _OPSET = 20
@@ -58,6 +59,40 @@ def byte_product(m: int, k: int, n: int) -> Case:
         f"gemm of bytes {m}x{k}x{n}", 2 * m * k * n, _bytes(x, w, m * n), model, x, model, x,
         lambda: torch.ops.aten._int_mm(lhs, rhs),
     )  # fmt: skip
+
+
+def narrow_product(m: int, k: int, n: int, bits: int) -> Case:
+    """x[m, k] @ w[k, n], w of 4 bits with a scale for 32 rows of a column (MatMulNBits), or of f16;
+    torch has them as prepacked floats of 32 bits."""
+    x, random = _random(m, k), np.random.default_rng(_SEED)
+    if bits == 4:
+        codes = random.integers(0, 256, (n, k // 32, 16), dtype=np.uint8)
+        scales = random.uniform(0.5, 1.5, (n, k // 32)).astype(np.float32)
+        narrow, moved = {"codes": codes, "scales": scales}, _bytes(codes, scales)
+        inputs, domain = ["x", "codes", "scales"], "com.microsoft"
+        sizes = {"K": k, "N": n, "bits": 4, "block_size": 32}
+        node = helper.make_node("MatMulNBits", inputs, ["y"], domain=domain)
+        node.attribute.extend(helper.make_attribute(key, value) for key, value in sizes.items())
+        nodes = [node]
+        low_first = np.stack([codes & 15, codes >> 4], axis=-1).reshape(n, k // 32, 32)
+        w = ((low_first - np.float32(8)) * scales[..., None]).reshape(n, k)
+    else:
+        halves = _random(k, n).astype(np.float16)
+        narrow, moved, w = {"halves": halves}, _bytes(halves), halves.astype(np.float32).T
+        nodes = [
+            helper.make_node("Cast", ["halves"], ["w"], to=TensorProto.FLOAT),
+            helper.make_node("MatMul", ["x", "w"], ["y"]),
+        ]
+    model = _model(nodes, x.shape, (m, n), narrow)
+    packed = torch.ops.mkldnn._reorder_linear_weight(_tensor(w), m)
+    source = torch.from_numpy(x)
+
+    def run() -> object:
+        return torch.ops.mkldnn._linear_pointwise(source, packed, None, "none", [], "")
+
+    moved += _bytes(x, m * n)
+    name = f"gemm of {bits}-bit weights {m}x{k}x{n}"
+    return Case(name, 2 * m * k * n, moved, model, x, model, x, run)
 
 
 def convolution(
@@ -227,6 +262,7 @@ def makers() -> list[Callable[[], Case]]:
     return [
         *(lambda s=s: contraction(*s) for s in gemms),
         *(lambda s=s: byte_product(*s) for s in ((512,) * 3, (128, 768, 3072))),
+        *(lambda s=s: narrow_product(*s) for s in _NARROW),
         *(lambda s=s, c=c: convolution(s, c, c, 3) for s, c in spatial),
         *(lambda s=s, c=c: convolution(s, c, c, 1) for s, c in ((28, 192), (14, 256))),
         lambda: transposed_product(512, 1024, 512),
@@ -293,7 +329,8 @@ def _model(
         [helper.make_tensor_value_info("y", kinds[1], out)],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
+    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 def _random(*shape: int) -> np.ndarray:

@@ -1,10 +1,10 @@
 """The graph that `form-fusion-groups` decides on: operations by role, groups, what may join what.
 
 Roles: an *inline* operation (constant, reshape, broadcast, slice, transpose that keeps the
-innermost dimension) costs nothing to repeat and is cloned into every group that reads through it;
-the others belong to exactly one group. A group has an anchor (contraction or reduction over outer
-dimensions, whose consumers become its epilogue) or is a set of *rows* (elementwise operations and
-reductions over the same trailing dimensions)."""
+innermost dimension, weights that are widened where they are read) costs nothing to repeat and is
+cloned into every group that reads through it; the others belong to exactly one group. A group has
+an anchor (contraction or reduction over outer dimensions, whose consumers become its epilogue) or
+is a set of *rows* (elementwise operations and reductions over the same trailing dimensions)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from stepwell.kernels.structured import (
     map_dims,
     shape_of,
 )
+from stepwell.kernels.widened_weights import WIDENED
 from stepwell.mlir import ir
 
 
@@ -53,6 +54,9 @@ RESULT = "kernel.result"
 
 HOST = "stepwell.host"
 """Marks control flow of StableHLO that the host program runs itself."""
+
+_SOURCES = ("arith.constant", "ub.poison", "tensor.empty", "linalg.fill")
+"""What reads no tensor."""
 
 ANCHORED = (Role.CONTRACTION, Role.OUTER_REDUCTION)
 STANDING = (Role.CONTROL, Role.CALL)
@@ -96,7 +100,7 @@ class Group:
 
 def role_of(op: ir.Operation, structured: Structured | None) -> Role:
     """The role that `op` has, from its structure alone."""
-    if op.name in ("arith.constant", "ub.poison", "tensor.empty", "linalg.fill", *RESHAPES):
+    if op.name in (*_SOURCES, *RESHAPES) or WIDENED in op.attributes:
         return Role.INLINE
     if op.results and not any(isinstance(r.type, ir.ShapedType) for r in op.results):
         return Role.INLINE
@@ -235,7 +239,7 @@ class FusionGraph:
         node = self.by_value.get(value)
         if node is None or node.group is not None or node.role is not Role.INLINE:
             return [value]
-        if node.op.name in ("arith.constant", "ub.poison", "tensor.empty", "linalg.fill"):
+        if node.op.name in _SOURCES or WIDENED in node.op.attributes:
             return []
         if not isinstance(value.type, ir.ShapedType):
             return [base for operand in node.op.operands for base in self.bases(operand)]
@@ -254,7 +258,7 @@ class FusionGraph:
             return self.pull(source, reshaped(indices, shape_of(value), shape_of(source)))
         if op.name == "tensor.extract_slice":
             return self.pull(op.operands[0], slice_source(op, indices))
-        if node.structured is not None:
+        if node.structured is not None and WIDENED not in op.attributes:
             copied = node.structured.copied_input()
             assert copied is not None
             point = apply_map(node.structured.maps[copied], indices)

@@ -2,7 +2,8 @@
 
 Upstream's `stablehlo-legalize-to-linalg` does most of it. What it lacks or lowers to scalar
 branches is rewritten first: `stablehlo.concatenate` becomes `tensor.concat`, `chlo.erf` and
-`chlo.erfc` generics of `math`, a grouped convolution a generic that has a loop over the groups.
+`chlo.erfc` generics of `math`, a grouped convolution a generic that has a loop over the groups,
+weights that stay narrow a generic that products take in (`kernels/widened_weights.py`).
 Named operations are generalised, so that what follows sees one form, `linalg.generic`.
 
     %0 = stablehlo.add %a, %b     ->     %0 = linalg.generic ... { arith.addf }
@@ -14,12 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell.dialects import narrow_weights
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import TAKE_CALLBACKS_OUT, LoweringError
 from stepwell.kernels.structured import source_name
+from stepwell.kernels.widened_weights import widened
 from stepwell.mlir import dialect, ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg import _grouped_convolution
+from stepwell.passes.stablehlo._values import splat
 from stepwell.weights import WeightTable
 
 tensor = dialect("tensor")
@@ -110,12 +114,25 @@ def _convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     return _grouped_convolution.lower(op)
 
 
+def _widened(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    if not narrow_weights.is_widened(op):
+        return None
+    codes, scales, zeros = (*op.operands, None, None)[:3]
+    assert codes is not None
+    zero = None if zeros is None else splat(zeros)
+    block = 1 if scales is None else hlo.shape(codes)[0] // hlo.shape(scales)[0]
+    if zero is not None:
+        zeros = None
+    return widened(hlo.shape(codes), codes, scales, zeros, block, zero or 0.0)
+
+
 _REWRITES: dict[str, Callable[[ir.Operation, WeightTable], ir.Value | None]] = {
     "stablehlo.concatenate": _concatenate,
     "chlo.erf": _error_function,
     "chlo.erfc": _error_function,
     "stablehlo.convolution": _convolution,
     "stablehlo.constant": _signless_constant,
+    "stablehlo.custom_call": _widened,
     "stablehlo.reduce": _reduce,
 }
 

@@ -12,7 +12,6 @@ argument, its packed form, which the runtime makes.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -34,27 +33,23 @@ from stepwell.kernels.structured import (
     element_type,
     shape_of,
 )
+from stepwell.kernels.widened_weights import WidenedWeights
 from stepwell.mlir import dialect, ir
-from stepwell.packing import Packing, PanelPacking, packing_to_dict
+from stepwell.packing import Packing, PanelPacking
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import is_control
-from stepwell.passes.linalg.hoist_constants import (
-    DERIVED,
-    PARAMETER,
-    WEIGHT,
-    add_argument,
-    bytes_of_weights,
-    has_attribute,
-    weight_name,
+from stepwell.passes.linalg._pack_widened import prepare_widened
+from stepwell.passes.linalg._packed_weights import (
+    Weight,
+    add_packed,
+    erase_unread,
+    replace_operand,
+    retype_argument,
+    weight_of,
 )
+from stepwell.passes.linalg.hoist_constants import bytes_of_weights
 
 arith = dialect("arith")
-
-PACKED = "_packed"
-"""In the names of packed weights, behind that of the weight."""
-
-Weight = str | int
-"""A constant by name, or a parameter by the number of its argument."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +98,13 @@ class PackOperands(Pass):
         operands = contraction_operands(anchor)
         assert operands is not None
         shape = ContractionShape.of(anchor, operands)
+        narrow = WidenedWeights.of(anchor.inputs[shape.rhs])
+        if narrow is not None:
+            prepare_widened(kernel, anchor, shape, narrow, calls, state, packed, pack=self.pack)
+            return
         slices = slices_behind(anchor.inputs[shape.rhs])
         number = _argument_behind(slices.source if slices else anchor.inputs[shape.rhs])
-        weights = [_weight_of(host, call, number) for host, call in calls]
+        weights = [weight_of(host, call, number) for host, call in calls]
         known = bool(weights) and all(weight is not None for weight in weights)
         if winograd_strategy.ATTRIBUTE in anchor.op.attributes:
             if number is not None and known and slices is None:
@@ -124,24 +123,24 @@ class PackOperands(Pass):
         if plan is None or number is None:
             return
         kind = ir.RankedTensorType.get(plan.packing.shape, element_type(anchor.inputs[shape.rhs]))
-        _retype_argument(kernel, number, kind)
+        retype_argument(kernel, number, kind)
         maps = list(anchor.op.attributes["indexing_maps"])
         maps[shape.rhs] = ir.AffineMapAttr.get(plan.map)
         anchor.op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
         read = kernel.regions[0].blocks[0].arguments[number]
         if slices is None:
-            _replace_operand(anchor, shape.rhs, read)
+            replace_operand(anchor, shape.rhs, read)
         else:
             with ir.InsertionPoint(anchor.op), anchor.op.location:
                 anchor.op.operands[shape.rhs] = slices.taking(read)
             slices.op.op.erase()
-            _erase_unread(slices.source)
+            erase_unread(slices.source)
         for (host, call), weight in zip(calls, weights, strict=True):
             assert weight is not None
             key = (weight, plan.packing)
             original = call.operands[number]
             if key not in packed:
-                packed[key] = _add_packed(host, weight, plan.packing, kind, state)
+                packed[key] = add_packed(host, weight, plan.packing, kind, state)
             call.operands[number] = packed[key]
             if isinstance(weight, str):
                 self._share(host, original, plan, packed[key])
@@ -161,7 +160,7 @@ class PackOperands(Pass):
             kernel = self._functions(host)[callee]
             once = len(self._calls_of(host, callee)) == 1
             if once and not _is_contraction(kernel) and _only_extracts(kernel, number):
-                _retype_argument(kernel, number, packed.type)
+                retype_argument(kernel, number, packed.type)
                 for extract in _users(kernel, number):
                     _extract_packed(extract, plan)
                 call.operands[number] = packed
@@ -237,19 +236,19 @@ def _pack_winograd(
     lanes = state.target.vector_lanes
     packing = winograd_strategy.packing((*lead, outputs), strategy, lanes, shape.stride)
     kind = ir.RankedTensorType.get(packing.shape, plain.element_type)
-    _retype_argument(kernel, number, kind)
+    retype_argument(kernel, number, kind)
     with ir.InsertionPoint(anchor.op), anchor.op.location:
         undone = ir.Operation.create(
             "builtin.unrealized_conversion_cast",
             results=[plain],
             operands=[kernel.regions[0].blocks[0].arguments[number]],
         ).results[0]
-    _replace_operand(anchor, 1, undone)
+    replace_operand(anchor, 1, undone)
     for (host, call), weight in zip(calls, weights, strict=True):
         assert weight is not None
         key = (weight, packing)
         if key not in packed:
-            packed[key] = _add_packed(host, weight, packing, kind, state)
+            packed[key] = add_packed(host, weight, packing, kind, state)
         call.operands[number] = packed[key]
 
 
@@ -339,48 +338,3 @@ def _argument_behind(value: ir.Value) -> int | None:
 def _is_read_once(kernel: ir.Operation, number: int) -> bool:
     """Whether only one operation of the kernel reads its argument, so that it may change form."""
     return len(list(kernel.regions[0].blocks[0].arguments[number].uses)) == 1
-
-
-def _weight_of(host: ir.Operation, call: ir.Operation, number: int | None) -> Weight | None:
-    if number is None:
-        return None
-    value = call.operands[number]
-    if defining_op(value) is not None or value.owner != host.regions[0].blocks[0]:
-        return None
-    argument = ir.BlockArgument(value).arg_number
-    if has_attribute(host, argument, PARAMETER):
-        return argument
-    return weight_name(host, argument)
-
-
-def _replace_operand(op: Structured, number: int, value: ir.Value) -> None:
-    """Read `value`, and forget the reshapes that nobody reads any more."""
-    old = op.op.operands[number]
-    op.op.operands[number] = value
-    _erase_unread(old)
-
-
-def _erase_unread(value: ir.Value) -> None:
-    """Erase reshapes that lead to `value` alone."""
-    while (reshape := defining_op(value)) is not None and not list(value.uses):
-        value = reshape.operands[0]
-        reshape.erase()
-
-
-def _retype_argument(kernel: ir.Operation, number: int, kind: ir.Type) -> None:
-    entry = kernel.regions[0].blocks[0]
-    entry.arguments[number].set_type(kind)
-    old = ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value)
-    inputs = [argument.type for argument in entry.arguments]
-    kernel.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, old.results))
-
-
-def _add_packed(
-    host: ir.Operation, weight: Weight, packing: Packing, kind: ir.Type, state: State
-) -> ir.Value:
-    """The argument of `host` that is the packed form of a constant or of a parameter."""
-    if isinstance(weight, str):
-        name = state.weights.add(f"{weight}{PACKED}", packing.apply(state.weights[weight]))
-        return add_argument(host, kind, WEIGHT, name)
-    data = {"input": weight, "packing": packing_to_dict(packing)}
-    return add_argument(host, kind, DERIVED, json.dumps(data))

@@ -6,11 +6,12 @@
     %b = stablehlo.convert %w : (tensor<64x4xf32>) -> tensor<64x4xbf16>
     %z = stablehlo.dot_general %a, %b : (tensor<8x64xbf16>, tensor<64x4xbf16>) -> tensor<8x4xf32>
 
-Sums stay f32, and so does everything else. Weights are rounded when they are folded: run this
-before constants are, and after batch normalisations and scales went into them. On GPUs all products
-are rounded, those of two activations as well; on CPUs those by constants that their instruction for
-pairs of bf16 takes: sums have an even number of terms. Convolutions of windows are left there to
-`round-convolutions`, since Winograd's algorithm in f32 may be faster.
+So do, with the default precision, products whose model lets them be rounded as far
+(`stepwell.roundable`). Sums stay f32, and so does everything else. Weights are rounded when they
+are folded: run this before constants are, and after batch normalisations and scales went into them.
+On GPUs all products are rounded, those of two activations as well; on CPUs those by constants that
+their instruction for pairs of bf16 takes: sums have an even number of terms. Convolutions of
+windows are left there to `round-convolutions`, since Winograd's algorithm in f32 may be faster.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import ClassVar
 
 from stepwell import dtypes
 from stepwell.dialects import stablehlo as hlo
+from stepwell.dialects.narrow_weights import ROUNDABLE
 from stepwell.kernels.cpu.dot_products import BFLOATS
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
@@ -30,23 +32,24 @@ from stepwell.passes.stablehlo._values import integer, producer
 from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
 
-RULES, CPU_RULES = Rules(), Rules()
+RULES, CPU_RULES, MARKED_RULES, MARKED_CPU_RULES = Rules(), Rules(), Rules(), Rules()
 
 
 @dataclass(frozen=True)
 class RoundProducts(Pass):
-    """Run on a module; nothing with another precision, or where bf16 is not multiplied."""
+    """Run on a module; nothing where bf16 is not multiplied."""
 
     name: ClassVar[str] = "round-products"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        if state.precision != "bf16":
+        if state.precision == "strict":
             return
-        if isinstance(state.target, NvidiaTarget):
-            RULES.apply(op, state.weights)
+        on_gpu, all_products = isinstance(state.target, NvidiaTarget), state.precision == "bf16"
+        if on_gpu:
+            (RULES if all_products else MARKED_RULES).apply(op, state.weights)
         elif state.target.bfloat_dot:
-            CPU_RULES.apply(op, state.weights)
-        else:
+            (CPU_RULES if all_products else MARKED_CPU_RULES).apply(op, state.weights)
+        elif all_products:
             state.remarks.append(f"{state.target.name} does not multiply bf16: products stay f32")
 
 
@@ -59,7 +62,7 @@ def rounded_product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     if not all(isinstance(hlo.element_type(value), ir.F32Type) for value in values):
         return None
     operands = [hlo.convert(value, dtypes.BFLOAT16) for value in op.operands]
-    attributes = {name: op.attributes[name] for name in op.attributes}
+    attributes = {name: op.attributes[name] for name in op.attributes if name != ROUNDABLE}
     return ir.Operation.create(op.name, [op.results[0].type], operands, attributes).results[0]
 
 
@@ -71,6 +74,18 @@ def rounded_product_by_weights(op: ir.Operation, weights: WeightTable) -> ir.Val
     terms = math.prod(sizes[d] for d in numbers.lhs_contracting_dimensions)
     constants = [producer(value, "constant") is not None for value in op.operands]
     return rounded_product(op, weights) if any(constants) and terms % BFLOATS == 0 else None
+
+
+@MARKED_RULES.on("dot_general")
+def marked_product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """The model allows it."""
+    return rounded_product(op, weights) if ROUNDABLE in op.attributes else None
+
+
+@MARKED_CPU_RULES.on("dot_general")
+def marked_product_by_weights(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """The model allows it, and CPUs have an instruction for it."""
+    return rounded_product_by_weights(op, weights) if ROUNDABLE in op.attributes else None
 
 
 @CPU_RULES.on("convolution")

@@ -281,7 +281,7 @@ def _compile_unit(unit: KernelUnit, *, target: Target, opt_level: int) -> bytes 
         with new_context(), ir.Location.unknown():
             module = ir.Module.parse(unit.text.replace("@kernel(", f"@{unit.symbol}(", 1))
             state = State(target=target)
-            for name in ("expand-math", "split-tasks"):
+            for name in ("look-up-codes", "expand-math", "split-tasks"):
                 make_pass(name).apply(module, state)
             task = ir.Module.parse(
                 f"llvm.func @{unit.symbol}({'!llvm.ptr, ' * unit.arguments}i64, i64)\n"

@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+WORD_CODES, CODE_BITS = 8, 4
+"""Numbers of 4 bits to a word, and their bits."""
+
 
 @dataclass(frozen=True)
 class PanelPacking:
@@ -53,6 +56,32 @@ class PanelPacking:
             return result
         split = result.reshape(*outer, words, self.terms, self.panel)
         return np.ascontiguousarray(np.swapaxes(split, -1, -2)).reshape(*outer, words, width)
+
+
+@dataclass(frozen=True)
+class WordPacking:
+    """Bytes that hold numbers of 4 bits, `least` and more, in the `panels` of a matrix [k, column];
+    eight neighbours of k, less `least`, are a word of 32 bits, the first in its lowest bits:
+    int32[panels, k / 8, panel]."""
+
+    panels: PanelPacking
+    least: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The packed shape."""
+        count, rows, width = self.panels.shape
+        return (count, rows // WORD_CODES, width)
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """The packed copy of `array`, which has no number outside of [least, least + 15]."""
+        panels = self.panels.apply(array - np.int8(self.least)).view(np.uint8)
+        count, rows, width = self.shape
+        split = panels.reshape(count, rows, WORD_CODES, width)
+        words = np.zeros(self.shape, np.uint32)
+        for number in range(WORD_CODES):
+            words |= split[:, :, number].astype(np.uint32) << np.uint32(CODE_BITS * number)
+        return words.view(np.int32)
 
 
 @dataclass(frozen=True)
@@ -124,9 +153,13 @@ class WinogradPacking:
         return result
 
 
-Packing = PanelPacking | WinogradPacking
+Packing = PanelPacking | WordPacking | WinogradPacking
 
-_KINDS: dict[str, type[Packing]] = {"panels": PanelPacking, "winograd": WinogradPacking}
+_KINDS: dict[str, type[Packing]] = {
+    "panels": PanelPacking,
+    "words": WordPacking,
+    "winograd": WinogradPacking,
+}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from stepwell.kernels.strategy import Candidate, Decision
 from stepwell.kernels.structured import Structured, contraction_operands, element_type, shape_of
 from stepwell.mlir import ir
 from stepwell.passes.buffers.plan_arena import element_bytes
-from stepwell.passes.linalg.pack_operands import PACKED
+from stepwell.passes.linalg._packed_weights import PACKED
 from stepwell.passes.llvm._host_program import HostProgram, KernelCall
 from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.tuning_record import ALGORITHM, STRATEGY

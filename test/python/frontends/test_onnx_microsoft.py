@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -246,6 +247,33 @@ def test_matmul_with_packed_weights(bits: int, zero_points: bool) -> None:
     # onnxruntime rounds the rows of A to 8 bits for accuracy_level 4; 1 asks for float32.
     attributes["accuracy_level"] = 1
     _check("MatMulNBits", inputs, attributes, constants=constants, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("zero_points", [False, True])
+def test_lookup_in_packed_table(bits: int, zero_points: bool) -> None:
+    rng, rows, columns, block = RNG(0), 20, 48, 16
+    table = rng.integers(0, 256, (rows, columns * bits // 8)).astype(np.uint8)
+    scales = rng.uniform(0.01, 0.1, (rows, columns // block)).astype(np.float32)
+    indices = np.array([[3, 0, 19], [7, 7, -1]])
+    inputs = [table, indices, scales]
+    if zero_points:
+        packed = -(-columns // block * bits // 8)
+        inputs.append(rng.integers(0, 256, (rows, packed)).astype(np.uint8))
+    attributes = {"block_size": block, "gather_axis": 0, "quantize_axis": 1, "bits": bits}
+    constants = (0, *range(2, len(inputs)))
+    _check("GatherBlockQuantized", inputs, attributes, constants=constants)
+
+
+@pytest.mark.parametrize("gather", [0, 2])
+def test_lookup_in_integers_of_four_bits(gather: int) -> None:
+    rng = RNG(1)
+    table = rng.integers(-8, 8, (4, 32, 6)).astype(ml_dtypes.int4)
+    scales = rng.uniform(0.01, 0.1, (4, 2, 6)).astype(np.float32)
+    zeros = rng.integers(-8, 8, (4, 2, 6)).astype(ml_dtypes.int4)
+    inputs = [table, np.array([1, 3]), scales, zeros]
+    attributes = {"block_size": 16, "gather_axis": gather, "quantize_axis": 1}
+    _check("GatherBlockQuantized", inputs, attributes, constants=(0, 2, 3))
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])

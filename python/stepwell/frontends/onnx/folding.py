@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
@@ -17,14 +18,28 @@ _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLi
            "Bernoulli")  # fmt: skip
 _CONTROL_FLOW = ("If", "Loop", "Scan")
 
-_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+_WIDENING = ("DequantizeLinear", "Cast")
+
+_NARROW = tuple(
+    np.dtype(kind)
+    for kind in (
+        np.int8,
+        np.uint8,
+        ml_dtypes.int4,
+        ml_dtypes.uint4,
+        ml_dtypes.int2,
+        ml_dtypes.uint2,
+        np.float16,
+        ml_dtypes.bfloat16,
+    )
+)
 
 
 def evaluate(node: Node, inputs: Sequence[Tensor | None]) -> list[np.ndarray] | None:
     """The outputs of `node` when its inputs are small constants; None when they are not."""
     if node.operator in _RANDOM or node.operator in _CONTROL_FLOW or not inputs:
         return None
-    if node.operator == "DequantizeLinear" and _may_be_weights(inputs[0]):
+    if node.operator in _WIDENING and _may_be_weights(inputs[0]):
         return None
     arrays = [None if tensor is None else tensor.array for tensor in inputs]
     present = [tensor for tensor in inputs if tensor is not None]
@@ -52,8 +67,8 @@ def evaluate(node: Node, inputs: Sequence[Tensor | None]) -> list[np.ndarray] | 
 
 
 def _may_be_weights(x: Tensor | None) -> bool:
-    """Whether the StableHLO level looks for products with these bytes, before it folds them."""
-    return x is not None and x.rank > 1 and x.dtype in _BYTES
+    """Whether the StableHLO level looks for products with such numbers, before it folds them."""
+    return x is not None and x.rank > 1 and x.dtype in _NARROW
 
 
 def _evaluator(node: Node) -> ReferenceEvaluator:

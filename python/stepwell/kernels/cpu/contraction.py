@@ -34,6 +34,7 @@ from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.structured import Structured, element_type
 from stepwell.mlir import ir
+from stepwell.packing import WORD_CODES
 
 PanelBody = Callable[[Index, bool], None]
 
@@ -83,33 +84,46 @@ class Contraction:
         self.tiles = ContractionTiles(group, op, self.shape, strategy, lanes, write, written)
 
     def _gathered_panel(self) -> ir.Value | None:
-        """Scratch for one panel of an rhs that is not packed, when enough row tiles share it."""
+        """Scratch for one panel of an rhs that is not packed, or is widened, when enough row tiles
+        share it; for the terms of a chain where these are summed apart."""
         shape = self.shape
-        if is_packed(self.op, shape) or not gathers_panels(shape, self.strategy, self.lanes):
+        if is_packed(self.op, shape) and not shape.widened:
             return None
         extents = [shape.sizes[d] for d in shape.reduced]
+        if self.strategy.apart:
+            _, extents[-1], _, _ = summation_levels(extents)[-1]
+        elif not gathers_panels(shape, self.strategy, self.lanes):
+            return None
         element = element_type(self.op.inputs[shape.rhs])
         return self.nest.scratch([*extents, self.panel * self.terms], element)
 
-    def _gather_panel(self, dims: list[Index], panel: Index, last: bool) -> None:
-        """Copy a panel of the rhs into scratch, so that its rows lie side by side in the cache."""
+    def _gather_panel(
+        self, dims: list[Index], panel: Index, last: bool, begin: list[Index] | None = None
+    ) -> None:
+        """Copy a panel of the rhs into scratch, so that its rows lie side by side in the cache; of
+        a chain that is summed apart, the rows from `begin` on."""
         assert self.gathered is not None
         parts = pieces(self.tiles.columns(last), self.lanes)
+        sizes = self.gathered.type.shape[:-1]
+        in_words = self.shape.rhs_bytes < 1 and sizes[-1] % WORD_CODES == 0
+        words = WORD_CODES if in_words else 1  # rows of a word, once it is loaded
 
         def copy(prefix: list[Index]) -> None:
-            if len(prefix) < len(self.shape.reduced):
-                size = self.shape.sizes[self.shape.reduced[len(prefix)]]
+            if len(prefix) < len(sizes):
+                size = sizes[len(prefix)] // words
                 with self._used_loop("k", self.tiles.used_terms, size) as k, self.evaluator.scope():
-                    copy([*prefix, Index.of(k)])
+                    for row in range(words):
+                        copy([*prefix, Index.of(k) * words + row])
                 return
             for offset, width in parts:
                 lanes = Lanes.of(width)
                 full = list(dims)
                 full[self.shape.column] = panel * self.panel + offset + lanes.index
+                at = prefix
+                if begin is not None:
+                    at = [k + start for k, start in zip(prefix, begin, strict=True)]
                 terms = [
-                    self.tiles.operand(
-                        self.shape.rhs, self.tiles.at_term(full, prefix, term), lanes
-                    )
+                    self.tiles.operand(self.shape.rhs, self.tiles.at_term(full, at, term), lanes)
                     for term in range(self.terms)
                 ]
                 value = dot_products.interleave(terms) if self.terms > 1 else terms[0]
@@ -203,7 +217,8 @@ class Contraction:
                 return self.tiles.at(dims, rows, (height, width), panel, last)
 
             if self.strategy.apart:
-                self._run_apart(block, full, at)
+                widen = functools.partial(self._gather_panel, dims, panel, last)
+                self._run_apart(block, full, at, widen if self.shape.widened else None)
                 return
 
             def body(tile: Index) -> None:
@@ -319,10 +334,10 @@ class Contraction:
     def _for_panel(
         self, dims: list[Index], panel: Index, last: bool, run: PanelBody, gather: bool
     ) -> None:
-        gathers = gather and self.gathered is not None
+        gathers = gather and self.gathered is not None and not self.strategy.apart
+        self.tiles.gathered = self.gathered if gathers else None
         if gathers:
             self._gather_panel(dims, panel, last)
-        self.tiles.gathered = self.gathered if gathers else None
         run(panel, last)
 
     def emit_block(self, which: Index, block: Index, blocks: int) -> None:
@@ -350,9 +365,16 @@ class Contraction:
 
         self._for_all_panels(lambda panel, last: self._for_panel(dims, panel, last, run, True))
 
-    def _run_apart(self, block: Index, full: int, at: Callable[[Index], RegisterTile]) -> None:
+    def _run_apart(
+        self,
+        block: Index,
+        full: int,
+        at: Callable[[Index], RegisterTile],
+        gather: Callable[[list[Index]], None] | None,
+    ) -> None:
         """A panel and a block of tiles, the chains of a long sum in loops around the tiles: what a
-        chain reads of the panel stays in L1. The totals are in scratch meanwhile."""
+        chain reads of the panel stays in L1, and is copied by `gather` before, if it is. The totals
+        are in scratch meanwhile."""
         assert self.tiles.totals is not None
         taken = self.strategy.row_tiles
         first = at(Index())
@@ -396,7 +418,11 @@ class Contraction:
 
         def chains(begin: list[Index], levels: list[tuple[int, int, int, bool]]) -> None:
             if not levels:
+                if gather is not None:
+                    self.tiles.gathered, self.tiles.gathered_from = self.gathered, begin
+                    gather(begin)
                 self._for_tiles(block, taken, full, lambda tile: add_if_needed(tile, begin))
+                self.tiles.gathered = None
                 return
             (outer_axis, count, by, _), *rest = levels
             with self.nest.loop("k", 0, count) as k, self.evaluator.scope():

@@ -25,6 +25,7 @@ from stepwell.kernels.structured import (
     map_dims,
     shape_of,
 )
+from stepwell.kernels.widened_weights import WidenedWeights
 from stepwell.mlir import ir
 from stepwell.targets import Target
 
@@ -34,8 +35,9 @@ PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
 BYTES, BFLOATS = 4, 2
 """Terms of a word of bytes, and of one of bf16."""
 
-GATHERED_BYTES, GATHERING_TILES = 640 << 10, 8
-"""Largest panel that is copied to scratch, and how many row tiles have to share it."""
+GATHERED_BYTES, GATHERING_TILES, WIDENING_TILES = 640 << 10, 8, 2
+"""Largest panel that is copied to scratch, and how many row tiles have to share it; one that is
+widened so."""
 
 _L1_WAYS, _L1_WAY_BYTES = 8, 4096
 """Associativity of the first level of the cache, and the bytes of one way."""
@@ -141,6 +143,9 @@ class ContractionShape:
     sizes: tuple[int, ...]
     terms: int = 1
     exact: bool = False
+    widened: bool = False
+    rhs_bytes: float = 4.0
+    block: int = 0
 
     @staticmethod
     def of(op: Structured, operands: tuple[int, int], terms: int = 1) -> ContractionShape:
@@ -157,7 +162,22 @@ class ContractionShape:
         if terms > 1:
             sizes[reduced[-1]] //= terms
         exact = isinstance(element_type(op.op.results[0]), ir.IntegerType)
-        return ContractionShape(lhs, rhs, batch, rows, column, reduced, tuple(sizes), terms, exact)
+        shape = ContractionShape(lhs, rhs, batch, rows, column, reduced, tuple(sizes), terms, exact)
+        narrow = WidenedWeights.of(op.inputs[rhs])
+        if narrow is None:
+            return shape
+        block = narrow.block if narrow.scales is not None else 0
+        return dataclasses.replace(
+            shape,
+            widened=True,
+            rhs_bytes=narrow.bytes,
+            block=block if block and chains_of_block(block) else 0,
+        )
+
+    def summation_levels(self, chains: int = 1) -> list[tuple[int, int, int, bool]]:
+        """The loops over k (`summation_levels`)."""
+        extents = [self.sizes[d] for d in self.reduced]
+        return summation_levels(extents, chains, exact=self.exact, block=self.block)
 
     def extent(self, dims: tuple[int, ...]) -> int:
         return math.prod(self.sizes[d] for d in dims)
@@ -333,7 +353,7 @@ def tile_cost(
 
 def _adding_time(sums: int, shape: ContractionShape, target: Target) -> float:
     """Of the chains of a register tile's sums, to one another."""
-    levels = summation_levels([shape.sizes[d] for d in shape.reduced], exact=shape.exact)
+    levels = shape.summation_levels()
     chains = math.prod(size for _, size, _, apart in levels if apart)
     chains = min(chains, math.ceil(shape.k / SHORT_CHAIN))
     return sums * (chains - 1) * (_ADDED if 2 * sums < target.vector_registers else _SPILLED)
@@ -355,13 +375,17 @@ def _block(
 ) -> ContractionStrategy:
     """Fill in how many row tiles and panels a task takes."""
     gathered = _block_gathered(strategy, shape, target)
-    if not packed and gathers_panels(shape, gathered, target.vector_lanes):
+    in_place = packed and not shape.widened
+    if not in_place and gathers_panels(shape, gathered, target.vector_lanes):
         return gathered
+    apart = row_tiles_apart(strategy, shape, target) if shape.widened else 0
+    if apart >= WIDENING_TILES:
+        return dataclasses.replace(strategy, row_tiles=apart, panels=1, apart=True)
     half = target.l2_bytes // 2
     rows = strategy.box[0] * strategy.box[1]
     row_tiles = math.ceil(shape.m / rows)
     panels = math.ceil(shape.n / (strategy.vectors * target.vector_lanes))
-    rhs_bytes = shape.k * panels * strategy.vectors * target.vector_lanes * 4
+    rhs_bytes = int(shape.k * panels * strategy.vectors * target.vector_lanes * shape.rhs_bytes)
     lhs_tile_bytes = rows * shape.k * 4
     cold = packed and row_tiles > 1 and _is_cold(strategy, shape, target, lhs_bytes)
     if cold and rhs_bytes <= half:
@@ -439,7 +463,7 @@ def most_chains(strategy: ContractionStrategy, shape: ContractionShape, target: 
     rows = strategy.box[0] * strategy.box[1]
     if not fits_registers(2 * rows, strategy.vectors, target):
         return 1
-    levels = summation_levels([shape.sizes[d] for d in shape.reduced], 2, exact=shape.exact)
+    levels = shape.summation_levels(2)
     apart = [size for _, size, _, restart in levels if restart]
     return 2 if apart and apart[0] % 2 == 0 else 1
 
@@ -487,18 +511,19 @@ def gathers_panels(shape: ContractionShape, strategy: ContractionStrategy, lanes
         return True
     panel_bytes = shape.k * strategy.vectors * lanes * 4
     return (
-        strategy.row_tiles >= GATHERING_TILES
+        strategy.row_tiles >= (WIDENING_TILES if shape.widened else GATHERING_TILES)
         and strategy.panels == 1
         and panel_bytes <= GATHERED_BYTES
     )
 
 
 def summation_levels(
-    extents: list[int], chains: int = 1, *, exact: bool = False
+    extents: list[int], chains: int = 1, *, exact: bool = False, block: int = 0
 ) -> list[tuple[int, int, int, bool]]:
     """The loops over k, outermost first: (position in the reduced dimensions, iterations, factor of
     the loop variable, whether each iteration sums apart). Where one dimension is cut into chains
-    and that can be, their number is a multiple of `chains`; `exact` sums are one chain."""
+    and that can be, their number is a multiple of `chains`; `exact` sums are one chain. Chains lie
+    within a `block` of terms, where there are blocks."""
     if exact:
         return [(axis, size, 1, False) for axis, size in enumerate(extents)]
     levels: list[tuple[int, int, int, bool]] = []
@@ -506,7 +531,10 @@ def summation_levels(
         inner = math.prod(extents[axis + 1 :])
         apart = SHORTEST_PARTIAL <= inner <= PARTIAL_SUM and inner * size > 2 * SHORTEST_PARTIAL
         shortest = PARTIAL_SUM // 4 if size > PARTIAL_SUM else SHORTEST_PARTIAL - 1
-        chunks = [c for c in range(PARTIAL_SUM, shortest, -1) if size % c == 0]
+        if block:
+            chunks = chains_of_block(block)
+        else:
+            chunks = [c for c in range(PARTIAL_SUM, shortest, -1) if size % c == 0]
         several = [c for c in chunks if size // c % chains == 0]
         chunk = next(iter([*several, *chunks]), size)
         if inner == 1 and chunk < size:
@@ -514,6 +542,11 @@ def summation_levels(
         else:
             levels.append((axis, size, 1, apart))
     return levels
+
+
+def chains_of_block(block: int) -> list[int]:
+    """The lengths of chains that a block of terms can be cut into, the longest first."""
+    return [c for c in range(PARTIAL_SUM, SHORTEST_PARTIAL - 1, -1) if block % c == 0]
 
 
 def steps_at_once(sums: int) -> int:

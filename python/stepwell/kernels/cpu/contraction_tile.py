@@ -3,6 +3,8 @@ epilogue on them."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable
 
 from stepwell.kernels.builder import Lanes, vector
@@ -19,6 +21,7 @@ from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, apply_map, delinearize
 from stepwell.kernels.rows import is_costly
 from stepwell.kernels.structured import Structured, defining_op, element_type, extension
+from stepwell.kernels.widened_weights import WidenedWeights
 from stepwell.mlir import ir
 
 Write = Callable[[list[Index], Lanes], None]
@@ -30,11 +33,13 @@ class ContractionTiles:
 
     Its results go to the group's outputs, or where `write` puts them: then `written` is the value,
     of those computed from the contraction's, that it stores. Where they are set, `used_terms` says
-    how many terms are summed, and `gathered` is a panel of the rhs that steps read in its place.
+    how many terms are summed, and `gathered` is a panel of the rhs that steps read in its place,
+    with the terms from `gathered_from` on.
     """
 
     used_terms: Index | None = None
     gathered: ir.Value | None = None
+    gathered_from: list[Index] | None = None
 
     def __init__(
         self,
@@ -53,6 +58,7 @@ class ContractionTiles:
         self.panel = strategy.vectors * lanes
         self.panels = -(-shape.n // self.panel)
         self.packed = is_packed(op, shape)
+        self.widened = WidenedWeights.of(op.inputs[shape.rhs])
         self.reduced_sizes = [shape.sizes[d] for d in shape.reduced]
         self.prefetching = Prefetching(group, op, shape, strategy, self.panel)
         bounded = not strategy.merge_rows and strategy.chains == 1
@@ -139,6 +145,8 @@ class ContractionTiles:
         """What a step reads of the rhs for a vector of columns, `place` of which are points."""
         rhs, lanes = self.shape.rhs, Lanes.of(register.width * self.terms)
         if self.gathered is not None:
+            if self.gathered_from is not None:
+                reduced = [k - f for k, f in zip(reduced, self.gathered_from, strict=True)]
             at = [*reduced, lanes.index + register.offset * self.terms]
             loaded = self.nest.load(self.gathered, at, lanes)
         elif self.terms > 1:
@@ -159,6 +167,8 @@ class ContractionTiles:
 
     def operand(self, number: int, dims: list[Index], lanes: Lanes) -> ir.Value:
         value = self.op.inputs[number]
+        if number == self.shape.rhs and self.widened is not None and self._scales_chains:
+            value = self.widened.unscaled
         return self.evaluator.at(value, apply_map(self.op.maps[number], dims), lanes)
 
     def at_term(self, dims: list[Index], reduced: list[Index], term: Index | int) -> list[Index]:
@@ -193,6 +203,9 @@ class ContractionTiles:
         bounds = self.terms_in_image(tile)
         exact = self.shape.exact
         terms = TermLoops(self.nest, self.evaluator, extents, tile.step, chains, bounds, exact)
+        if self._scales_chains:
+            join = functools.partial(self._join_scaled, tile)
+            terms = dataclasses.replace(terms, block=self.shape.block, join=join)
         zeros = self.zeros(tile)
         if self.used_terms is not None:
             sums = terms.sum_used(zeros, self.used_terms)
@@ -208,6 +221,29 @@ class ContractionTiles:
                 reduced = [Index()] * len(self.shape.reduced)
                 at = tile.place(point, tile.start + register.offset, reduced)
                 self._finish(at, total, register)
+
+    @property
+    def _scales_chains(self) -> bool:
+        """Whether steps read weights without their scales."""
+        return self.shape.block > 0 and self.gathered is None
+
+    def _join_scaled(
+        self, tile: RegisterTile, start: list[Index], totals: list[ir.Value], sums: list[ir.Value]
+    ) -> list[ir.Value]:
+        """`totals` and the sums of a chain times the scales of the block that it lies in."""
+        assert self.widened is not None
+        scales = []
+        with self.evaluator.scope():
+            for register in tile.vectors:
+                lanes = Lanes.of(register.width)
+                point = tile.place((0, 0), tile.start + register.offset + lanes.index, start)
+                at = apply_map(self.op.maps[self.shape.rhs], point)
+                scale = self.evaluator.at(self.widened.scales, self.widened.scales_at(at), lanes)
+                scales.append(self.nest.as_vector(scale, lanes))
+        return [
+            self.nest.fma(value, scales[number % len(scales)], total)
+            for number, (total, value) in enumerate(zip(totals, sums, strict=True))
+        ]
 
     def zeros(self, tile: RegisterTile) -> list[ir.Value]:
         element = element_type(self.op.op.results[0])

@@ -32,6 +32,9 @@ _MOST_PIECES = 4
 Step = Callable[[list[Index], list[ir.Value]], list[ir.Value]]
 """Adds the terms at a point of the reduced space to the sums it is given."""
 
+Join = Callable[[list[Index], list[ir.Value], list[ir.Value]], list[ir.Value]]
+"""Adds to totals the sums of a chain, which begins at a point."""
+
 Bounds = Mapping[int, tuple[Index, Index]]
 """By reduced dimension: [start, stop) of the terms that there are, as far as it has them."""
 
@@ -41,7 +44,7 @@ class TermLoops:
     """Loops that call `step` for all points of the reduced space, of `extents`; `chains` partial
     sums are taken side by side where the outer of two levels is a multiple of that. Terms outside
     of `bounds` add nothing, and are left out where that is no more work. Sums that
-    are `exact` are one chain."""
+    are `exact` are one chain. Chains of a `block` of terms are added by `join`."""
 
     nest: NestBuilder
     evaluator: Evaluator
@@ -50,6 +53,8 @@ class TermLoops:
     chains: int = 1
     bounds: Bounds = field(default_factory=dict)
     exact: bool = False
+    block: int = 0
+    join: Join | None = None
 
     def sum(
         self,
@@ -59,7 +64,7 @@ class TermLoops:
     ) -> list[ir.Value]:
         """The sums of all terms. Of what is prefetched, `results` is called in the first steps of
         the innermost loop, `ahead` in each iteration."""
-        levels = summation_levels(self.extents, self.chains, exact=self.exact)
+        levels = summation_levels(self.extents, self.chains, exact=self.exact, block=self.block)
 
         def nested(
             prefixes: list[list[Index]], level: int, carried: list[ir.Value]
@@ -89,8 +94,13 @@ class TermLoops:
             def body(k: Index, inner: list[ir.Value]) -> list[ir.Value]:
                 if not restart:
                     return in_one_chain(k, inner)
-                sums = nested(moved(k), level + 1, zeros * side * len(prefixes))
+                starts = moved(k)
+                sums = nested(starts, level + 1, zeros * side * len(prefixes))
                 parts = _parts(sums, len(zeros))
+                if self.join is not None:
+                    for start, part in zip(starts, parts, strict=True):
+                        inner = self.join(start, inner, part)
+                    return inner
                 for number in range(side):
                     inner = self._added(inner, [v for part in parts[number::side] for v in part])
                 return inner
@@ -133,7 +143,10 @@ class TermLoops:
             unroll = steps_at_once(len(carried))
             return self.nest.reduce_steps("k", asking, size, carried, body, unroll, ask_panel)
 
-        return nested([[]], 0, zeros)
+        sums = nested([[]], 0, zeros)
+        if self.join is not None and not any(restart for *_, restart in levels):
+            return self.join([Index()] * len(self.extents), zeros, sums)
+        return sums
 
     def sum_used(self, zeros: list[ir.Value], used: Index) -> list[ir.Value]:
         """The sums of the first `used` terms along one dimension."""

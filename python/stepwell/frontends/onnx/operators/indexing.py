@@ -30,7 +30,11 @@ def _wrapped(indices: Tensor, size: int, role: str) -> ir.Value:
 @operator("Gather")
 def gather(node: Node, data: Tensor, indices: Tensor) -> Result:
     """Slices of `data` along `axis` at `indices`; their dimensions take the axis's place."""
-    axis = normalize_axis(node.integer("axis", 0), data.rank)
+    return taken_slices(data, indices, normalize_axis(node.integer("axis", 0), data.rank))
+
+
+def taken_slices(data: Tensor, indices: Tensor, axis: int) -> Result:
+    """What Gather makes of `data` at `indices`."""
     if indices.array is not None and indices.size == 1:
         return _gather_one(data, axis, int(indices.array.item()), indices.rank)
     index = _wrapped(indices, data.shape[axis], "wrapped")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
+from stepwell.dialects.narrow_weights import ROUNDABLE
 from stepwell.frontends.onnx.node import Node, Tensor
 from stepwell.frontends.onnx.operators.contraction import matmul, matmul_integer
 from stepwell.frontends.onnx.operators.quantization import dynamic_quantize_linear
@@ -13,6 +14,9 @@ from stepwell.frontends.onnx.shaping import broadcast
 from stepwell.mlir import ir
 
 _DOMAIN = "com.microsoft"
+
+_ROUNDED_LEVELS = (3, 4)
+"""Levels of accuracy at which rounding to bfloat16 is no worse than what is asked for."""
 
 
 @operator("FusedMatMul", domain=_DOMAIN)
@@ -97,7 +101,8 @@ def matmul_packed(
     bias: Tensor | None = None,
 ) -> ir.Value:
     """`a [.., K] @ weights' + bias`, the weights [N, K] packed in b [N, blocks, bytes], low bits
-    first, with a scale and a zero point a block. They are unpacked at compile time."""
+    first, with a scale and a zero point a block. A byte holds each in StableHLO. With an
+    `accuracy_level` of 3 (bfloat16) or 4 (8 bits), a may be rounded."""
     k, n = node.integer("K", 0), node.integer("N", 0)
     bits, block = node.integer("bits", 4), node.integer("block_size", 0)
     if bits not in (2, 4, 8):
@@ -105,21 +110,31 @@ def matmul_packed(
     if group_index is not None and group_index.size:
         node.unsupported("g_idx is not supported")
     blocks = -(-k // block)
-    codes = _unpack(node.known(b, "weights").reshape(n, blocks, -1), bits).astype(np.float32)
-    factors = node.known(scales, "scales").astype(np.float32).reshape(n, blocks, 1)
-    zero = np.float32(1 << (bits - 1))
+    packed = node.known(b, "weights").reshape(n, blocks, -1)
+    codes = node.constant(unpacked(packed, bits), b.name or "weights")
+    factors = node.constant(
+        node.known(scales, "scales").astype(np.float32).reshape(n, blocks), "scales"
+    )
+    zero = hlo.full(1 << (bits - 1), [n, blocks], np.dtype(np.float32))
     if zero_points is not None:
-        zero = node.known(zero_points, "zero points")
-        if zero.dtype == np.uint8:
-            zero = _unpack(zero.reshape(n, -1), bits)[:, :blocks]
-        zero = zero.astype(np.float32).reshape(n, blocks, 1)
-    weights = ((codes - zero) * factors).reshape(n, -1)[:, :k].astype(a.dtype)
-    matrix = node.constant(np.ascontiguousarray(weights.T), "weights")
-    product = hlo.dot_general(a.value, matrix, ([a.rank - 1], [0]))
+        zeros = node.known(zero_points, "zero points")
+        if zeros.dtype == np.uint8:
+            zeros = unpacked(zeros.reshape(n, -1), bits)[:, :blocks]
+        zero = node.constant(zeros.astype(np.float32).reshape(n, blocks), "zero_points")
+    wide = hlo.convert(codes, np.float32)
+    shape = hlo.shape(wide)
+    wide = hlo.subtract(wide, hlo.broadcast_in_dim(zero, shape, [0, 1]))
+    wide = hlo.multiply(wide, hlo.broadcast_in_dim(factors, shape, [0, 1]))
+    matrix = hlo.slice(hlo.reshape(wide, [n, blocks * block]), [0, 0], [n, k])
+    product = hlo.dot_general(
+        a.value, hlo.convert(hlo.transpose(matrix, [1, 0]), a.dtype), ([a.rank - 1], [0])
+    )
+    if node.integer("accuracy_level", 0) in _ROUNDED_LEVELS:
+        product.owner.attributes[ROUNDABLE] = ir.UnitAttr.get()
     return product if bias is None else hlo.add(product, broadcast(bias, hlo.shape(product)))
 
 
-def _unpack(data: np.ndarray, bits: int) -> np.ndarray:
+def unpacked(data: np.ndarray, bits: int) -> np.ndarray:
     """Numbers of `bits` bits from bytes, along the last dimension, low bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     parts = (data[..., None] >> shifts) & np.uint8((1 << bits) - 1)
