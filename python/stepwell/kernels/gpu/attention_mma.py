@@ -97,7 +97,7 @@ def choose(parts: AttentionParts, target: NvidiaTarget) -> AttentionTile | None:
         if keys == least or keys < 2 * parts.keys
     ]
     if gathers:
-        tiles = [t for t in tiles if t.keys == least or t.chunks <= _MOST_GATHERED]
+        tiles = [tile for tile in tiles if tile.chunks <= _MOST_GATHERED] or tiles
     return first_filling(tiles, parts, target)
 
 
