@@ -32,6 +32,7 @@ from stepwell.passes.llvm.lower_kernels_to_llvm import (
     flatten_empty,
     mark_arguments,
 )
+from stepwell.passes.nvvm._product_loops import keep_rolled
 from stepwell.passes.nvvm.map_to_blocks_and_threads import BLOCKS, THREADS
 
 arith = dialect("arith")
@@ -128,6 +129,7 @@ def _lower(kernel: ir.Operation, shared: list[ir.Operation], body: ir.Block) -> 
         child.operation.detach_from_parent()
         inside.append(child.operation)
     function = next(c.operation for c in inside.operations if c.operation.name == "llvm.func")
+    keep_rolled(function)
     function.attributes["sym_visibility"] = ir.StringAttr.get("public")
     for marker in ("gpu.kernel", "nvvm.kernel"):
         function.attributes[marker] = ir.UnitAttr.get()

@@ -268,7 +268,8 @@ def through_gather(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     if (
         known is None
         or len(axes) != 1
-        or len(hlo.shape(op.operands[1])) != numbers.index_vector_dim
+        or len(hlo.shape(op.operands[1])) != 1
+        or numbers.index_vector_dim != 1
         or list(numbers.collapsed_slice_dims) != axes
         or list(numbers.offset_dims) != kept
         or integers(op, "slice_sizes") != sizes

@@ -54,6 +54,26 @@ def test_tile(name: str, emulator: Emulator) -> None:
         np.testing.assert_array_equal(executable(a, b)[0], a @ b)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(("m", "n"), [(8, 32), (24, 40), (5, 17)])
+def test_results_of_another_shape(m: int, n: int, dtype: type, emulator: Emulator) -> None:
+    """Images of one pixel, channels first: what follows the sums has them at several places, which
+    are those of the sums though the last tile reaches beyond rows and columns."""
+    filters = integers(n, 16, 2, 2, seed=1).astype(dtype)
+
+    def layer(x: jax.Array) -> jax.Array:
+        sums = jax.lax.conv_general_dilated(
+            x, filters, (1, 1), "VALID", preferred_element_type=np.float32
+        )
+        size = abs(sums)
+        return jax.numpy.where(sums < 0, size, 1) / (1 + size)
+
+    x = integers(m, 16, 2, 2, seed=2).astype(dtype)
+    model = str(jax.export.export(jax.jit(layer))(x).mlir_module())
+    models.assert_same_as_cpu(model, [x], emulator, rtol=1e-6, atol=0)
+    assert not compile_for_gpu(model).remarks
+
+
 @pytest.mark.parametrize("tile", [LARGE, MEDIUM, NARROW, THIN, FLAT])
 def test_tiles_fit(tile: SimtTile) -> None:
     assert tile.threads % 32 == 0

@@ -171,6 +171,32 @@ def test_tensor_core_kernels(target: NvidiaTarget) -> None:
         assert lint(kernel, target) == []
 
 
+@needs_ptxas
+@pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_100a", "sm_120"])
+def test_gathered_operands(name: str) -> None:
+    """Rows that are no whole chunks of 16 bytes are gathered by way of registers, which hold what a
+    step needs of them: few keys at a time, and one step of a product (ptxas would unroll eight)."""
+    target = next(target for target in TARGETS if target.cpu == name)
+
+    def layers(x: jax.Array, w: jax.Array, queries: jax.Array, keys: jax.Array) -> tuple:
+        product = jax.numpy.matmul(x, w, preferred_element_type=np.float32)
+        wide = np.float32
+        scores = jax.numpy.einsum("bmd,bnd->bmn", queries, keys, preferred_element_type=wide)
+        weights = jax.nn.softmax(scores).astype(np.float16)
+        return product, jax.numpy.matmul(weights, keys, preferred_element_type=wide)
+
+    shapes = ((256, 256), (256, 165), (8, 12, 114), (8, 113, 114))
+    arrays = [np.zeros(shape, np.float16) for shape in shapes]
+    module = str(jax.export.export(jax.jit(layers))(*arrays).mlir_module())
+    options = {"use_cache": False}
+    lowered = stepwell.lower(module, target=target.name, options=options).step("affine")
+    kernels = assembled(lowered, target, {".col.f32.f16": {"HMMA": 8}})
+    assert len(kernels) == 2
+    for kernel in kernels:
+        assert lint(kernel, target) == []
+    assert min(kernel.sass.count("HMMA") for kernel in kernels) <= 2 * 16
+
+
 def forms_in_steps(
     x: jax.Array, image: jax.Array, gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -55,3 +55,35 @@ module {
     return
   }
 }
+
+// -----
+
+// Loops with products of matrices stay loops, others are as LLVM and ptxas find best.
+// CHECK: llvm.func @kernel_0
+// CHECK: ^[[HEADER:bb[0-9]+]]({{.*}}!llvm.array<2 x vector<2xf32>>
+// CHECK: nvvm.mma.sync
+// CHECK: llvm.br ^[[HEADER]]({{.*}}) {loop_annotation = #[[ROLLED:[a-z_]+]]}
+// CHECK-NOT: loop_annotation
+// CHECK: gpu.launch_func
+module {
+  func.func private @kernel_0(%x: memref<64xf32>, %out: memref<64xf32>) attributes {kernel.kind = "contraction"} {
+    affine.parallel (%block, %thread) = (0, 0) to (1, 32) {
+      %zero = arith.constant dense<0.0> : vector<2x2xf32>
+      %rows = arith.constant dense<1.0> : vector<4x2xf16>
+      %columns = arith.constant dense<1.0> : vector<2x2xf16>
+      %sums = affine.for %k = 0 to 9 iter_args(%sum = %zero) -> (vector<2x2xf32>) {
+        %0 = nvgpu.mma.sync(%rows, %columns, %sum) {mmaShape = [16, 8, 16]} : (vector<4x2xf16>, vector<2x2xf16>, vector<2x2xf32>) -> vector<2x2xf32>
+        affine.yield %0 : vector<2x2xf32>
+      }
+      %sum = vector.extract %sums[0, 0] : f32 from vector<2x2xf32>
+      affine.for %i = 0 to 2 {
+        affine.store %sum, %out[%thread * 2 + %i] : memref<64xf32>
+      }
+    }
+    return
+  }
+  func.func @main(%x: memref<64xf32>, %out: memref<64xf32>) {
+    call @kernel_0(%x, %out) : (memref<64xf32>, memref<64xf32>) -> ()
+    return
+  }
+}

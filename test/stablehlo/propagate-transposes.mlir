@@ -309,3 +309,16 @@ func.func @gather_parts(%x: tensor<1x5x6x8xf32>, %rows: tensor<9xi64>) -> tensor
   %0 = "stablehlo.gather"(%nchw, %rows) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 1, 3], collapsed_slice_dims = [2], start_index_map = [2], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 8, 1, 3>}> : (tensor<1x8x5x6xf32>, tensor<9xi64>) -> tensor<1x8x9x3xf32>
   return %0 : tensor<1x8x9x3xf32>
 }
+
+// Rejected: a matrix of numbers makes two dimensions of the last one, a single number none.
+// CHECK-LABEL: func.func @gather_by_matrix
+// CHECK-COUNT-2: stablehlo.transpose
+// CHECK: "stablehlo.gather"
+// CHECK: "stablehlo.gather"
+func.func @gather_by_matrix(%x: tensor<2x3x4xf32>, %y: tensor<2x3x4xf32>, %rows: tensor<5x6xi64>, %row: tensor<i64>) -> (tensor<4x2x5x6xf32>, tensor<4x2xf32>) {
+  %0 = stablehlo.transpose %x, dims = [2, 0, 1] : (tensor<2x3x4xf32>) -> tensor<4x2x3xf32>
+  %1 = stablehlo.transpose %y, dims = [2, 0, 1] : (tensor<2x3x4xf32>) -> tensor<4x2x3xf32>
+  %2 = "stablehlo.gather"(%0, %rows) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 1], collapsed_slice_dims = [2], start_index_map = [2], index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 4, 2, 1>}> : (tensor<4x2x3xf32>, tensor<5x6xi64>) -> tensor<4x2x5x6xf32>
+  %3 = "stablehlo.gather"(%1, %row) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 1], collapsed_slice_dims = [2], start_index_map = [2], index_vector_dim = 0>, indices_are_sorted = false, slice_sizes = array<i64: 4, 2, 1>}> : (tensor<4x2x3xf32>, tensor<i64>) -> tensor<4x2xf32>
+  return %2, %3 : tensor<4x2x5x6xf32>, tensor<4x2xf32>
+}

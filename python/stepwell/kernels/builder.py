@@ -370,26 +370,28 @@ class NestBuilder:
         One vector load when only a symbolic last index moves, by one element, with the lane."""
         *outer, last = indices
         contiguous = isinstance(last, Index) and lanes.stride(last) == 1
-        if contiguous and all(self._is_uniform(index, lanes) for index in outer):
-            base = [self._lane(index, 0, lanes) for index in indices]
+        if contiguous and all(self.is_uniform(index, lanes) for index in outer):
+            base = [self.lane(index, 0, lanes) for index in indices]
             kind = ir.VectorType.get([lanes.count], buffer.type.element_type)
             if lanes.count == 1:
                 return memref.LoadOp(buffer, base).result
             return vector.LoadOp(kind, buffer, base).result
-        if lanes.count == 1 or all(self._is_uniform(index, lanes) for index in indices):
-            return memref.LoadOp(buffer, [self._lane(i, 0, lanes) for i in indices]).result
+        if lanes.count == 1 or all(self.is_uniform(index, lanes) for index in indices):
+            return memref.LoadOp(buffer, [self.lane(i, 0, lanes) for i in indices]).result
         parts = [
-            memref.LoadOp(buffer, [self._lane(index, lane, lanes) for index in indices]).result
+            memref.LoadOp(buffer, [self.lane(index, lane, lanes) for index in indices]).result
             for lane in range(lanes.count)
         ]
         return vector.FromElementsOp(ir.VectorType.get([lanes.count], parts[0].type), parts).result
 
-    def _is_uniform(self, index: ir.Value | Index, lanes: Lanes) -> bool:
+    def is_uniform(self, index: ir.Value | Index, lanes: Lanes) -> bool:
+        """Whether all lanes have the same index."""
         if isinstance(index, Index):
             return not index.depends_on(lanes.variable)
         return not isinstance(index.type, ir.VectorType)
 
-    def _lane(self, index: ir.Value | Index, lane: int, lanes: Lanes) -> ir.Value:
+    def lane(self, index: ir.Value | Index, lane: int, lanes: Lanes) -> ir.Value:
+        """The index that `lane` has, as a scalar."""
         if isinstance(index, Index):
             return self._apply(lanes.at(index, lane))
         if isinstance(index.type, ir.VectorType):

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from stepwell.errors import LoweringError
 from stepwell.kernels import vector_math
-from stepwell.kernels.builder import CONTRACT, NO_SIGNED_ZEROS, Lanes, NestBuilder, arith
+from stepwell.kernels.builder import CONTRACT, NO_SIGNED_ZEROS, Lanes, NestBuilder, arith, vector
 from stepwell.kernels.index import Index, Variable, apply_map, linearize, reshaped, same
 from stepwell.kernels.slices import TakenSlices
 from stepwell.kernels.structured import (
@@ -283,9 +283,33 @@ class Evaluator:
             return self.at(source, [i for i in indices if isinstance(i, Index)], lanes)
         buffer = self._in_memory(source)
         if buffer is None:
-            raise LoweringError(f"{source_name(op)}: a gather reads a value that is not in memory")
+            return self._gather_computed(source, indices, lanes)
         loaded = self.nest.gather(buffer, indices, lanes)
         return from_storage(loaded, element_type(source))
+
+    def _gather_computed(
+        self, source: ir.Value, indices: Sequence[Computed], lanes: Lanes
+    ) -> ir.Value:
+        """Elements of a value that is not in memory as it is (a slice, a repetition), at indices
+        inside of it that were computed: lane by lane."""
+
+        def element(lane: int) -> ir.Value:
+            at = [
+                self._computed_index(index, size, lane, lanes)
+                for index, size in zip(indices, shape_of(source), strict=True)
+            ]
+            return self.at(source, at, Lanes.of(1))
+
+        if all(self.nest.is_uniform(index, lanes) for index in indices):
+            return element(0)
+        parts = [element(lane) for lane in range(lanes.count)]
+        return vector.FromElementsOp(ir.VectorType.get([lanes.count], parts[0].type), parts).result
+
+    def _computed_index(self, index: Computed, size: int, lane: int, lanes: Lanes) -> Index:
+        """An index below `size` as `lane` has it."""
+        if isinstance(index, Index):
+            return lanes.at(index, lane)
+        return Index.of(Variable("gathered", 0, size - 1, self.nest.lane(index, lane, lanes), True))
 
     def _in_memory(self, value: ir.Value) -> ir.Value | None:
         """The buffer that holds `value` as it is, or by other dimensions."""

@@ -35,7 +35,7 @@ from stepwell.kernels.gpu.fragments import Fragments
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.mma_tile import MmaTile
 from stepwell.kernels.gpu.operand_ring import OperandRing
-from stepwell.kernels.gpu.tensor_core import COLUMNS, ROWS, STEP_BYTES, MatrixType
+from stepwell.kernels.gpu.tensor_core import CHUNK_BYTES, COLUMNS, ROWS, STEP_BYTES, MatrixType
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, constant
@@ -45,6 +45,10 @@ from stepwell.targets.nvidia import WARP, NvidiaTarget
 _LINE_BYTES = 128
 """A longer line is a multiple of it, a shorter one a power of two of chunks, so that swizzled
 chunks stay in their line."""
+
+_MOST_GATHERED = 8
+"""Chunks of keys, or of values, that a thread gathers at most where the features are no whole
+chunks, so that none is copied asynchronously: registers hold them, and where they come from."""
 
 _HELD_BYTES = 128
 """Queries of this many bytes stay in registers; longer ones are read again for each tile."""
@@ -69,6 +73,12 @@ class AttentionTile:
         keys = self.keys * (self.feature_bytes + self.value_bytes)
         return self.queries * self.feature_bytes + keys
 
+    @property
+    def chunks(self) -> int:
+        """Chunks of a tile's keys, or values, for each thread."""
+        line = max(self.feature_bytes, self.value_bytes)
+        return self.keys * line // (CHUNK_BYTES * self.warps * WARP)
+
 
 def choose(parts: AttentionParts, target: NvidiaTarget) -> AttentionTile | None:
     """As many queries to a block as leave a block for every multiprocessor, and as many keys to a
@@ -78,12 +88,16 @@ def choose(parts: AttentionParts, target: NvidiaTarget) -> AttentionTile | None:
     features = _line_bytes(parts.scores_shape.k * kind.bytes)
     values = _line_bytes(parts.values_shape.n * kind.bytes)
     least = max(ROWS, STEP_BYTES // kind.bytes)
+    widths = parts.scores_shape.k, parts.values_shape.n
+    gathers = any(width * kind.bytes % CHUNK_BYTES for width in widths)
     tiles = [
         AttentionTile(warps, keys, features, values)
         for warps in (8, 4, 2, 1)
         for keys in (64, 32, 16)
         if keys == least or keys < 2 * parts.keys
     ]
+    if gathers:
+        tiles = [tile for tile in tiles if tile.chunks <= _MOST_GATHERED] or tiles
     return first_filling(tiles, parts, target)
 
 

@@ -116,7 +116,7 @@ class TileSpace:
         if n % count == 0:
             lanes = Lanes.of(count)
             with self.nest.inside([(row, self.shape.m), (column, n)]) as branch, branch.then():
-                self._write(dims, row, column + lanes.index, total, lanes)
+                self._write(dims, row, column, total, lanes)
             return
         for lane in range(count):
             bounds = [(row, self.shape.m), (column + lane, n)]
@@ -134,7 +134,7 @@ class TileSpace:
         def value() -> ir.Value:
             lanes = Lanes.of(count)
             with self.evaluator.scope():
-                result, at = self._sum(dims, row, column + lanes.index, total, lanes)
+                result, at = self._sum(dims, row, column, total, lanes)
                 place = self.group.point_of(output, result, at)
                 return self.evaluator.at(output.value, place, lanes)
 
@@ -152,14 +152,26 @@ class TileSpace:
     def _sum(
         self, dims: list[Index], row: Index, column: Index, total: ir.Value, lanes: Lanes
     ) -> tuple[ir.Value, list[Index]]:
-        """Let the evaluator know the result at a row and columns, whose products add up to `total`:
-        the result, and where."""
+        """Let the evaluator know the result at a row and the columns from `column` on, all of them
+        inside of the output, whose products add up to `total`: the result, and where."""
         point = list(dims)
+        row = self._inside(row, self.shape.m, 1)
+        column = self._inside(column, self.shape.n, lanes.count)
         for axis, index in zip(self.shape.rows, self._split(row, self.shape.rows), strict=True):
             point[axis] = index
-        point[self.shape.column] = column
+        point[self.shape.column] = column + lanes.index
         at = apply_map(self.op.output_map, point)
         result = self.op.op.results[0]
         initial = self.evaluator.at(self.op.outputs[0], at, lanes)
         self.evaluator.bind(result, at, self.nest.add(self.nest.as_vector(initial, lanes), total))
         return result, at
+
+    def _inside(self, index: Index, size: int, count: int) -> Index:
+        """`index`, a multiple of `count` that is below `size` here, as one that says so: the places
+        of outputs of other shapes are then those that the evaluator comes back to."""
+        if index.high < size or index.low >= size:
+            return index
+        group = index.floordiv(count)
+        value = self.nest.index_value(group, Lanes.of(1))
+        last = (size - 1) // count
+        return Index.of(Variable("inside", group.low, last, value, group.is_computed)) * count
