@@ -164,6 +164,16 @@ def _slope(points: Sequence[Sequence[int]], values: Sequence[int], symbol: int) 
 
 
 @dataclass(frozen=True)
+class Fixed:
+    """A dimension of an input, by number, that is of one size in calls that have code of their
+    own."""
+
+    input: int
+    dimension: int
+    size: int
+
+
+@dataclass(frozen=True)
 class OpenShapes:
     """The inputs' shapes in which the names of open sizes stand, and the capacity of each size.
 

@@ -19,9 +19,9 @@ import numpy as np
 from stepwell.attributes import strings
 from stepwell.dense import is_complex, read_complex
 from stepwell.dialects import stablehlo as hlo
-from stepwell.errors import LoweringError, ModelError
+from stepwell.errors import Error, LoweringError, ModelError
 from stepwell.frontends import Imported
-from stepwell.frontends.open_join import join
+from stepwell.frontends.open_join import Operations, Together, join
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir
 from stepwell.sizes import Extent, OpenShapes, OpenSizes, fit
@@ -56,7 +56,8 @@ is in use (`mark-exact-arguments`)."""
 EXACT_RESULTS = "stepwell.exact_results"
 """The results, by number, of which no more is written."""
 
-_LEAST_TRIED = (1, 2, 4, 8)
+_LEAST_TRIED = (1, 2, 4)
+"""Sizes below which an open size may not be, in the order in which they are tried."""
 
 _MOST_FORMULAS = 64
 
@@ -66,8 +67,10 @@ Shapes = dict[str, tuple[int, ...]]
 def load(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> Imported:
     """The program of `load_for(shapes)` at the capacities, with what depends on the sizes.
 
-    Raises ModelError when the programs for other sizes are not the same but for numbers that follow
-    from the sizes, and what `load_for` does.
+    Models may be others for the smallest sizes, whose slices reach beyond the end, or refuse these:
+    `open_shapes.least` of the program says from where on it is right. Raises ModelError when the
+    programs for other sizes are not the same but for numbers that follow from the sizes, and what
+    `load_for` does.
     """
     points = open_shapes.samples()
     samples = [load_for(open_shapes.shapes_at(point)) for point in points]
@@ -75,45 +78,72 @@ def load(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> Imp
         raise ModelError("the model has results whose shape depends on data, or sequences of them")
     if samples[0].checks:
         raise ModelError("the model has checks, which compare results of known shapes")
-    _Comparison(samples, points).run()
     base = samples[0]
+    as_imported = base.module.operation.clone()
+    mains = [_main(sample.module.operation) for sample in samples]
+    _Comparison(samples, points, mains).run()
     with base.context:
-        main = base.module.body.operations[0].operation
-        main.attributes[CAPACITIES] = ir.DenseI64ArrayAttr.get(list(points[0]))
-    return replace(base, open_shapes=open_shapes)
+        mains[0].attributes[CAPACITIES] = ir.DenseI64ArrayAttr.get(list(points[0]))
+    least = _SmallSizes(open_shapes, load_for, samples, as_imported).least()
+    return replace(base, open_shapes=replace(open_shapes, least=least))
 
 
-def least_sizes(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> tuple[int, ...]:
-    """For each open size the smallest power of two that a model takes, which asserts something
-    about its shapes. Raises what `load_for` does when the largest of those tried is too small."""
-    most = list(open_shapes.capacities.values())
-    return tuple(
-        _least(number, lambda sizes: load_for(open_shapes.shapes_at(sizes)), most)
-        for number in range(len(most))
-    )
+def _main(module: ir.Operation) -> ir.Operation:
+    return module.regions[0].blocks[0].operations[0].operation
 
 
-def _least(number: int, load_at: Callable[[list[int]], Imported], most: list[int]) -> int:
-    for size in _LEAST_TRIED[:-1]:
+@dataclass
+class _SmallSizes:
+    """The same program for sizes below those in `samples`: which of them it is right for. `base` is
+    the module of the first as it was imported."""
+
+    open_shapes: OpenShapes
+    load_for: Callable[[Shapes], Imported]
+    samples: list[Imported]
+    base: ir.Operation
+
+    def least(self) -> tuple[int, ...]:
+        """The smallest that each open size may be; empty where they may all be 1."""
+        points = self.open_shapes.samples()
+        most, small = points[0], points[-1]
+        if self._is_the_same([1] * len(most)):
+            return ()
+        found = [
+            next(
+                size
+                for size in (*[n for n in _LEAST_TRIED if n < known], known)
+                if size == known or self._is_the_same([*most[:number], size, *most[number + 1 :]])
+            )
+            for number, known in enumerate(small)
+        ]
+        return tuple(found) if self._is_the_same(found) else small
+
+    def _is_the_same(self, point: Sequence[int]) -> bool:
+        """Whether the program for sizes `point` is that of the samples."""
+        points = [*self.open_shapes.samples(), tuple(point)]
         try:
-            load_at([*most[:number], size, *most[number + 1 :]])
-        except ModelError:
-            continue
-        return size
-    load_at([*most[:number], _LEAST_TRIED[-1], *most[number + 1 :]])
-    return _LEAST_TRIED[-1]
+            smaller = self.load_for(self.open_shapes.shapes_at(point))
+            samples = [*self.samples, smaller]
+            copy = self.base.clone()
+            modules = [copy, *(sample.module.operation for sample in samples[1:])]
+            _Comparison(samples, points, [_main(module) for module in modules]).run()
+        except Error:
+            return False
+        return True
 
 
 @dataclass
 class _Comparison:
-    """The same program for several sizes, the first of which is given its annotations."""
+    """The same program for several sizes, `mains` their functions, the first of which is given its
+    annotations."""
 
     samples: list[Imported]
     points: Sequence[Sequence[int]]
+    mains: list[ir.Operation]
 
     def run(self) -> None:
         """Make the first program that of all."""
-        mains = [sample.module.body.operations[0].operation for sample in self.samples]
+        mains = self.mains
         blocks = [main.regions[0].blocks[0] for main in mains]
         inputs = [[value.type for value in block.arguments] for block in blocks]
         with self.samples[0].context:
@@ -125,13 +155,15 @@ class _Comparison:
                 extents = [self._extents(list(column), mains[0]) for column in columns]
                 mains[0].attributes[name] = _texts(extents)
 
-    def _operation(self, ops: list[ir.Operation]) -> None:
+    def _operation(self, ops: Operations, results: Sequence[Together]) -> None:
         first = ops[0]
-        columns = zip(*(op.results for op in ops), strict=True)
-        extents = [self._extents([value.type for value in column], first) for column in columns]
+        assert first is not None
+        extents = [self._extents([value.type for value in column], first) for column in results]
         if any(not e.is_constant for shape in extents for e in shape):
             first.attributes[EXTENTS] = _texts(extents)
-        self._attributes(ops, extents)
+        present = [op for op in ops if op is not None]
+        if len(present) == len(ops):
+            self._attributes(present, extents)
 
     def _extents(self, types: list[ir.Type], op: ir.Operation) -> list[Extent]:
         if not isinstance(types[0], ir.RankedTensorType):

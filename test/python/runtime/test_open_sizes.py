@@ -92,7 +92,7 @@ GRAPHS = {
     "normalized": "m = ReduceMean <axes = [0]> (x) c = Sub(x, m) q = Mul(c, c) "
     "v = ReduceMean <axes = [0]> (q) d = Sqrt(v) o = Constant <value_float = 0.1> () "
     "e = Add(d, o) y = Div(c, e)",
-    "rows at computed places": "s = Constant <value_ints = [0, -1, 1, 99]> () "
+    "rows at computed places": "s = Constant <value_ints = [0, -1, 0, 99]> () "
     "h = Shape(x) z = Constant <value_ints = [0]> () r = Gather(h, z) o = Constant "
     "<value_ints = [1]> () l = Sub(r, o) i = Min(s, l) y = Gather <axis = 0> (x, i)",
     "running sums": "i = Constant <value_int = 0> () y = CumSum(x, i)",
@@ -155,6 +155,48 @@ def test_what_is_compiled_for_each_shape(body: str) -> None:
     """There is no code for all sizes, so that each call's shape has its own."""
     graph = f"g (float[n, 4] x) => (float[a, b] y) {{ {body} }}"
     check(graph, (3, 4), (9, 4), (5, 4), is_open=False)
+
+
+SMALL = {
+    "slices that reach beyond the end": "s = Constant <value_ints = [0]> () "
+    "e = Constant <value_ints = [2]> () t = Slice(x, s, e) y = Exp(t)",
+    "a last part": "s = Constant <value_ints = [-2]> () e = Constant <value_ints = [99]> () "
+    "y = Slice(x, s, e)",
+    "slices of nothing": "s = Constant <value_ints = [1]> () e = Constant <value_ints = [99]> () "
+    "t = Slice(x, s, e) y = Slice(t, s, e)",
+    "numbers": "h = Shape <end = 1> (x) l = Constant <value_ints = [2]> () k = Max(h, l) "
+    "f = Cast <to = 1> (k) y = Mul(x, f)",
+    "branches": "h = Shape <end = 1> (x) l = Constant <value_ints = [1]> () k = Greater(h, l) "
+    "c = Squeeze(k) y = If(c) <then_branch = t() => (float[n, m] p) { p = Neg(x) }, "
+    "else_branch = e() => (float[n, m] q) { q = Exp(x) }>",
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_models_that_are_others_for_small_sizes(name: str) -> None:
+    """One row has code of its own, for any number of columns, and so have none."""
+    exe, model = compiled(f"g (float[n, m] x) => (float[a, b] y) {{ {SMALL[name]} }}")
+    reference = ReferenceEvaluator(model)
+    for shape in ((7, 3), (9, 4), (1, 7), (1, 9), (1, 5), (3, 1), (0, 4), (0, 5), (0, 3), (6, 6)):
+        x = floats(*shape)
+        (expected,) = reference.run(None, {"x": x})
+        (result,) = exe(x)
+        assert result.shape == np.asarray(expected).shape
+        np.testing.assert_allclose(result, expected, 1e-5)
+        if shape in ((1, 5), (3, 1), (0, 3), (6, 6)):
+            assert isinstance(exe.specialized(x), OpenSizeExecutable)
+
+
+def test_the_second_size_may_be_larger_at_least() -> None:
+    exe, _ = compiled(
+        """g (float[n, m] x) => (float[a, b] y) { s = Constant <value_ints = [0]> ()
+            e = Constant <value_ints = [4]> () a = Constant <value_ints = [1]> ()
+            y = Slice(x, s, e, a) }"""
+    )
+    for shape in ((7, 9), (9, 11), (3, 3), (5, 4), (4, 1), (1, 3), (2, 3)):
+        x = floats(*shape)
+        np.testing.assert_array_equal(exe(x)[0], x[:, :4])
+    assert [code.artifact.manifest.open_sizes.least for code in exe._open] == [(1, 4), ()]
 
 
 def test_a_larger_size_compiles_again() -> None:
