@@ -11,6 +11,7 @@ where only `s0` of 512 rows are in use. `legalize-open-sizes` makes it correct f
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -56,9 +57,6 @@ is in use (`mark-exact-arguments`)."""
 EXACT_RESULTS = "stepwell.exact_results"
 """The results, by number, of which no more is written."""
 
-_LEAST_TRIED = (1, 2, 4)
-"""Sizes below which an open size may not be, in the order in which they are tried."""
-
 _MOST_FORMULAS = 64
 
 Shapes = dict[str, tuple[int, ...]]
@@ -72,19 +70,19 @@ def load(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> Imp
     programs for other sizes are not the same but for numbers that follow from the sizes, and what
     `load_for` does.
     """
-    points = open_shapes.samples()
-    samples = [load_for(open_shapes.shapes_at(point)) for point in points]
-    if samples[0].cuts or samples[0].results:
+    large = [load_for(open_shapes.shapes_at(point)) for point in open_shapes.samples()]
+    base = large[0]
+    if base.cuts or base.results:
         raise ModelError("the model has results whose shape depends on data, or sequences of them")
-    if samples[0].checks:
+    if base.checks:
         raise ModelError("the model has checks, which compare results of known shapes")
-    base = samples[0]
-    as_imported = base.module.operation.clone()
-    mains = [_main(sample.module.operation) for sample in samples]
-    _Comparison(samples, points, mains).run()
+    comparison = _Comparison(large, open_shapes.samples())
+    sizes = _SmallSizes(open_shapes, load_for, comparison)
+    least = sizes.least(sizes.compared())
+    sizes.comparison.run(base.module.operation)
     with base.context:
-        mains[0].attributes[CAPACITIES] = ir.DenseI64ArrayAttr.get(list(points[0]))
-    least = _SmallSizes(open_shapes, load_for, samples, as_imported).least()
+        main = _main(base.module.operation)
+        main.attributes[CAPACITIES] = ir.DenseI64ArrayAttr.get(list(open_shapes.samples()[0]))
     return replace(base, open_shapes=replace(open_shapes, least=least))
 
 
@@ -94,56 +92,70 @@ def _main(module: ir.Operation) -> ir.Operation:
 
 @dataclass
 class _SmallSizes:
-    """The same program for sizes below those in `samples`: which of them it is right for. `base` is
-    the module of the first as it was imported."""
+    """Which small sizes the program that `comparison` makes of large ones is right for."""
 
     open_shapes: OpenShapes
     load_for: Callable[[Shapes], Imported]
-    samples: list[Imported]
-    base: ir.Operation
+    comparison: _Comparison
 
-    def least(self) -> tuple[int, ...]:
-        """The smallest that each open size may be; empty where they may all be 1."""
-        points = self.open_shapes.samples()
-        most, small = points[0], points[-1]
-        if self._is_the_same([1] * len(most)):
-            return ()
-        found = [
-            next(
-                size
-                for size in (*[n for n in _LEAST_TRIED if n < known], known)
-                if size == known or self._is_the_same([*most[:number], size, *most[number + 1 :]])
-            )
-            for number, known in enumerate(small)
+    def compared(self) -> tuple[int, ...]:
+        """Small sizes for which it is the same, with which `comparison` goes on. Raises ModelError
+        when there are none."""
+        first, *larger = self.open_shapes.small_samples()
+        try:
+            self.comparison = self._with(first)
+            return first
+        except ModelError:
+            for point in larger:
+                with contextlib.suppress(Error):
+                    self.comparison = self._with(point)
+                    return point
+            raise
+
+    def least(self, small: tuple[int, ...]) -> tuple[int, ...]:
+        """The smallest that each open size may be, which is right for `small` ones; empty where
+        they may all be 1."""
+        tried = [tuple(map(min, point, small)) for point in self.open_shapes.least_samples()]
+        found = next((p for p in tried if p == small or self._is_the_same(p)), small)
+        alone = [
+            size == 1 or self._is_the_same((*found[:number], 1, *found[number + 1 :]))
+            for number, size in enumerate(found)
         ]
-        return tuple(found) if self._is_the_same(found) else small
+        if all(alone):
+            return () if max(found) == 1 else found
+        mixed = tuple(1 if one else size for one, size in zip(alone, found, strict=True))
+        return mixed if mixed == found or self._is_the_same(mixed) else found
 
     def _is_the_same(self, point: Sequence[int]) -> bool:
         """Whether the program for sizes `point` is that of the samples."""
-        points = [*self.open_shapes.samples(), tuple(point)]
         try:
-            smaller = self.load_for(self.open_shapes.shapes_at(point))
-            samples = [*self.samples, smaller]
-            copy = self.base.clone()
-            modules = [copy, *(sample.module.operation for sample in samples[1:])]
-            _Comparison(samples, points, [_main(module) for module in modules]).run()
+            self._with(point)
         except Error:
             return False
         return True
 
+    def _with(self, point: Sequence[int]) -> _Comparison:
+        """The comparison with the program for sizes `point`, too. Raises ModelError where that is
+        another, and what `load_for` does."""
+        smaller = self.load_for(self.open_shapes.shapes_at(point))
+        known = self.comparison
+        found = _Comparison([*known.samples, smaller], [*known.points, point])
+        found.run(known.samples[0].module.operation.clone())
+        return found
+
 
 @dataclass
 class _Comparison:
-    """The same program for several sizes, `mains` their functions, the first of which is given its
-    annotations."""
+    """The same program for several sizes."""
 
     samples: list[Imported]
     points: Sequence[Sequence[int]]
-    mains: list[ir.Operation]
 
-    def run(self) -> None:
-        """Make the first program that of all."""
-        mains = self.mains
+    def run(self, module: ir.Operation) -> None:
+        """Make `module`, the first program or a copy of it, that of all. Raises ModelError when the
+        others are not the same."""
+        modules = [module, *(sample.module.operation for sample in self.samples[1:])]
+        mains = [_main(module) for module in modules]
         blocks = [main.regions[0].blocks[0] for main in mains]
         inputs = [[value.type for value in block.arguments] for block in blocks]
         with self.samples[0].context:
