@@ -242,17 +242,21 @@ class OpenShapes:
         ahead. Raises ModelError as `at` does for large sizes, or for all small ones."""
         found = [at(point) for point in self.samples()]
         errors: list[ModelError] = []
-        for point in self.small_samples():
+        for small in self.small_samples():
             try:
-                found.append(at(point))
+                found.append(at(small))
                 break
             except ModelError as error:
                 errors.append(error)
         else:
             raise errors[0]
+        count = len(found)
         for point in self.least_samples()[:2]:
             with contextlib.suppress(ModelError):
                 found.append(at(point))
+        for number in range(len(small) if len(found) == count else 0):
+            with contextlib.suppress(ModelError):
+                found.append(at((*small[:number], 1, *small[number + 1 :])))
         return found
 
     def to_json(self) -> list[object]:
