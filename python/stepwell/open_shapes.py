@@ -71,6 +71,7 @@ def generalized(
         shapes[spec.name] = tuple(shape)
     if related is Relation.MULTIPLES:
         return _multiples(shapes, names, exact=exact)
+    names |= _declared_units(names)
     sums = _declared_sums(names)
     known = len(sums)
     if related is Relation.SUMS:
@@ -79,6 +80,24 @@ def generalized(
         return None
     most = {name: max(column) for column, name in names.items() if name not in sums}
     return OpenShapes(shapes, {name: _capacity(n, exact) for name, n in most.items()}, sums)
+
+
+def _declared_units(names: Mapping[tuple[int, ...], str]) -> dict[tuple[int, ...], str]:
+    """Sizes that no dimension has alone, such as the `w` of `8*w` or `w + 1`, as `names`: where
+    the sizes of all calls are so made."""
+    found: dict[tuple[int, ...], str] = {}
+    for column, name in names.items():
+        parts = _parts(name)
+        constant = sum(factor for part, factor in parts if not part)
+        units = [(part, factor) for part, factor in parts if part]
+        if len(units) != 1 or units[0][0] in (name, *names.values(), *found.values()):
+            continue
+        unit, factor = units[0]
+        sizes = [divmod(size - constant, factor) for size in column]
+        whole = tuple(size for size, _ in sizes)
+        if min(whole) > 0 and not any(left for _, left in sizes) and whole not in (*names, *found):
+            found[whole] = unit
+    return found
 
 
 def _declared_sums(names: Mapping[tuple[int, ...], str]) -> dict[str, Sum]:

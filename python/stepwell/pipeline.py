@@ -10,14 +10,14 @@ import functools
 import time
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from stepwell.attributes import spec
 from stepwell.errors import LoweringError, ModelError, UsageError
-from stepwell.frontends import Imported, TensorSpec, load, open_sizes, stablehlo
+from stepwell.frontends import Imported, TensorSpec, load, open_sizes
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir, run_upstream
 from stepwell.options import CompileOptions
@@ -379,9 +379,6 @@ def compile_to_artifact(
     sizes = specialization.sizes if specialization is not None else None
     if sizes is not None:
         imported = open_sizes.load(sizes, lambda known: load(source, shapes=known))
-        if isinstance(source, Path) and stablehlo.asserts_shapes(source):
-            least = open_sizes.least_sizes(sizes, lambda known: load(source, shapes=known))
-            imported.open_shapes = replace(sizes, least=least)
     else:
         imported = load(source, shapes=shapes, specialization=specialization)
     if progress is not None:

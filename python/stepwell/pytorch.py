@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepwell.errors import UsageError
+from stepwell.sizes import OpenShapes
 
 if TYPE_CHECKING:
     from stepwell.frontends import Imported
@@ -66,14 +67,21 @@ def exported(model: object, example_inputs: object = None) -> object:
     return exports.export(model, example_inputs)  # pyright: ignore[reportArgumentType]
 
 
-def write(model: object, path: Path, *shapes: Shapes | None) -> None:
-    """Write the program file of `model` at each of `shapes`. Raises what `exports.program_of`
-    does."""
+def write(
+    model: object, path: Path, shapes: Shapes | None = None, sizes: OpenShapes | None = None
+) -> None:
+    """Write the program file of `model` at `shapes`, or at samples of `sizes`. Raises what
+    `exports.program_of` does."""
     from stepwell.frontends.torch import exported as exports
     from stepwell.frontends.torch import program_file
 
     program = exported(model)
-    programs = [exports.program_of(program, known) for known in shapes]  # pyright: ignore[reportArgumentType]
+    if sizes is None:
+        programs = [exports.program_of(program, shapes)]  # pyright: ignore[reportArgumentType]
+    else:
+        programs = sizes.sampled(
+            lambda point: exports.program_of(program, sizes.shapes_at(point))  # pyright: ignore[reportArgumentType]
+        )
     program_file.write(path, *programs)
 
 

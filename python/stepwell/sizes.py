@@ -7,14 +7,26 @@ Imports no MLIR, since it is used on both sides of the compiler's process.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+from stepwell.errors import ModelError
+
+T = TypeVar("T")
 
 SMALL_SIZES = (3, 5, 7, 2)
 """Sizes for which a model is looked at, of its open sizes in turn."""
+
+SCALES = (1, 2, 4, 8)
+"""What these are multiplied by for models that do not take them."""
+
+LEAST_SIZES = (1, 2, 4, 8, 16)
+"""Sizes below which an open size may not be, in the order in which they are tried."""
 
 LEAST_CAPACITY = 16
 """No open size has a smaller capacity."""
@@ -164,6 +176,16 @@ def _slope(points: Sequence[Sequence[int]], values: Sequence[int], symbol: int) 
 
 
 @dataclass(frozen=True)
+class Fixed:
+    """A dimension of an input, by number, that is of one size in calls that have code of their
+    own."""
+
+    input: int
+    dimension: int
+    size: int
+
+
+@dataclass(frozen=True)
 class OpenShapes:
     """The inputs' shapes in which the names of open sizes stand, and the capacity of each size.
 
@@ -191,16 +213,51 @@ class OpenShapes:
         }
 
     def samples(self) -> list[tuple[int, ...]]:
-        """Sizes to look at a model for: its capacities, one size changed at a time, all of them
-        small, so that bounds that only small sizes keep to show."""
+        """Large sizes to look at a model for: its capacities, and one size changed at a time, from
+        even to odd or back."""
         most = tuple(self.capacities.values())
         found = [most]
         for number, capacity in enumerate(most):
-            found.append((*most[:number], 2 * (capacity // 3) + 1, *most[number + 1 :]))
-        return [
-            *found,
-            tuple(SMALL_SIZES[number % len(SMALL_SIZES)] for number in range(len(most))),
-        ]
+            found.append((*most[:number], _changed(capacity), *most[number + 1 :]))
+        return found
+
+    def small_samples(self) -> list[tuple[int, ...]]:
+        """Small sizes to look at it for, so that bounds that only small sizes keep to show; then
+        larger ones, for a model that does not take these."""
+        most = tuple(self.capacities.values())
+        small = [SMALL_SIZES[number % len(SMALL_SIZES)] for number in range(len(most))]
+        found = []
+        for scale in SCALES:
+            sizes = tuple(scale * size for size in small)
+            if scale == 1 or all(n < _changed(m) for n, m in zip(sizes, most, strict=True)):
+                found.append(sizes)
+        return found
+
+    def least_samples(self) -> list[tuple[int, ...]]:
+        """The smallest sizes, for which it may be another: from which on is it the same?"""
+        return [(size,) * len(self.capacities) for size in LEAST_SIZES]
+
+    def sampled(self, at: Callable[[tuple[int, ...]], T]) -> list[T]:
+        """What `at` gives for the sizes that a model is looked at for, where that has to be told
+        ahead. Raises ModelError as `at` does for large sizes, or for all small ones."""
+        found = [at(point) for point in self.samples()]
+        errors: list[ModelError] = []
+        for small in self.small_samples():
+            try:
+                found.append(at(small))
+                break
+            except ModelError as error:
+                errors.append(error)
+        else:
+            raise errors[0]
+        count = len(found)
+        for point in self.least_samples()[:2]:
+            with contextlib.suppress(ModelError):
+                found.append(at(point))
+        for number in range(len(small) if len(found) == count else 0):
+            with contextlib.suppress(ModelError):
+                found.append(at((*small[:number], 1, *small[number + 1 :])))
+        return found
 
     def to_json(self) -> list[object]:
         """As lists, for a request."""
@@ -217,6 +274,11 @@ class OpenShapes:
             dict(capacities),
             {name: tuple((part, factor) for part, factor in parts) for name, parts in sums},
         )
+
+
+def _changed(capacity: int) -> int:
+    """Another large size, which is even where `capacity` is odd."""
+    return 2 * (capacity // 3) + (1 - capacity % 2)
 
 
 @dataclass(frozen=True)

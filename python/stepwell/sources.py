@@ -68,15 +68,14 @@ def as_source(
     model: Model, folder: Path, shapes: Shapes | None = None, sizes: OpenShapes | None = None
 ) -> Source:
     """The file of `model`, written into `folder` unless it is one already. A program of PyTorch is
-    written for its inputs' `shapes`, or for all samples of `sizes`; it raises OpenModelError when
+    written for its inputs' `shapes`, or for samples of `sizes`; it raises OpenModelError when
     these leave dimensions open.
 
     Raises ModelError when the file cannot be read and UsageError for a type that is no model.
     """
     if pytorch.is_model(model):
         path = folder / f"model{pytorch.SUFFIX}"
-        samples = [shapes] if sizes is None else map(sizes.shapes_at, sizes.samples())
-        pytorch.write(model, path, *samples)
+        pytorch.write(model, path, shapes, sizes)
         return _file_source(path)
     if isinstance(model, os.PathLike) or (isinstance(model, str) and not _is_text(model)):
         return _file_source(Path(model).absolute())

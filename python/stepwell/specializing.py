@@ -16,7 +16,7 @@ from stepwell.open_shapes import Relation, generalized
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array
 from stepwell.runtime.open_sizes import OpenSizeExecutable
-from stepwell.sizes import OpenShapes
+from stepwell.sizes import Fixed, OpenShapes
 from stepwell.specialization import (
     OFFERED_ELEMENTS,
     TENSOR,
@@ -64,8 +64,10 @@ class SpecializingExecutable:
 
     It is compiled for the shapes of the first call. Once other shapes come, it is compiled for any
     size of the dimensions that differ (unless `any_size` is False), up to a capacity; larger sizes
-    compile it again. A model for which that cannot be done is compiled for each shape, and for each
-    value of inputs on which shapes depend. Every result is kept, here and in the cache on disk.
+    compile it again, and so do sizes of 0 and those for which the model is another: they stay as
+    they are in code for any size of the others. A model for which that cannot be done is compiled
+    for each shape, and for each value of inputs on which shapes depend. Every result is kept, here
+    and in the cache on disk.
     Where a shape depends on a value computed on the way, the part of the model up to it is compiled
     first, and the rest for each such value, or shape. An input that is a sequence is given as a
     list, an optional one may be None.
@@ -89,7 +91,8 @@ class SpecializingExecutable:
         self._steps: dict[_Key, _Stage | Compiled] = {}
         self._latest: Compiled | None = None
         self._any_size = any_size
-        self._history: list[dict[str, tuple[int, ...]]] = []
+        self._histories: dict[frozenset[Fixed], list[dict[str, tuple[int, ...]]]] = {}
+        self._closed: set[frozenset[Fixed]] = set()
         self._open: list[OpenSizeExecutable] = []
         self._staged = False
         names = {spec.name for spec in self.inputs}
@@ -261,14 +264,36 @@ class SpecializingExecutable:
         for code in self._open:
             if code.takes(wanted):
                 return code
-        if not self._any_size or any(0 in shape for shape in shapes.values()):
+        places = (
+            Fixed(number, dimension, size)
+            for number, shape in enumerate(wanted)
+            for dimension, size in enumerate(shape)
+        )
+        fixed = frozenset(place for place in places if place.size == 0)
+        while self._any_size and fixed not in self._closed:
+            below = (code.below(wanted) for code in self._open)
+            more = next((found for found in below if found - fixed), None)
+            if more is None:
+                code = self._joint(fixed, shapes)
+                if code is None or code.takes(wanted):
+                    return code
+                more = code.below(wanted)
+            fixed |= more
+        return None
+
+    def _joint(
+        self, fixed: frozenset[Fixed], shapes: dict[str, tuple[int, ...]]
+    ) -> OpenSizeExecutable | None:
+        """Code for the sizes that differ between `shapes` and earlier ones in which the same are
+        `fixed`; None where there is none. It may take larger sizes alone."""
+        history = self._histories.setdefault(fixed, [])
+        history.append(shapes)
+        if len(history) < 2:
             return None
-        self._history.append(shapes)
-        if len(self._history) < 2:
-            return None
+        wanted = [shapes[spec.name] for spec in self.inputs]
         tried: list[OpenShapes] = []
         for exact, related in _TRIES:
-            sizes = generalized(self.inputs, self._history, exact=exact, related=related)
+            sizes = generalized(self.inputs, history, exact=exact, related=related)
             if sizes is None or sizes in tried:
                 continue
             tried.append(sizes)
@@ -281,12 +306,12 @@ class SpecializingExecutable:
                 _log.info("there is no code for any size: %s", error)
                 break
             else:
-                if not code.takes(wanted):  # below what the model says that it takes
-                    self._history.pop()
-                    return None
                 self._open.append(code)
+                if not code.takes(wanted):
+                    history.pop()
                 return code
-        self._any_size = False
+        self._closed.add(fixed)
+        self._any_size = bool(fixed)
         return None
 
 

@@ -3,13 +3,16 @@
 Operations are no longer in the same order, or as many, where numbers or shapes are equal for one
 size by chance: a size of 3 and the number 3 are one constant there, and two for a size of 7. So
 programs are compared from what they return, back to their arguments. An operation of the first
-that stands for several in others is doubled; what no result depends on is dropped.
+that stands for several in others is doubled; what no result depends on is dropped. Where a size is
+1, elements that are repeated once are those that there are: a program may lack an operation there
+that repeats them in others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import ModelError
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir
@@ -17,8 +20,14 @@ from stepwell.mlir import ir
 Together = tuple[ir.Value, ...]
 """One value of each program."""
 
+Operations = list[ir.Operation | None]
+"""One operation of each program; None where it repeats elements and is left out."""
 
-def join(blocks: Sequence[ir.Block], enter: Callable[[list[ir.Operation]], None]) -> None:
+Enter = Callable[[Operations, Sequence[Together]], None]
+"""What is called with operations that belong together, and their results."""
+
+
+def join(blocks: Sequence[ir.Block], enter: Enter) -> None:
     """Make the first of `blocks`, a program at one size, that of all.
 
     `enter` is called with the operations that belong together, those of values before those of
@@ -29,7 +38,7 @@ def join(blocks: Sequence[ir.Block], enter: Callable[[list[ir.Operation]], None]
 
 
 class _Join:
-    def __init__(self, enter: Callable[[list[ir.Operation]], None]) -> None:
+    def __init__(self, enter: Enter) -> None:
         self._enter = enter
         self._joined: dict[Together, ir.Value] = {}
         # Operations by their first result, since their own hash changes with their operands.
@@ -39,10 +48,10 @@ class _Join:
     def block(self, blocks: Sequence[ir.Block]) -> None:
         """Join the arguments of `blocks`, and what their last operations depend on."""
         ends = [list(block.operations)[-1].operation for block in blocks]
-        _check(ends, [len(block.arguments) for block in blocks])
+        _check(ends[0], [len(block.arguments) for block in blocks])
         for together in zip(*(block.arguments for block in blocks), strict=True):
             self._joined[together] = together[0]
-        for number, together in enumerate(self._operands_of(ends)):
+        for number, together in enumerate(self._operands_of([*ends])):
             ends[0].operands[number] = self._value(together)
         for view in reversed(list(blocks[0].operations)[:-1]):
             op = view.operation
@@ -58,28 +67,39 @@ class _Join:
                 pending.pop()
                 continue
             ops = _owners(together)
-            missing = [t for t in self._operands_of(ops) if t not in self._joined]
+            missing = [t for t in self._operands_of(ops, together) if t not in self._joined]
             pending += missing
             if not missing:
-                self._operation(ops)
+                self._operation(ops, together)
         return self._joined[wanted]
 
-    def _operands_of(self, ops: Sequence[ir.Operation]) -> list[Together]:
-        """Operands that belong together, those that the first program had at the beginning."""
+    def _operands_of(self, ops: Operations, together: Together = ()) -> list[Together]:
+        """Operands that belong together, those that the first program had at the beginning. That of
+        an operation which is left out is its result, in `together`."""
+        assert ops[0] is not None
         first = list(ops[0].operands)
         if ops[0].results:
             first = self._operands.get(ops[0].results[0], first)
-        rest = [list(op.operands) for op in ops[1:]]
-        _check(ops, [len(first), *map(len, rest)])
+        rest = [
+            [together[number]] if op is None else list(op.operands)
+            for number, op in enumerate(ops[1:], 1)
+        ]
+        _check(ops[0], [len(first), *map(len, rest)])
         return list(zip(first, *rest, strict=True))
 
-    def _operation(self, ops: list[ir.Operation]) -> None:
+    def _operation(self, ops: Operations, together: Together) -> None:
         """Join `ops`, of which all operands are joined."""
         first = ops[0]
-        _check(ops, [len(op.results) for op in ops])
-        _check(ops, [len(op.regions) for op in ops])
-        operands = [self._joined[together] for together in self._operands_of(ops)]
-        results = list(zip(*(op.results for op in ops), strict=True))
+        assert first is not None
+        present = [op for op in ops if op is not None]
+        _check(first, [len(op.results) for op in present])
+        _check(first, [len(op.regions) for op in present])
+        operands = [self._joined[t] for t in self._operands_of(ops, together)]
+        results = (
+            list(zip(*(op.results for op in present), strict=True))
+            if len(present) == len(ops)
+            else [together]
+        )
         if first.results[0] in self._used:
             first = _double(first)
         else:
@@ -87,24 +107,41 @@ class _Join:
         self._used.add(first.results[0])
         for number, value in enumerate(operands):
             first.operands[number] = value
-        for together, result in zip(results, first.results, strict=True):
-            self._joined[together] = result
-        joined = [first, *ops[1:]]
-        self._enter(joined)
+        for values, result in zip(results, first.results, strict=True):
+            self._joined[values] = result
+        self._enter([first, *ops[1:]], results)
+        joined = [first, *present[1:]]
         for regions in zip(*(op.regions for op in joined), strict=True):
-            _check(joined, [len(list(region.blocks)) for region in regions])
+            _check(first, [len(list(region.blocks)) for region in regions])
             for blocks in zip(*(region.blocks for region in regions), strict=True):
                 self.block(blocks)
 
 
-def _owners(together: Together) -> list[ir.Operation]:
+def _owners(together: Together) -> Operations:
     """The operations of which values that belong together are results."""
-    results = [ir.OpResult(value) for value in together if isinstance(value, ir.OpResult)]
-    if len(results) < len(together):
+    results = [ir.OpResult(v) if isinstance(v, ir.OpResult) else None for v in together]
+    first = results[0]
+    if first is None:
         raise ModelError("the model is another for other sizes")
-    ops = [result.owner.operation for result in results]
-    _check(ops, [(op.name, r.result_number) for op, r in zip(ops, results, strict=True)])
-    return ops
+    op = first.owner.operation
+    found: Operations = [op]
+    for result in results[1:]:
+        other = None if result is None else result.owner.operation
+        if other is not None and other.name == op.name:
+            _check(op, [first.result_number, ir.OpResult(result).result_number])
+        else:
+            other = None
+            _check(op, [True, _repeats(op)])
+        found.append(other)
+    return found
+
+
+def _repeats(op: ir.Operation) -> bool:
+    """Whether `op` gives its operand as it is, but for the repetition of elements."""
+    if op.name != "stablehlo.broadcast_in_dim":
+        return False
+    dimensions = list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
+    return dimensions == list(range(len(hlo.shape(op.results[0]))))
 
 
 def _double(op: ir.Operation) -> ir.Operation:
@@ -116,7 +153,7 @@ def _double(op: ir.Operation) -> ir.Operation:
     return copy
 
 
-def _check(ops: Sequence[ir.Operation], found: Sequence[object]) -> None:
-    """Raise ModelError unless what was `found` of each of `ops` is the same."""
+def _check(op: ir.Operation, found: Sequence[object]) -> None:
+    """Raise ModelError unless what was `found` of `op` and those of other sizes is the same."""
     if len(set(found)) > 1:
-        raise ModelError(f"{source_name(ops[0])}: the model is another for other sizes")
+        raise ModelError(f"{source_name(op)}: the model is another for other sizes")

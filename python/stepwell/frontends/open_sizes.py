@@ -11,6 +11,7 @@ where only `s0` of 512 rows are in use. `legalize-open-sizes` makes it correct f
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,9 +20,9 @@ import numpy as np
 from stepwell.attributes import strings
 from stepwell.dense import is_complex, read_complex
 from stepwell.dialects import stablehlo as hlo
-from stepwell.errors import LoweringError, ModelError
+from stepwell.errors import Error, LoweringError, ModelError
 from stepwell.frontends import Imported
-from stepwell.frontends.open_join import join
+from stepwell.frontends.open_join import Operations, Together, join
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir
 from stepwell.sizes import Extent, OpenShapes, OpenSizes, fit
@@ -56,8 +57,6 @@ is in use (`mark-exact-arguments`)."""
 EXACT_RESULTS = "stepwell.exact_results"
 """The results, by number, of which no more is written."""
 
-_LEAST_TRIED = (1, 2, 4, 8)
-
 _MOST_FORMULAS = 64
 
 Shapes = dict[str, tuple[int, ...]]
@@ -66,54 +65,97 @@ Shapes = dict[str, tuple[int, ...]]
 def load(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> Imported:
     """The program of `load_for(shapes)` at the capacities, with what depends on the sizes.
 
-    Raises ModelError when the programs for other sizes are not the same but for numbers that follow
-    from the sizes, and what `load_for` does.
+    Models may be others for the smallest sizes, whose slices reach beyond the end, or refuse these:
+    `open_shapes.least` of the program says from where on it is right. Raises ModelError when the
+    programs for other sizes are not the same but for numbers that follow from the sizes, and what
+    `load_for` does.
     """
-    points = open_shapes.samples()
-    samples = [load_for(open_shapes.shapes_at(point)) for point in points]
-    if samples[0].cuts or samples[0].results:
+    large = [load_for(open_shapes.shapes_at(point)) for point in open_shapes.samples()]
+    base = large[0]
+    if base.cuts or base.results:
         raise ModelError("the model has results whose shape depends on data, or sequences of them")
-    if samples[0].checks:
+    if base.checks:
         raise ModelError("the model has checks, which compare results of known shapes")
-    _Comparison(samples, points).run()
-    base = samples[0]
+    comparison = _Comparison(large, open_shapes.samples())
+    sizes = _SmallSizes(open_shapes, load_for, comparison)
+    least = sizes.least(sizes.compared())
+    sizes.comparison.run(base.module.operation)
     with base.context:
-        main = base.module.body.operations[0].operation
-        main.attributes[CAPACITIES] = ir.DenseI64ArrayAttr.get(list(points[0]))
-    return replace(base, open_shapes=open_shapes)
+        main = _main(base.module.operation)
+        main.attributes[CAPACITIES] = ir.DenseI64ArrayAttr.get(list(open_shapes.samples()[0]))
+    return replace(base, open_shapes=replace(open_shapes, least=least))
 
 
-def least_sizes(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> tuple[int, ...]:
-    """For each open size the smallest power of two that a model takes, which asserts something
-    about its shapes. Raises what `load_for` does when the largest of those tried is too small."""
-    most = list(open_shapes.capacities.values())
-    return tuple(
-        _least(number, lambda sizes: load_for(open_shapes.shapes_at(sizes)), most)
-        for number in range(len(most))
-    )
+def _main(module: ir.Operation) -> ir.Operation:
+    return module.regions[0].blocks[0].operations[0].operation
 
 
-def _least(number: int, load_at: Callable[[list[int]], Imported], most: list[int]) -> int:
-    for size in _LEAST_TRIED[:-1]:
+@dataclass
+class _SmallSizes:
+    """Which small sizes the program that `comparison` makes of large ones is right for."""
+
+    open_shapes: OpenShapes
+    load_for: Callable[[Shapes], Imported]
+    comparison: _Comparison
+
+    def compared(self) -> tuple[int, ...]:
+        """Small sizes for which it is the same, with which `comparison` goes on. Raises ModelError
+        when there are none."""
+        first, *larger = self.open_shapes.small_samples()
         try:
-            load_at([*most[:number], size, *most[number + 1 :]])
+            self.comparison = self._with(first)
+            return first
         except ModelError:
-            continue
-        return size
-    load_at([*most[:number], _LEAST_TRIED[-1], *most[number + 1 :]])
-    return _LEAST_TRIED[-1]
+            for point in larger:
+                with contextlib.suppress(Error):
+                    self.comparison = self._with(point)
+                    return point
+            raise
+
+    def least(self, small: tuple[int, ...]) -> tuple[int, ...]:
+        """The smallest that each open size may be, which is right for `small` ones; empty where
+        they may all be 1."""
+        tried = [tuple(map(min, point, small)) for point in self.open_shapes.least_samples()]
+        found = next((p for p in tried if p == small or self._is_the_same(p)), small)
+        alone = [
+            size == 1 or self._is_the_same((*found[:number], 1, *found[number + 1 :]))
+            for number, size in enumerate(found)
+        ]
+        if all(alone):
+            return () if max(found) == 1 else found
+        mixed = tuple(1 if one else size for one, size in zip(alone, found, strict=True))
+        return mixed if mixed == found or self._is_the_same(mixed) else found
+
+    def _is_the_same(self, point: Sequence[int]) -> bool:
+        """Whether the program for sizes `point` is that of the samples."""
+        try:
+            self._with(point)
+        except Error:
+            return False
+        return True
+
+    def _with(self, point: Sequence[int]) -> _Comparison:
+        """The comparison with the program for sizes `point`, too. Raises ModelError where that is
+        another, and what `load_for` does."""
+        smaller = self.load_for(self.open_shapes.shapes_at(point))
+        known = self.comparison
+        found = _Comparison([*known.samples, smaller], [*known.points, point])
+        found.run(known.samples[0].module.operation.clone())
+        return found
 
 
 @dataclass
 class _Comparison:
-    """The same program for several sizes, the first of which is given its annotations."""
+    """The same program for several sizes."""
 
     samples: list[Imported]
     points: Sequence[Sequence[int]]
 
-    def run(self) -> None:
-        """Make the first program that of all."""
-        mains = [sample.module.body.operations[0].operation for sample in self.samples]
+    def run(self, module: ir.Operation) -> None:
+        """Make `module`, the first program or a copy of it, that of all. Raises ModelError when the
+        others are not the same."""
+        modules = [module, *(sample.module.operation for sample in self.samples[1:])]
+        mains = [_main(module) for module in modules]
         blocks = [main.regions[0].blocks[0] for main in mains]
         inputs = [[value.type for value in block.arguments] for block in blocks]
         with self.samples[0].context:
@@ -125,13 +167,15 @@ class _Comparison:
                 extents = [self._extents(list(column), mains[0]) for column in columns]
                 mains[0].attributes[name] = _texts(extents)
 
-    def _operation(self, ops: list[ir.Operation]) -> None:
+    def _operation(self, ops: Operations, results: Sequence[Together]) -> None:
         first = ops[0]
-        columns = zip(*(op.results for op in ops), strict=True)
-        extents = [self._extents([value.type for value in column], first) for column in columns]
+        assert first is not None
+        extents = [self._extents([value.type for value in column], first) for column in results]
         if any(not e.is_constant for shape in extents for e in shape):
             first.attributes[EXTENTS] = _texts(extents)
-        self._attributes(ops, extents)
+        present = [op for op in ops if op is not None]
+        if len(present) == len(ops):
+            self._attributes(present, extents)
 
     def _extents(self, types: list[ir.Type], op: ir.Operation) -> list[Extent]:
         if not isinstance(types[0], ir.RankedTensorType):

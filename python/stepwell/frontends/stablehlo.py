@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -94,11 +93,6 @@ def from_bytes(
             raise ModelError(f"{source} is not StableHLO: {first_line(error)}") from None
         resources = {} if data.startswith(_BYTECODE) else read_resources(data)
         return from_parsed(module, source, resources, shapes, values)
-
-
-def asserts_shapes(path: Path) -> bool:
-    """Whether the file is a polymorphic export of JAX, which says what sizes it takes."""
-    return path.suffix != ".onnx" and _SHAPE_ASSERTION.encode() in path.read_bytes()
 
 
 def from_module(module: ir.Module, shapes: Shapes | None = None) -> Imported:

@@ -15,7 +15,7 @@ from stepwell.errors import InputError
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array, named_inputs, numpy_dtype, wrong_count
 from stepwell.runtime.trace import Trace
-from stepwell.sizes import Extent, OpenSizes
+from stepwell.sizes import Extent, Fixed, OpenSizes
 from stepwell.specialization import OpenSpec
 
 _SYMBOL = re.compile(r"\bs(\d+)\b")
@@ -88,6 +88,16 @@ class OpenSizeExecutable:
     def takes(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Whether inputs of these shapes can be given to a call."""
         return self._plan(tuple(shapes)) is not None
+
+    def below(self, shapes: Sequence[tuple[int, ...]]) -> frozenset[Fixed]:
+        """Of inputs of these shapes, the dimensions that are smaller than they may be."""
+        if [len(shape) for shape in shapes] != [len(shape) for shape in self._sizes.inputs]:
+            return frozenset()
+        return frozenset(
+            Fixed(number, dimension, size)
+            for symbol, number, dimension, factor, rest in self._sizes.open_dimensions()
+            if (size := shapes[number][dimension]) < factor * self._least[symbol] + rest
+        )
 
     def __call__(self, *arrays: object) -> tuple[np.ndarray, ...]:
         """Run on `arrays`, one for each of `inputs`. Returns one array for each of `outputs`.

@@ -156,8 +156,9 @@ class _Graph:
         compiled = self._for_any_size(values)
         if compiled is not None:
             self._open.append(compiled)
-            self._report(compiled, shapes)
-            return compiled
+            if compiled.takes(values):
+                self._report(compiled, shapes)
+                return compiled
         try:
             compiled = _Specialized.of(self._module, values, self._frozen, self._settings)
         except Error as error:

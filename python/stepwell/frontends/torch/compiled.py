@@ -3,6 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -66,6 +67,10 @@ class _Described:
         count = len(output.args[0])
         program = to_program(module, arguments, [f"out{i}" for i in range(count)])
         return _Described(program, taken, results, others)
+
+
+_LEAST = 2
+"""The smallest size that PyTorch makes a symbol of."""
 
 
 class Compiled:
@@ -145,10 +150,14 @@ class CompiledForAnySize(Compiled):
         }
         shapes = graph.shapes(names, capacities)
         whole = result_views.whole_results  # strides depend on sizes
-        samples = [
-            _Described.of(graph.traced(dict(zip(capacities, point, strict=True))), constants, whole)
-            for point in shapes.samples()
-        ]
+
+        def described(point: Sequence[int]) -> _Described:
+            traced = graph.traced(dict(zip(capacities, point, strict=True)))
+            return _Described.of(traced, constants, whole)
+
+        samples = list(map(described, (*shapes.samples(), shapes.small_samples()[0])))
+        with contextlib.suppress(Exception):  # of operators for such sizes
+            samples.append(described([_LEAST] * len(capacities)))
         if not samples[0].program.outputs:
             raise ModelError("the graph returns no tensor")
         special = Specialization(sizes=shapes)

@@ -159,6 +159,8 @@ def _resize(node: Node, x: Tensor, axes: list[_Axis], coordinates: str) -> Resul
     result = x.value
     outside = np.zeros([axis.result for axis in axes], np.bool_)
     for d, axis in enumerate(axes):
+        if axis.size == axis.result == 0:
+            continue
         if axis.size == axis.result and axis.scale == 1 and (axis.start, axis.end) == (0, 1):
             continue
         position = _COORDINATES[coordinates](axis, np.arange(axis.result, dtype=np.float64))
