@@ -278,6 +278,8 @@ class SpecializingExecutable:
                 if code is None or code.takes(wanted):
                     return code
                 more = code.below(wanted)
+                if more <= fixed:
+                    return None
             fixed |= more
         return None
 
