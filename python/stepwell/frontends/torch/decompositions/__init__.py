@@ -13,6 +13,7 @@ import torch
 from torch._decomp import get_decompositions
 
 from stepwell.frontends.torch.decompositions import (
+    adaptive_pooling,
     arithmetic,
     attention,
     complex_numbers,
@@ -74,6 +75,7 @@ def _of_torch() -> dict[torch._ops.OperatorBase, Decomposition]:
 
 
 __all__ = [
+    "adaptive_pooling",
     "arithmetic",
     "attention",
     "complex_numbers",
