@@ -18,6 +18,7 @@ from stepwell.frontends.torch.decompositions import (
     attention,
     complex_numbers,
     convolutions,
+    copies,
     counting,
     distances,
     embedding,
@@ -33,6 +34,7 @@ from stepwell.frontends.torch.decompositions import (
     normalizing,
     ordering,
     padding,
+    polygamma,
     pooling,
     pooling_gradients,
     quantizing,
@@ -40,8 +42,10 @@ from stepwell.frontends.torch.decompositions import (
     resampling,
     scanning,
     special,
+    variances,
     views,
     whole_numbers,
+    without_dimensions,
 )
 from stepwell.frontends.torch.decompositions.registry import MENDS, Decomposition, first_of
 from stepwell.mlir import torch_decompositions
@@ -80,6 +84,7 @@ __all__ = [
     "attention",
     "complex_numbers",
     "convolutions",
+    "copies",
     "counting",
     "decompositions",
     "distances",
@@ -96,6 +101,7 @@ __all__ = [
     "normalizing",
     "ordering",
     "padding",
+    "polygamma",
     "pooling",
     "pooling_gradients",
     "quantizing",
@@ -103,6 +109,8 @@ __all__ = [
     "resampling",
     "scanning",
     "special",
+    "variances",
     "views",
     "whole_numbers",
+    "without_dimensions",
 ]
