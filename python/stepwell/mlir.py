@@ -136,12 +136,18 @@ def register_torch(context: ir.Context) -> None:
     importlib.import_module("torch_mlir.dialects.torch").register_dialect(context)
 
 
+_COMPLEX128 = 10
+"""PyTorch's own number of the dtype, which the importer's table lacks."""
+
+
 def import_torch_graph(
     module: torch.fx.GraphModule, name_of: Callable[[torch.fx.Node], str]
 ) -> str:
     """The graph of `module` as text in the dialect of PyTorch, one argument a placeholder, its
     operations named by `name_of`. Needs PyTorch."""
+    torch = importlib.import_module("torch")
     fx_importer = importlib.import_module("torch_mlir.extras.fx_importer")
+    fx_importer.TORCH_DTYPE_TO_INT.setdefault(torch.complex128, _COMPLEX128)
 
     class NamingCache(fx_importer.ContextCache):
         def get_node_location(self, node: torch.fx.Node) -> ir.Location:

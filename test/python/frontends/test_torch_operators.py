@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch_comparison import Function, compare  # noqa: E402
+
 import stepwell  # noqa: E402
-from stepwell.frontends.torch.graph import to_array  # noqa: E402
 
 nn, functional = torch.nn, torch.nn.functional
-_TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
 class _Rotated(nn.Module):
@@ -25,42 +24,6 @@ class _Rotated(nn.Module):
     def forward(self, x):
         pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
         return torch.view_as_real(pairs * self.turns).flatten(-2)
-
-
-class _Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *arguments):
-        return self.function(*arguments)
-
-
-def compare(module, *arguments, **keywords):
-    """Compile and compare all outputs; returns the executable."""
-    if not isinstance(module, nn.Module):
-        module = _Function(module)
-    module.eval()
-    example = keywords or arguments
-    executable = stepwell.compile(module, example)
-    with torch.no_grad():
-        expected = module(*arguments, **keywords)
-    leaves = torch.utils._pytree.tree_leaves(expected)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    given = torch.utils._pytree.tree_leaves((arguments, keywords))
-    outputs = executable(*(to_array(value) for value in given if isinstance(value, torch.Tensor)))
-    assert len(outputs) == len(tensors)
-    for output, tensor in zip(outputs, tensors, strict=True):
-        array = to_array(tensor)
-        assert output.dtype == array.dtype
-        assert output.shape == array.shape
-        # Modules of half precision round after each operator, and compiled code less often.
-        tolerance = _TOLERANCE.get(tensor.dtype, 1e-4)
-        wide = np.complex128 if tensor.dtype.is_complex else np.float64
-        np.testing.assert_allclose(
-            output.astype(wide), array.astype(wide), rtol=tolerance, atol=tolerance
-        )
-    return executable
 
 
 def _bag(mode, **more):
@@ -645,13 +608,13 @@ def test_matches_pytorch(name):
 @pytest.mark.parametrize("function", [torch.unique, torch.nonzero, torch.bincount])
 def test_shapes_that_depend_on_data_are_refused(function):
     with pytest.raises(stepwell.UnsupportedError, match="the shape of its result depends on data"):
-        stepwell.compile(_Function(function), (torch.arange(4),))
+        stepwell.compile(Function(function), (torch.arange(4),))
 
 
 def test_antialiasing_of_integers_is_refused():
     image = torch.zeros(1, 3, 8, 8, dtype=torch.uint8)
     with pytest.raises(stepwell.UnsupportedError, match="_upsample_bilinear2d_aa"):
-        stepwell.compile(_Function(_antialiased("bilinear", size=(5, 4))), (image,))
+        stepwell.compile(Function(_antialiased("bilinear", size=(5, 4))), (image,))
 
 
 def _heads(*shapes: tuple[int, ...], dtype=torch.float32):

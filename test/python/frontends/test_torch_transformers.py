@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from test_torch_operators import compare  # noqa: E402
+from torch_comparison import compare  # noqa: E402
 
 import stepwell  # noqa: E402
 from stepwell.frontends.torch import backend  # noqa: E402

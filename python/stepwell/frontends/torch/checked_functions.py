@@ -1,13 +1,14 @@
 """Functions that check the values of their arguments, which an export does not know.
 
 `torch.cov` and `torch.corrcoef` ask whether their weights are positive, `torch.linalg.lstsq` what
-rank a matrix has, and so are not exported. Inside of `without_checks()` the same is computed
-without the questions.
+rank a matrix has, a loss whether variances are negative, and so are not exported. Inside of
+`without_checks()` the same is computed without the questions.
 """
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import torch
@@ -23,6 +24,8 @@ def _cov(
 ) -> torch.Tensor:
     """Of the rows of `x`; there is no covariance where no more is known than `correction`."""
     x = x.reshape(1, -1) if x.dim() < 2 else x
+    if not (x.dtype.is_floating_point or x.dtype.is_complex):
+        x = x.to(torch.get_default_dtype())
     given = [weights for weights in (fweights, aweights) if weights is not None]
     if not given:
         centred = x - x.mean(1, keepdim=True)
@@ -80,8 +83,29 @@ def _lstsq(
     return torch.return_types.linalg_lstsq(results)  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def _gaussian_nll_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    var: torch.Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """Variances may be one for each element, or one for all of the last dimension."""
+    if not isinstance(var, torch.Tensor):
+        var = torch.full_like(input, var)
+    if var.shape == input.shape[:-1] and var.shape != input.shape:
+        var = var.unsqueeze(-1)
+    var = var.clamp(min=eps)
+    loss = 0.5 * (var.log() + (input - target).square() / var)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
 _FUNCTIONS: Mapping[object, Callable[..., object]] = {
     torch.linalg.lstsq: _lstsq,
+    torch.nn.functional.gaussian_nll_loss: _gaussian_nll_loss,
     torch.cov: _cov,
     torch.Tensor.cov: _cov,
     torch.corrcoef: _corrcoef,

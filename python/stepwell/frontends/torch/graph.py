@@ -34,6 +34,7 @@ def to_program(
 
     Raises UnsupportedError for operators that cannot be imported.
     """
+    _spell_out_empty(module)
     _check_operators(module)
     nested_graphs.prepare(module)
     _drop_assertions(module.graph)
@@ -86,6 +87,25 @@ def node_name(node: torch.fx.Node) -> str:
     stack = node.meta.get("nn_module_stack")
     path = str(list(stack.values())[-1][0]) if stack else ""
     return f"{path}/{node.name}" if path else node.name
+
+
+def _spell_out_empty(module: torch.fx.GraphModule) -> None:
+    """Put constants in the place of tensors without elements: lowerings count on some."""
+    graph = module.graph
+    for number, node in enumerate(list(graph.nodes)):
+        value = node.meta.get("val")
+        if node.op != "call_function" or not isinstance(value, torch.Tensor):
+            continue
+        sizes = tuple(value.shape)
+        if not all(isinstance(size, int) for size in sizes) or 0 not in sizes:
+            continue
+        name = f"without_elements_{number}"
+        module.register_buffer(name, torch.empty(sizes, dtype=value.dtype))
+        with graph.inserting_before(node):
+            constant = graph.get_attr(name)
+        constant.meta = {"val": value}
+        node.replace_all_uses_with(constant)
+        graph.erase_node(node)
 
 
 def _check_operators(module: torch.fx.GraphModule) -> None:

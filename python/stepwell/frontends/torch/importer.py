@@ -50,6 +50,7 @@ def from_program(program: Program, source: str) -> Imported:
             _run(module, pipeline, source)
         _spell_constants(module)
         _order_nans(module)
+        _let_nans_win(module)
         operators.restore(module)
         control_flow.restore(module)
         imported = stablehlo.from_parsed(module, source)
@@ -127,6 +128,26 @@ def _order_nans(module: ir.Module) -> None:
         with ir.InsertionPoint(op), op.location:
             found = hlo.compare_in_order(op.operands[0], op.operands[1], direction)
         hidden_calls.replace(op, [found])
+
+
+def _let_nans_win(module: ir.Module) -> None:
+    """The largest (or smallest) element and its place: the importer's reductions leave NaN out,
+    which wins over all in PyTorch, the first of several."""
+    for op in nested_operations(module.operation):
+        if op.name not in ("stablehlo.reduce", "stablehlo.reduce_window") or len(op.results) != 2:
+            continue
+        for child in [child.operation for child in op.regions[0].blocks[0].operations]:
+            if child.name != "stablehlo.compare" or "FLOAT" not in str(
+                child.attributes["compare_type"]
+            ):
+                continue
+            x, y = child.operands
+            with ir.InsertionPoint.at_block_begin(op.regions[0].blocks[0]), child.location:
+                direction = str(child.attributes["comparison_direction"]).split()[-1].strip(">")
+                found, lost = hlo.compare(x, y, direction), hlo.compare(x, x, "NE")
+                if direction == "EQ":
+                    lost = hlo.binary("and", lost, hlo.compare(y, y, "NE"))
+                hidden_calls.replace(child, [hlo.binary("or", found, lost)])
 
 
 def _bind_weights(imported: Imported, program: Program) -> None:

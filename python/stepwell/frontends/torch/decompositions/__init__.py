@@ -13,10 +13,12 @@ import torch
 from torch._decomp import get_decompositions
 
 from stepwell.frontends.torch.decompositions import (
+    adaptive_pooling,
     arithmetic,
     attention,
     complex_numbers,
     convolutions,
+    copies,
     counting,
     distances,
     embedding,
@@ -32,6 +34,7 @@ from stepwell.frontends.torch.decompositions import (
     normalizing,
     ordering,
     padding,
+    polygamma,
     pooling,
     pooling_gradients,
     quantizing,
@@ -39,8 +42,10 @@ from stepwell.frontends.torch.decompositions import (
     resampling,
     scanning,
     special,
+    variances,
     views,
     whole_numbers,
+    without_dimensions,
 )
 from stepwell.frontends.torch.decompositions.registry import MENDS, Decomposition, first_of
 from stepwell.mlir import torch_decompositions
@@ -74,10 +79,12 @@ def _of_torch() -> dict[torch._ops.OperatorBase, Decomposition]:
 
 
 __all__ = [
+    "adaptive_pooling",
     "arithmetic",
     "attention",
     "complex_numbers",
     "convolutions",
+    "copies",
     "counting",
     "decompositions",
     "distances",
@@ -94,6 +101,7 @@ __all__ = [
     "normalizing",
     "ordering",
     "padding",
+    "polygamma",
     "pooling",
     "pooling_gradients",
     "quantizing",
@@ -101,6 +109,8 @@ __all__ = [
     "resampling",
     "scanning",
     "special",
+    "variances",
     "views",
     "whole_numbers",
+    "without_dimensions",
 ]

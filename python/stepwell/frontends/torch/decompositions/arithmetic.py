@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -71,6 +72,18 @@ def _right_shift_of_bytes(x: torch.Tensor, count: torch.Tensor) -> object:
     return torch.bitwise_right_shift(x.to(torch.int32), count.to(torch.int32)).to(torch.uint8)
 
 
+def _shift(overload: torch._ops.OpOverload, x: torch.Tensor, count: torch.Tensor) -> object:
+    """The importer does not broadcast them."""
+    if x.shape == count.shape:
+        return NotImplemented
+    dtype = torch.result_type(x, count)
+    return itself(overload, *torch.broadcast_tensors(x.to(dtype), count.to(dtype)))
+
+
+for _overload in (aten.bitwise_left_shift.Tensor, aten.bitwise_right_shift.Tensor):
+    mend(_overload)(functools.partial(_shift, _overload))
+
+
 @mend(aten.__lshift__.Scalar, aten.bitwise_left_shift.Tensor_Scalar)
 def _left_shift_by_number(x: torch.Tensor, count: Number) -> torch.Tensor:
     return torch.bitwise_left_shift(x, torch.full_like(x, int(count)))
@@ -126,6 +139,26 @@ def _fmin(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return _unless_nan(torch.minimum, x, y)
 
 
+@mend(aten.clamp.Tensor)
+def _clamp(
+    x: torch.Tensor, min: torch.Tensor | None = None, max: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The importer does not broadcast the bounds."""
+    if min is not None:
+        x = torch.maximum(x, min)
+    return x if max is None else torch.minimum(x, max)
+
+
+@mend(aten.clamp_min.Tensor)
+def _clamp_min(x: torch.Tensor, min: torch.Tensor) -> torch.Tensor:
+    return torch.maximum(x, min)
+
+
+@mend(aten.clamp_max.Tensor)
+def _clamp_max(x: torch.Tensor, max: torch.Tensor) -> torch.Tensor:
+    return torch.minimum(x, max)
+
+
 def _unless_nan(
     extreme: Callable[..., torch.Tensor], x: torch.Tensor, y: torch.Tensor
 ) -> torch.Tensor:
@@ -163,6 +196,64 @@ def _copysign_of_number(x: torch.Tensor, sign: Number) -> torch.Tensor:
     return torch.copysign(x.to(dtype), torch.full((), sign, dtype=dtype))
 
 
+@mend(aten.reciprocal.default)
+def _reciprocal(x: torch.Tensor) -> object:
+    """Of integers, a float."""
+    if x.dtype.is_floating_point or x.dtype.is_complex:
+        return NotImplemented
+    return torch.div(torch.ones_like(x), x)
+
+
+@mend(aten.isfinite.default)
+def _isfinite(x: torch.Tensor) -> object:
+    if x.dtype.is_floating_point or x.dtype.is_complex:
+        return NotImplemented
+    return torch.full_like(x, True, dtype=torch.bool)
+
+
+@mend(aten.erf.default)
+def _erf(x: torch.Tensor) -> object:
+    return NotImplemented if x.dtype.is_floating_point else x.to(torch.get_default_dtype()).erf()
+
+
+@mend(aten.angle.default)
+def _angle(x: torch.Tensor) -> object:
+    """Of a real number: 0, or pi for a negative one."""
+    if x.dtype.is_complex:
+        return NotImplemented
+    dtype = x.dtype if x.dtype.is_floating_point else torch.get_default_dtype()
+    x = x.to(dtype)
+    turned = torch.where(x < 0, torch.full((), math.pi, dtype=dtype), torch.zeros_like(x))
+    return torch.where(x.isnan(), x, turned)
+
+
+@mend(aten.all.dims)
+def _all(x: torch.Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> torch.Tensor:
+    return _along_each(torch.all, x, dim, keepdim)
+
+
+@mend(aten.any.dims)
+def _any(x: torch.Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> torch.Tensor:
+    return _along_each(torch.any, x, dim, keepdim)
+
+
+def _along_each(
+    reduce: Callable[..., torch.Tensor],
+    x: torch.Tensor,
+    dims: Sequence[int] | None,
+    keepdim: bool,
+) -> torch.Tensor:
+    """One dimension after the other, the last first; no list of them means all, an empty one
+    none."""
+    found = x if x.dtype in (torch.bool, torch.uint8) else x != 0
+    listed = range(x.dim()) if dims is None else [d % max(x.dim(), 1) for d in dims]
+    if not x.dim():
+        return found.clone()
+    for dim in sorted(listed, reverse=True):
+        found = reduce(found, dim, keepdim)
+    return found
+
+
 @mend(aten.addmv.default)
 def _addmv(
     x: torch.Tensor,
@@ -172,9 +263,20 @@ def _addmv(
     beta: Number = 1,
     alpha: Number = 1,
 ) -> object:
-    if not x.dtype.is_floating_point:
-        return NotImplemented
     product = torch.mv(matrix, vector) * alpha
+    return product if beta == 0 else product + x * beta
+
+
+@mend(aten.addbmm.default)
+def _addbmm(
+    x: torch.Tensor,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    *,
+    beta: Number = 1,
+    alpha: Number = 1,
+) -> torch.Tensor:
+    product = torch.bmm(first, second).sum(0, dtype=x.dtype) * alpha
     return product if beta == 0 else product + x * beta
 
 

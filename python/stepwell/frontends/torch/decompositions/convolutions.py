@@ -1,4 +1,4 @@
-"""Gradients of convolutions, as convolutions."""
+"""Transposed convolutions with holes, and gradients of convolutions, as convolutions."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
@@ -12,6 +12,32 @@ from stepwell.frontends.torch.decompositions.registry import mend
 aten = torch.ops.aten
 
 Sizes = Sequence[int]
+
+
+@mend(aten.convolution.default)
+def _convolution(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+) -> object:
+    """Of transposed ones with holes and more rows or columns at the end, the importer mistakes the
+    shape. What padding takes off is cut off here, or less where there is to be more."""
+    if not transposed or not any(output_padding) or all(d == 1 for d in dilation):
+        return NotImplemented
+    count = weight.dim() - 2
+    zeros = [0] * count
+    whole = aten.convolution(x, weight, None, stride, zeros, dilation, True, zeros, groups)
+    sides: list[int] = []
+    for pad, more in zip(_each(padding, count), _each(output_padding, count), strict=True):
+        sides = [-pad, more - pad, *sides]
+    found = aten.constant_pad_nd(whole, sides, 0.0)
+    return found if bias is None else found + bias.reshape([-1] + [1] * count)
 
 
 @mend(aten.convolution_backward.default)

@@ -72,3 +72,17 @@ def _embedding_bag_backward(
     taken = torch.where((indices != padding_idx).unsqueeze(1), taken, 0.0)
     zeros = torch.zeros([rows, gradient.shape[1]], dtype=gradient.dtype)
     return zeros.index_add(0, indices, taken)
+
+
+@mend(aten.embedding.default)
+def _embedding(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> object:
+    """How gradients are made changes nothing here."""
+    if not scale_grad_by_freq and not sparse:
+        return NotImplemented
+    return aten.embedding.default(weight, indices, padding_idx)

@@ -7,15 +7,9 @@ import functools
 
 import torch
 
-from stepwell.frontends.torch.decompositions.registry import mend
+from stepwell.frontends.torch.decompositions.registry import by_kernel, mend
 
 aten = torch.ops.aten
-
-
-def _broken_down(overload: torch._ops.OpOverload, *arguments: object, **keywords: object) -> object:
-    """By PyTorch's own kernel; `overload.decompose` would come back here."""
-    kernel = torch._C.DispatchKey.CompositeImplicitAutograd
-    return overload._op_dk(kernel, *arguments, **keywords)
 
 
 for _overload in (
@@ -24,11 +18,15 @@ for _overload in (
     aten.fft_fftn.default,
     aten.fft_fftshift.default,
     aten.fft_hfft.default,
+    aten.fft_hfft2.default,
+    aten.fft_hfftn.default,
     aten.fft_ifft.default,
     aten.fft_ifft2.default,
     aten.fft_ifftn.default,
     aten.fft_ifftshift.default,
     aten.fft_ihfft.default,
+    aten.fft_ihfft2.default,
+    aten.fft_ihfftn.default,
     aten.fft_irfft.default,
     aten.fft_irfft2.default,
     aten.fft_irfftn.default,
@@ -38,7 +36,7 @@ for _overload in (
     aten.stft.center,
     aten.stft.default,
 ):
-    mend(_overload)(functools.partial(_broken_down, _overload))
+    mend(_overload)(functools.partial(by_kernel, _overload))
 
 
 @mend(aten.istft.default)

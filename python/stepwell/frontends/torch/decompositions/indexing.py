@@ -30,13 +30,18 @@ def _index_put(
     if not _has_mask(indices):
         positive = _from_the_beginning(x, indices)
         return itself(aten.index_put.default, x, positive, values, accumulate)
-    if len(indices) != 1 or values.numel() != 1:
-        return NotImplemented
     mask = indices[0]
-    assert mask is not None
-    mask = mask.view([*mask.shape, *[1] * (x.dim() - mask.dim())])
-    value = values.reshape(()).to(x.dtype)
-    return torch.where(mask.to(torch.bool), x + value if accumulate else value, x)
+    if len(indices) != 1 or mask is None:
+        return NotImplemented
+    rest = x.dim() - mask.dim()
+    mask = mask.view([*mask.shape, *[1] * rest]).to(torch.bool)
+    if values.dim() <= rest or values.shape[0] == 1:  # the same for all places
+        value = values.reshape(values.shape[-rest:] if rest else ()).to(x.dtype)
+        return torch.where(mask, x + value if accumulate else value, x)
+    each = values.expand(values.shape[0], *x.shape[x.dim() - rest :]).to(x.dtype)
+    start = torch.zeros_like(x) if accumulate else x
+    put = torch.masked_scatter(start, mask, each)
+    return x + put if accumulate else put
 
 
 def _has_mask(indices: Indices) -> bool:
@@ -71,6 +76,37 @@ def _searchsorted(
     return before.sum(-1).to(torch.int32 if out_int32 else torch.int64)
 
 
+@mend(aten.searchsorted.Scalar)
+def _searchsorted_of_number(
+    boundaries: torch.Tensor, value: float, **how: bool | str | torch.Tensor | None
+) -> torch.Tensor:
+    values = torch.full((), value, dtype=torch.result_type(boundaries, value))
+    return aten.searchsorted.Tensor(boundaries, values, **how)
+
+
+@mend(aten.take.default)
+def _take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    return x.reshape(-1)[index.reshape(-1)].reshape(index.shape)
+
+
+_REDUCTIONS = {"add": "sum", "multiply": "prod"}
+
+
+@mend(aten.scatter.reduce)
+def _scatter_with(
+    x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, reduce: str
+) -> torch.Tensor:
+    return x.scatter_reduce(dim, index, source, _REDUCTIONS[reduce])
+
+
+@mend(aten.scatter.value_reduce)
+def _scatter_number_with(
+    x: torch.Tensor, dim: int, index: torch.Tensor, value: float, *, reduce: str
+) -> torch.Tensor:
+    source = torch.full(index.shape, value, dtype=x.dtype)
+    return x.scatter_reduce(dim, index, source, _REDUCTIONS[reduce])
+
+
 @mend(aten.index_reduce.default)
 def _index_reduce(
     x: torch.Tensor,
@@ -99,6 +135,8 @@ def _put(
 def _nonzero_static(x: torch.Tensor, *, size: int, fill_value: int = -1) -> torch.Tensor:
     """The first `size` places, in order: as many elements that are not zero as lie before tell the
     row of each."""
+    if not x.numel():
+        return torch.full((size, x.dim()), fill_value, dtype=torch.int64)
     flat = (x != 0).reshape(-1)
     rank = flat.to(torch.int64).cumsum(0) - 1
     rows = torch.where(flat & (rank < size), rank, size)
@@ -112,3 +150,10 @@ def _nonzero_static(x: torch.Tensor, *, size: int, fill_value: int = -1) -> torc
         return torch.zeros(size, 0, dtype=torch.int64)
     places = torch.stack(columns[::-1], 1)
     return torch.where((numbers >= 0).unsqueeze(1), places, fill_value)
+
+
+@mend(aten.masked_scatter.default)
+def _masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> object:
+    """The importer does not broadcast `x`."""
+    shape = torch.broadcast_shapes(x.shape, mask.shape)
+    return itself(aten.masked_scatter.default, x.expand(shape), mask.expand(shape), source)

@@ -6,9 +6,12 @@ PyTorch ends with an error where a matrix has no factorisation; compiled code gi
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import functools
+import math
+
 import torch
 
-from stepwell.frontends.torch.decompositions.registry import mend
+from stepwell.frontends.torch.decompositions.registry import by_kernel, mend
 
 aten = torch.ops.aten
 
@@ -37,6 +40,31 @@ def _inverse(x: torch.Tensor) -> torch.Tensor:
 def _solve(a: torch.Tensor, b: torch.Tensor, *, left: bool = True) -> torch.Tensor:
     found, _, _, info = aten._linalg_solve_ex(a, b, left=left)
     return _unless_failed(found, info)
+
+
+@mend(aten.linalg_inv_ex.default)
+def _inverse_and_info(x: torch.Tensor, *, check_errors: bool = False) -> object:
+    if x.numel():
+        return NotImplemented
+    return x.clone(), torch.zeros(x.shape[:-2], dtype=torch.int32)
+
+
+@mend(aten.linalg_tensorinv.default)
+def _tensor_inverse(x: torch.Tensor, ind: int = 2) -> torch.Tensor:
+    rows = math.prod(x.shape[:ind])
+    found = _unless_failed(*aten.linalg_inv_ex(x.reshape(rows, -1)))
+    return found.reshape([*x.shape[ind:], *x.shape[:ind]])
+
+
+@mend(aten._linalg_solve_ex.default)
+def _solve_and_info(
+    a: torch.Tensor, b: torch.Tensor, *, left: bool = True, check_errors: bool = False
+) -> object:
+    if a.numel():
+        return NotImplemented
+    batch = a.shape[:-2]
+    pivots = torch.zeros([*batch, a.shape[-1]], dtype=torch.int32)
+    return b.clone(), a.clone(), pivots, torch.zeros(batch, dtype=torch.int32)
 
 
 @mend(aten.linalg_lu_factor.default)
@@ -87,6 +115,8 @@ def _pinv(
     """Singular values below the tolerances count as zero."""
     if x.dtype.is_complex:
         return NotImplemented
+    if not x.numel():
+        return x.new_zeros([*x.shape[:-2], x.shape[-1], x.shape[-2]])
     if hermitian:
         values, vectors = torch.linalg.eigh(x)
         left, s, right = vectors, values, vectors.mT
@@ -105,6 +135,29 @@ def _pinv(
     inverse = torch.where(sizes > least, 1 / s, 0)
     return (right.mT * inverse.unsqueeze(-2)) @ left.mT
 
+
+@mend(aten._linalg_svd.default)
+def _svd(
+    x: torch.Tensor,
+    full_matrices: bool = False,
+    compute_uv: bool = True,
+    *,
+    driver: str | None = None,
+) -> object:
+    """Matrices without elements have no singular values, and any vectors: PyTorch's are those of
+    identities."""
+    if x.numel() or not compute_uv:
+        return NotImplemented
+    *batch, m, n = x.shape
+    least = min(m, n)
+    left, right = (m, n) if full_matrices else (least, least)
+    u, v = (torch.eye(*sizes, dtype=x.dtype) for sizes in ((m, left), (right, n)))
+    values = torch.zeros([*batch, least], dtype=x.real.dtype)
+    return u.expand(*batch, m, left).clone(), values, v.expand(*batch, right, n).clone()
+
+
+for _overload in (aten.linalg_norm.default, aten.linalg_norm.ord_str):
+    mend(_overload)(functools.partial(by_kernel, _overload))
 
 _TERMS = 18
 _SMALL = {torch.float32: 3.01, torch.float64: 1.09}

@@ -97,12 +97,6 @@ def _nanmedian(x: torch.Tensor) -> torch.Tensor:
     return _nanmedian_along(x.reshape(-1), 0)[0]  # pyright: ignore[reportIndexIssue]
 
 
-@mend(aten.max.dim, aten.min.dim)
-def _of_number(x: torch.Tensor, dim: int, keepdim: bool = False) -> object:
-    """The importer counts on a dimension."""
-    return (x.clone(), torch.zeros((), dtype=torch.int64)) if x.dim() == 0 else NotImplemented
-
-
 _NO_SIGN = (torch.uint8, torch.bool)
 
 

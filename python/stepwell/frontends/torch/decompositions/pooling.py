@@ -49,17 +49,11 @@ def _max_pool3d(
     ceil_mode: bool = False,
 ) -> object:
     """The largest of the elements at one place of each window."""
-    if ceil_mode:
-        return NotImplemented
     kernel, stride = _each(kernel, 3), _each(stride or kernel, 3)
     padding, dilation = _each(padding, 3), _each(dilation, 3)
     sizes = x.shape[-3:]
-    outputs = [
-        (n + 2 * p - d * (k - 1) - 1) // s + 1
-        for n, k, s, p, d in zip(sizes, kernel, stride, padding, dilation, strict=True)
-    ]
-    pads = [p for pad in reversed(padding) for p in (pad, pad)]
-    padded = aten.constant_pad_nd(x, pads, _lowest(x.dtype)) if any(padding) else x
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    padded, outputs = _padded(x, reach, stride, padding, _lowest(x.dtype), ceil_mode)
     parts, places = [], []
     for offsets in itertools.product(*map(range, kernel)):
         part, place = padded, torch.zeros([], dtype=torch.int64)
@@ -78,32 +72,6 @@ def _max_pool3d(
     return values, every.expand(-1, *values.shape).gather(0, best.unsqueeze(0)).squeeze(0)
 
 
-@mend(aten.adaptive_max_pool2d.default)
-def _adaptive_max_pool2d(x: torch.Tensor, outputs: Sizes) -> object:
-    """Windows of one size are a pool. Of others, elements are laid out window by window: windows
-    of fewer than the most elements repeat their last one."""
-    sizes, outputs = x.shape[-2:], _each(outputs)
-    if not any(size % count for size, count in zip(sizes, outputs, strict=True)):
-        kernel = [size // count for size, count in zip(sizes, outputs, strict=True)]
-        return aten.max_pool2d_with_indices(x, kernel, kernel)
-    rows, columns = (_adaptive_windows(*pair) for pair in zip(sizes, outputs, strict=True))
-    picked = x.index_select(-2, rows.flatten()).index_select(-1, columns.flatten())
-    windows = picked.reshape(*x.shape[:-2], *rows.shape, *columns.shape).transpose(-2, -3)
-    values, best = windows.flatten(-2).max(-1)
-    places = rows[:, None, :, None] * sizes[1] + columns[None, :, None, :]
-    every = places.flatten(-2).expand(*best.shape, -1)
-    return values, every.gather(-1, best.unsqueeze(-1)).squeeze(-1)
-
-
-def _adaptive_windows(size: int, outputs: int) -> torch.Tensor:
-    """[outputs, most elements of a window]: the places of its elements along a dimension."""
-    numbers = torch.arange(outputs)
-    begin = torch.div(numbers * size, outputs, rounding_mode="floor")
-    end = torch.div((numbers + 1) * size + outputs - 1, outputs, rounding_mode="floor")
-    most = max(-(-(n + 1) * size // outputs) - n * size // outputs for n in range(outputs))
-    return torch.minimum(begin[:, None] + torch.arange(most), end[:, None] - 1)
-
-
 @mend(aten.avg_pool2d.default)
 def _avg_pool2d(
     x: torch.Tensor,
@@ -113,21 +81,59 @@ def _avg_pool2d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-) -> torch.Tensor:
-    if not ceil_mode:
+) -> object:
+    if not ceil_mode and divisor_override is None:
         return NotImplemented
-    kernel, stride, padding = _each(kernel), _each(stride or kernel), _each(padding)
-    padded, outputs = _padded(x, kernel, stride, padding, 0.0)
-    total = aten.avg_pool2d(padded, kernel, stride) * math.prod(kernel)
-    if divisor_override is not None:
-        return total / divisor_override
-    counts = [
-        window_counts(
-            x.shape[d - 2], kernel[d], stride[d], padding[d], outputs[d], count_include_pad
-        )
-        for d in range(2)
-    ]
-    return total / (counts[0].unsqueeze(1) * counts[1]).to(x.dtype)
+    sizes = [_each(part) for part in (kernel, stride or kernel, padding)]
+    how = ceil_mode, count_include_pad, divisor_override
+    return _means(aten.avg_pool2d, x, sizes, *how)
+
+
+@mend(aten.avg_pool3d.default)
+def _avg_pool3d(
+    x: torch.Tensor,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> object:
+    if not ceil_mode and divisor_override is None:
+        return NotImplemented
+    sizes = [_each(part, 3) for part in (kernel, stride or kernel, padding)]
+    how = ceil_mode, count_include_pad, divisor_override
+    return _means(aten.avg_pool3d, x, sizes, *how)
+
+
+def _means(
+    pool: torch._ops.OpOverloadPacket,
+    x: torch.Tensor,
+    sizes: Sequence[Sizes],
+    ceil_mode: bool,
+    with_padding: bool,
+    divisor: int | None,
+) -> torch.Tensor:
+    """Sums by `pool`, which knows neither `ceil_mode` nor divisors, divided by what counts; the
+    kernel's `sizes`, its strides, and the padding."""
+    kernel, stride, padding = sizes
+    padded, outputs = _padded(x, kernel, stride, padding, 0.0, ceil_mode)
+    wide = padded if x.dtype.is_floating_point else padded.to(torch.float64)
+    total = pool(wide, kernel, stride) * math.prod(kernel)
+    if divisor is not None:
+        return _divided(total, torch.full((), divisor), x.dtype)
+    counts, rank = torch.ones((), dtype=torch.int64), len(kernel)
+    for d, size in enumerate(x.shape[-rank:]):
+        along = window_counts(size, kernel[d], stride[d], padding[d], outputs[d], with_padding)
+        counts = counts.unsqueeze(-1) * along
+    return _divided(total, counts, x.dtype)
+
+
+def _divided(total: torch.Tensor, counts: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """In `dtype`; of integers towards zero."""
+    if dtype.is_floating_point:
+        return total / counts.to(dtype)
+    return torch.div(total.round().to(dtype), counts.to(dtype), rounding_mode="trunc")
 
 
 def window_counts(
@@ -142,19 +148,25 @@ def window_counts(
 
 
 def _padded(
-    x: torch.Tensor, reach: Sizes, stride: Sizes, padding: Sizes, value: float
+    x: torch.Tensor,
+    reach: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    value: float,
+    ceil_mode: bool = True,
 ) -> tuple[torch.Tensor, list[int]]:
-    """`x` padded until all windows lie inside, and how many windows there are; a window has to
-    begin inside the input or the padding before it."""
+    """`x` padded until all windows lie inside, and how many windows there are; with `ceil_mode`, a
+    window has to begin inside the input or the padding before it, else to lie in both."""
     pads: list[int] = []
     outputs: list[int] = []
-    for size, window, step, pad in zip(x.shape[-2:], reach, stride, padding, strict=True):
-        count = -(-(size + 2 * pad - window) // step) + 1
-        if (count - 1) * step >= size + pad:
+    for size, window, step, pad in zip(x.shape[-len(reach) :], reach, stride, padding, strict=True):
+        room = size + 2 * pad - window
+        count = (-(-room // step) if ceil_mode else room // step) + 1
+        if ceil_mode and (count - 1) * step >= size + pad:
             count -= 1
         outputs.append(count)
         pads = [pad, max((count - 1) * step + window - size - pad, 0), *pads]
-    return aten.constant_pad_nd(x, pads, value), outputs
+    return aten.constant_pad_nd(x, pads, value) if any(pads) else x, outputs
 
 
 def _each(sizes: Sizes, count: int = 2) -> list[int]:

@@ -57,3 +57,10 @@ def itself(overload: torch._ops.OpOverload, *arguments: object, **keywords: obje
         return overload(*arguments, **keywords)
     finally:
         _plain.discard(overload)
+
+
+def by_kernel(overload: torch._ops.OpOverload, *arguments: object, **keywords: object) -> object:
+    """What PyTorch's own kernel breaks the operator down into; `overload.decompose` would come
+    back to the table."""
+    kernel = torch._C.DispatchKey.CompositeImplicitAutograd
+    return overload._op_dk(kernel, *arguments, **keywords)

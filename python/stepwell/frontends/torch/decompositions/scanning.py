@@ -32,15 +32,6 @@ def _scan(parts: Parts, dim: int, combine: Callable[[Parts, Parts], Parts]) -> P
     return parts
 
 
-@mend(aten.cumsum.default)
-def _cumsum(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> object:
-    """The importer counts on a dimension."""
-    if x.dim():
-        return NotImplemented
-    integral = not x.dtype.is_floating_point and not x.dtype.is_complex
-    return x.to(dtype or (torch.int64 if integral else x.dtype), copy=True)
-
-
 @mend(aten.cumprod.default)
 def _cumprod(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
     integral = not x.dtype.is_floating_point and not x.dtype.is_complex

@@ -122,13 +122,13 @@ def _special_i0e(x: torch.Tensor) -> torch.Tensor:
     return _i0e(x)
 
 
-@mend(aten.i0.default, aten.special_i0.default)
+@mend(aten.i0.default, aten.special_i0.default, aten.special_modified_bessel_i0.default)
 @_in_float32_at_least
 def _i0(x: torch.Tensor) -> torch.Tensor:
     return x.abs().exp() * _i0e(x)
 
 
-@mend(aten.special_i1.default)
+@mend(aten.special_i1.default, aten.special_modified_bessel_i1.default)
 @_in_float32_at_least
 def _i1(x: torch.Tensor) -> torch.Tensor:
     return x.abs().exp() * torch.special.i1e(x)

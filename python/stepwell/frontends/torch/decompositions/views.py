@@ -22,6 +22,19 @@ def _view(x: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
     return aten._unsafe_view(x.clone(memory_format=torch.contiguous_format), size)
 
 
+@mend(aten.as_strided.default)
+def _as_strided(
+    x: torch.Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> object:
+    """One element, without dimensions, is more than the importer can do."""
+    if len(size) or not x.is_contiguous():
+        return NotImplemented
+    return x.reshape(-1).narrow(0, storage_offset or 0, 1).reshape(())
+
+
 @mend(aten.slice.Tensor)
 def _slice(
     x: torch.Tensor,

@@ -16,6 +16,8 @@ def _gcd(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Euclid's rule, as a loop that ends when all remainders are zero."""
     dtype = torch.promote_types(x.dtype, y.dtype)
     x, y = torch.broadcast_tensors(x.to(dtype).abs(), y.to(dtype).abs())
+    if not x.numel():
+        return x.clone()
 
     def goes_on(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return (b != 0).any()

@@ -1,0 +1,97 @@
+"""Functions of elements of PyTorch: what is broadcast, and where functions are hard."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_comparison import compare  # noqa: E402
+
+R = torch.randn
+
+
+def _bounded(x, low, high):
+    return (
+        torch.clamp(x, low, high),
+        torch.clamp(low, x),
+        torch.clamp(x, max=high),
+        torch.clamp_min(low, x),
+        torch.clamp_max(high, x),
+        torch.clamp(x.int(), high),
+        torch.clamp(x * torch.nan, low, high),
+    )
+
+
+def test_bounds_are_broadcast():
+    compare(_bounded, R(3, 4), R(4), R(3, 1))
+
+
+def _of_integers(x):
+    row = x[0, 0]
+    return (
+        torch.addbmm(x[0], x, x, beta=3, alpha=2),
+        torch.addmv(row, x[0], x[1, 1], beta=3),
+        x << row,
+        x >> x[:, :, :1],
+        x[:, :1].gcd(row[:0].sum() + x),
+        torch.cov(x[0]),
+        torch.reciprocal(x),
+        torch.erf(x),
+        torch.isfinite(x),
+        torch.corrcoef(x[0]),
+    )
+
+
+def test_integers():
+    compare(_of_integers, torch.tensor([3, 1, 4, 1, 5, 9, 2, 6]).reshape(2, 2, 2))
+
+
+def _polygamma(x):
+    return tuple(torch.polygamma(order, x) for order in range(5))
+
+
+def test_polygamma_of_all_real_numbers():
+    """Near the poles, which negative integers are, PyTorch's own numbers are rounded ones."""
+    x = torch.tensor([0.3, 1.5, 7.25, -0.4, -1.5, -3.25, -8.4784, 0.0])
+    compare(_polygamma, x.double())
+
+
+def _angles(x):
+    return torch.angle(x), torch.angle(torch.arange(-2, 3)), torch.angle(x.half())
+
+
+def test_angles_of_real_numbers():
+    compare(_angles, torch.tensor([1.0, -2.0, 0.0, torch.nan, torch.inf, -torch.inf]))
+
+
+def test_wider_complex_numbers():
+    compare(lambda x: (x.to(torch.complex128) * 2j, x.double().cdouble().real), R(3))
+
+
+def _losses(x, y, variance):
+    loss = torch.nn.functional.gaussian_nll_loss
+    return (
+        loss(x, y, variance),
+        loss(x, y, variance, full=True, reduction="sum"),
+        loss(x, y, variance[:, 0], reduction="none", eps=0.5),
+        loss(x, y, 0.7),
+    )
+
+
+def test_gaussian_likelihood():
+    compare(_losses, R(3, 4), R(3, 4), torch.rand(3, 4))
+
+
+def _spectra(x):
+    z = torch.fft.rfft2(x)
+    return (
+        torch.fft.hfft2(z),
+        torch.fft.hfftn(z, norm="ortho"),
+        torch.fft.ihfft2(x).resolve_conj(),
+        torch.fft.ihfftn(x, s=(3, 4), norm="forward").resolve_conj(),
+    )
+
+
+def test_transforms_of_hermitian_signals():
+    compare(_spectra, R(4, 6))
