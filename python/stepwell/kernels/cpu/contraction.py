@@ -231,7 +231,7 @@ class Contraction:
 
     def _ask_panel(self, tile: RegisterTile, number: Index) -> Callable[[Index], None] | None:
         """What prefetches the share of the next panel of tile number `number` of its block."""
-        if not self.strategy.ask_panels:
+        if not self.strategy.ask_panels or self.shape.widened:
             return None
         after = tile.panel + (0 if self.following else 1)
         steps = self.shape.k

@@ -98,7 +98,7 @@ class _Space:
             return "ask_results needs rows that are walked as one, and one term an instruction"
         if strategy.chains != 1 and strategy.chains != most_chains(strategy, shape, target):
             return f"its sum is not taken in {strategy.chains} chains at a time"
-        if strategy.ask_panels and strategy.chains > 1:
+        if strategy.ask_panels and strategy.chains > 1 and not shape.widened:
             return "ask_panels is for sums that are taken in one chain at a time"
         most = row_tiles_apart(strategy, shape, target)
         whole = self.packed and strategy.panels == strategy.chains == 1

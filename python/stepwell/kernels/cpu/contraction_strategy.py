@@ -27,6 +27,7 @@ from stepwell.kernels.structured import (
 )
 from stepwell.kernels.widened_weights import WidenedWeights
 from stepwell.mlir import ir
+from stepwell.packing import WORD_CODES
 from stepwell.targets import Target
 
 PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
@@ -59,6 +60,10 @@ SHORT_CHAIN = 64
 _ADDED, _SPILLED = 1.0, 3.0
 """What adding a chain's sum to the others takes, with registers for both and without."""
 
+TURN = WORD_CODES
+"""Terms of widened weights that one of several sums takes before the next one does: those of a
+word, if any are."""
+
 ASKING_STEPS = 32
 ASKING_EXTENTS = range(ASKING_STEPS, 257)
 """The lines of a tile's results are asked for in the first steps of its sum. With fewer steps they
@@ -79,12 +84,12 @@ class ContractionStrategy:
     """Every choice of a contraction kernel.
 
     `box` is the register tile's extent in the last two m dimensions, `vectors` its vectors in n;
-    `row_tiles` tiles of rows and `panels` panels make one task; `merge_rows` walks all m
-    dimensions as one; `ask_results` and `ask_panels` prefetch what a tile writes and the panel
-    that comes next. With `apart`, the chains that a long sum is taken in are loops around the tiles
-    of a block; of those of one tile, `chains` are summed side by side. With `panels_first`, all of
-    a batch meet a panel before they meet the next: neighbours may read the same one. An instruction
-    adds `terms` products to each sum.
+    `row_tiles` tiles of rows and `panels` panels make one task; `merge_rows` walks all m dimensions
+    as one; `ask_results` and `ask_panels` prefetch what a tile writes and the panel that comes
+    next, or what follows of weights that are widened. With `apart`, the chains that a long sum is
+    taken in are loops around the tiles of a block; of those of one tile, `chains` are summed side
+    by side. With `panels_first`, all of a batch meet a panel before they meet the next: neighbours
+    may read the same one. An instruction adds `terms` products to each sum.
     """
 
     box: tuple[int, int]
@@ -174,10 +179,11 @@ class ContractionShape:
             block=block if block and chains_of_block(block) else 0,
         )
 
-    def summation_levels(self, chains: int = 1) -> list[tuple[int, int, int, bool]]:
-        """The loops over k (`summation_levels`)."""
-        extents = [self.sizes[d] for d in self.reduced]
-        return summation_levels(extents, chains, exact=self.exact, block=self.block)
+    @property
+    def chain(self) -> int:
+        """Terms of a chain of widened weights: within a block, where chains are scaled."""
+        size = self.sizes[self.reduced[0]]
+        return next(iter(chains_of_block(self.block or size)), size)
 
     def extent(self, dims: tuple[int, ...]) -> int:
         return math.prod(self.sizes[d] for d in dims)
@@ -353,7 +359,7 @@ def tile_cost(
 
 def _adding_time(sums: int, shape: ContractionShape, target: Target) -> float:
     """Of the chains of a register tile's sums, to one another."""
-    levels = shape.summation_levels()
+    levels = summation_levels([shape.sizes[d] for d in shape.reduced], exact=shape.exact)
     chains = math.prod(size for _, size, _, apart in levels if apart)
     chains = min(chains, math.ceil(shape.k / SHORT_CHAIN))
     return sums * (chains - 1) * (_ADDED if 2 * sums < target.vector_registers else _SPILLED)
@@ -423,7 +429,7 @@ def _block(
         ask_results=(
             strategy.merge_rows and shape.terms == 1 and writes > half and shape.k in ASKING_EXTENTS
         ),
-        ask_panels=streams and taken > 1,
+        ask_panels=streams and (taken > 1 or shape.widened),
         chains=_chains(strategy, shape, target, streams) if row_tiles == 1 else 1,
     )
 
@@ -463,7 +469,9 @@ def most_chains(strategy: ContractionStrategy, shape: ContractionShape, target: 
     rows = strategy.box[0] * strategy.box[1]
     if not fits_registers(2 * rows, strategy.vectors, target):
         return 1
-    levels = shape.summation_levels(2)
+    if shape.widened:
+        return 2 if shape.chain % (2 * TURN) == 0 else 1
+    levels = summation_levels([shape.sizes[d] for d in shape.reduced], 2, exact=shape.exact)
     apart = [size for _, size, _, restart in levels if restart]
     return 2 if apart and apart[0] % 2 == 0 else 1
 
@@ -518,12 +526,11 @@ def gathers_panels(shape: ContractionShape, strategy: ContractionStrategy, lanes
 
 
 def summation_levels(
-    extents: list[int], chains: int = 1, *, exact: bool = False, block: int = 0
+    extents: list[int], chains: int = 1, *, exact: bool = False
 ) -> list[tuple[int, int, int, bool]]:
     """The loops over k, outermost first: (position in the reduced dimensions, iterations, factor of
     the loop variable, whether each iteration sums apart). Where one dimension is cut into chains
-    and that can be, their number is a multiple of `chains`; `exact` sums are one chain. Chains lie
-    within a `block` of terms, where there are blocks."""
+    and that can be, their number is a multiple of `chains`; `exact` sums are one chain."""
     if exact:
         return [(axis, size, 1, False) for axis, size in enumerate(extents)]
     levels: list[tuple[int, int, int, bool]] = []
@@ -531,10 +538,7 @@ def summation_levels(
         inner = math.prod(extents[axis + 1 :])
         apart = SHORTEST_PARTIAL <= inner <= PARTIAL_SUM and inner * size > 2 * SHORTEST_PARTIAL
         shortest = PARTIAL_SUM // 4 if size > PARTIAL_SUM else SHORTEST_PARTIAL - 1
-        if block:
-            chunks = chains_of_block(block)
-        else:
-            chunks = [c for c in range(PARTIAL_SUM, shortest, -1) if size % c == 0]
+        chunks = [c for c in range(PARTIAL_SUM, shortest, -1) if size % c == 0]
         several = [c for c in chunks if size // c % chains == 0]
         chunk = next(iter([*several, *chunks]), size)
         if inner == 1 and chunk < size:

@@ -6,6 +6,7 @@ of each: the rounding error of one long chain grows with its length.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from stepwell.kernels.builder import NestBuilder
 from stepwell.kernels.cpu.contraction_strategy import (
     ASKING_STEPS,
     SHORT_CHAIN,
+    TURN,
     steps_at_once,
     summation_levels,
 )
@@ -44,7 +46,7 @@ class TermLoops:
     """Loops that call `step` for all points of the reduced space, of `extents`; `chains` partial
     sums are taken side by side where the outer of two levels is a multiple of that. Terms outside
     of `bounds` add nothing, and are left out where that is no more work. Sums that
-    are `exact` are one chain. Chains of a `block` of terms are added by `join`."""
+    are `exact` are one chain."""
 
     nest: NestBuilder
     evaluator: Evaluator
@@ -53,8 +55,6 @@ class TermLoops:
     chains: int = 1
     bounds: Bounds = field(default_factory=dict)
     exact: bool = False
-    block: int = 0
-    join: Join | None = None
 
     def sum(
         self,
@@ -64,7 +64,7 @@ class TermLoops:
     ) -> list[ir.Value]:
         """The sums of all terms. Of what is prefetched, `results` is called in the first steps of
         the innermost loop, `ahead` in each iteration."""
-        levels = summation_levels(self.extents, self.chains, exact=self.exact, block=self.block)
+        levels = summation_levels(self.extents, self.chains, exact=self.exact)
 
         def nested(
             prefixes: list[list[Index]], level: int, carried: list[ir.Value]
@@ -94,13 +94,8 @@ class TermLoops:
             def body(k: Index, inner: list[ir.Value]) -> list[ir.Value]:
                 if not restart:
                     return in_one_chain(k, inner)
-                starts = moved(k)
-                sums = nested(starts, level + 1, zeros * side * len(prefixes))
+                sums = nested(moved(k), level + 1, zeros * side * len(prefixes))
                 parts = _parts(sums, len(zeros))
-                if self.join is not None:
-                    for start, part in zip(starts, parts, strict=True):
-                        inner = self.join(start, inner, part)
-                    return inner
                 for number in range(side):
                     inner = self._added(inner, [v for part in parts[number::side] for v in part])
                 return inner
@@ -143,10 +138,38 @@ class TermLoops:
             unroll = steps_at_once(len(carried))
             return self.nest.reduce_steps("k", asking, size, carried, body, unroll, ask_panel)
 
-        sums = nested([[]], 0, zeros)
-        if self.join is not None and not any(restart for *_, restart in levels):
-            return self.join([Index()] * len(self.extents), zeros, sums)
-        return sums
+        return nested([[]], 0, zeros)
+
+    def sum_joined(
+        self, zeros: list[ir.Value], chain: int, join: Join, ahead: Callable[[Index], None]
+    ) -> list[ir.Value]:
+        """The sums of all terms along one dimension, added up by `join` after every `chain` of
+        them. Within a chain, `chains` sums take turns of `TURN` terms, so that they read one place
+        of memory after the other; `ahead` is called before each round of turns."""
+        (size,) = self.extents
+        turn = TURN if chain % (TURN * self.chains) == 0 else 1
+        side = self.chains if turn > 1 else 1
+
+        def rounds(start: Index) -> list[ir.Value]:
+            def several(number: Index, carried: list[ir.Value]) -> list[ir.Value]:
+                first = start + number * (turn * side)
+                ahead(first)
+                parts = _parts(carried, len(zeros))
+                for term in range(turn):
+                    for place in range(side):
+                        with self.evaluator.scope():
+                            point = first + (place * turn + term)
+                            parts[place] = self.step([point], parts[place])
+                return [value for part in parts for value in part]
+
+            sums = self.nest.reduce_steps("k", 0, chain // (turn * side), zeros * side, several)
+            return functools.reduce(self._added, _parts(sums, len(zeros)))
+
+        def add_chain(number: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            start = number * chain
+            return join([start], carried, rounds(start))
+
+        return self.nest.reduce_steps("chain", 0, size // chain, zeros, add_chain)
 
     def sum_used(self, zeros: list[ir.Value], used: Index) -> list[ir.Value]:
         """The sums of the first `used` terms along one dimension."""
