@@ -70,6 +70,10 @@ ASKING_EXTENTS = range(ASKING_STEPS, 257)
 come too late, with more than the range holds they are a small part of the tile's time."""
 
 
+_WIDENED, _COPIED = 1.4, 3.6
+"""Multiply-adds that a vector of weights takes to be widened, where all rows that there are use it,
+and to be copied for several tiles of rows besides."""
+
 _COLD = 0.05
 """Where reading the weights once takes more than that part of the multiply-adds' time, a panel is
 asked for while the one before is multiplied."""
@@ -354,6 +358,8 @@ def tile_cost(
     cycles = down * (across - (tail > 0)) * step(box[0] * box[1]) * used[0]
     if tail:
         cycles += down * step(box[0] * tail) * used[1]
+    if shape.widened:
+        cycles += vectors * (_WIDENED if down * across == 1 else _COPIED)
     return panels * cycles / (last * before * shape.n)
 
 
@@ -381,12 +387,12 @@ def _block(
 ) -> ContractionStrategy:
     """Fill in how many row tiles and panels a task takes."""
     gathered = _block_gathered(strategy, shape, target)
-    in_place = packed and not shape.widened
-    if not in_place and gathers_panels(shape, gathered, target.vector_lanes):
-        return gathered
     apart = row_tiles_apart(strategy, shape, target) if shape.widened else 0
     if apart >= WIDENING_TILES:
         return dataclasses.replace(strategy, row_tiles=apart, panels=1, apart=True)
+    in_place = packed and not shape.widened
+    if not in_place and gathers_panels(shape, gathered, target.vector_lanes):
+        return gathered
     half = target.l2_bytes // 2
     rows = strategy.box[0] * strategy.box[1]
     row_tiles = math.ceil(shape.m / rows)
