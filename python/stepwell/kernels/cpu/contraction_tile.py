@@ -211,7 +211,8 @@ class ContractionTiles:
         terms = TermLoops(self.nest, self.evaluator, extents, tile.step, chains, bounds, exact)
         zeros = self.zeros(tile)
         if self.widened is not None and self.gathered is None:
-            join, ask = (functools.partial(f, tile) for f in (self._join_scaled, self._ask_ahead))
+            join = functools.partial(self._join_scaled, tile)
+            ask = functools.partial(self._ask_ahead, tile)
             sums = terms.sum_joined(zeros, self.shape.chain, join, ask)
         elif self.used_terms is not None:
             sums = terms.sum_used(zeros, self.used_terms)
