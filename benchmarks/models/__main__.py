@@ -39,6 +39,10 @@ def make(files: catalog.ModelFiles) -> None:
             from benchmarks.models import torch_onnx
 
             torch_onnx.make(files)
+        case "quantized":
+            from benchmarks.models import quantized
+
+            quantized.make(files)
         case "light":
             from benchmarks.models import light
 

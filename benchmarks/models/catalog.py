@@ -34,6 +34,10 @@ LIGHT_MODELS = (
     "light_resnet50",
     "light_zfnet512",
 )
+QUANTIZED = "_q4"
+"""Behind the name of the model that one of 4-bit weights was made of."""
+
+QUANTIZED_MODELS = (f"gpt2_decode_p128{QUANTIZED}",)
 JAX_MODELS = (
     "jax_mlp",
     "jax_block_s128",
@@ -41,7 +45,7 @@ JAX_MODELS = (
     "jax_lstm_scan",
     "jax_while_256",
 )
-MODELS = TORCH_MODELS + LIGHT_MODELS + JAX_MODELS
+MODELS = TORCH_MODELS + QUANTIZED_MODELS + LIGHT_MODELS + JAX_MODELS
 
 
 @dataclass(frozen=True)
@@ -93,9 +97,12 @@ class ModelFiles:
 
 
 def family(name: str) -> str:
-    """Which scripts make the model: "torch", "light" or "jax". Raises KeyError for no model."""
+    """Which scripts make the model: "torch", "quantized", "light" or "jax". Raises KeyError for no
+    model."""
     if name in TORCH_MODELS:
         return "torch"
+    if name in QUANTIZED_MODELS:
+        return "quantized"
     if name in LIGHT_MODELS:
         return "light"
     if name in JAX_MODELS:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-ONNX = frozenset({"torch", "light"})
-ALL = frozenset({"torch", "light", "jax"})
+ONNX = frozenset({"torch", "quantized", "light"})
+ALL = ONNX | {"jax"}
 
 
 @dataclass(frozen=True)

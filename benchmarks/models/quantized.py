@@ -1,0 +1,46 @@
+"""Models of torch with the weights of their matrix products in 4 bits, a scale for 32 of a column,
+by onnxruntime's own quantizer. References come from onnxruntime without any optimisation, in
+float32."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import onnx
+from onnxruntime.quantization import matmul_nbits_quantizer as quantizer
+
+from benchmarks.models import catalog
+from benchmarks.models.catalog import ModelFiles
+from benchmarks.models.light import run_plainly
+from benchmarks.models.work import weights_bytes
+
+_BLOCK = 32
+
+_FLOAT32 = 1
+"""The accuracy level at which activations stay float32."""
+
+
+def make(files: ModelFiles) -> None:
+    """Write the model, its inputs and its references."""
+    source = catalog.files(files.name.removesuffix(catalog.QUANTIZED))
+    catalog.ensure_made([source.name])
+    logging.getLogger(quantizer.__name__).setLevel(logging.WARNING)
+    config = quantizer.DefaultWeightOnlyQuantConfig(
+        block_size=_BLOCK, is_symmetric=True, accuracy_level=_FLOAT32
+    )
+    made = quantizer.MatMulNBitsQuantizer(onnx.load(source.path), algo_config=config)
+    made.process()
+    model = made.model.model
+    onnx.save(model, files.path)
+    arrays = np.load(source.data)
+    inputs = {
+        name.removeprefix("in:"): arrays[name] for name in arrays.files if name.startswith("in:")
+    }
+    files.write_data(
+        inputs,
+        run_plainly(model, None, inputs),
+        gflop=source.read_facts()["gflop"],
+        weights_bytes=weights_bytes(model),
+    )
