@@ -82,37 +82,56 @@ class _Products:
     made: dict[tuple[ir.Value, bool], ir.Value] = field(default_factory=dict)
 
     def rewrite(self, op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-        """The right operand is a matrix made of a narrow constant. Products of 16 bits, whose
-        weights would be rounded to that, become those of f32, as they do anyway."""
-        lhs, rhs = op.operands
+        """One operand is a matrix made of a narrow constant, as a rule the right one. Products of
+        16 bits, whose weights would be rounded to that, become those of f32, as they do anyway."""
         numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-        contracted = list(numbers.rhs_contracting_dimensions)
-        sizes = hlo.shape(rhs)
-        if len(sizes) != 2 or len(contracted) != 1 or len(numbers.rhs_batching_dimensions):
+        contracted = [
+            list(numbers.lhs_contracting_dimensions),
+            list(numbers.rhs_contracting_dimensions),
+        ]
+        kinds = {str(hlo.element_type(value)) for value in (*op.operands, op.results[0])}
+        if len(numbers.lhs_batching_dimensions) or "algorithm" in op.attributes:
             return None
-        kinds = {str(hlo.element_type(value)) for value in (lhs, rhs, op.results[0])}
-        rows = math.prod(hlo.shape(lhs)) // sizes[contracted[0]]
-        if "algorithm" in op.attributes or math.prod(sizes) < self.least_elements:
+        if not kinds <= _FLOATS or len(contracted[0]) != 1:
             return None
-        if not kinds <= _FLOATS or (kinds == {"f32"} and self._will_be_rounded(op, rows)):
+        for side in (1, 0):
+            other, matrix = op.operands[1 - side], op.operands[side]
+            rows = math.prod(hlo.shape(other)) // hlo.shape(matrix)[contracted[side][0]]
+            if kinds == {"f32"} and self._will_be_rounded(op, rows):
+                continue
+            wide = self._widened(matrix, contracted[side] == [1], rows, weights)
+            if wide is None:
+                continue
+            source = hlo.convert(other, np.float32)
+            product = hlo.dot_general(source, wide, (contracted[1 - side], [0]))
+            if side == 0:
+                rank = len(hlo.shape(product))
+                product = hlo.transpose(product, [rank - 1, *range(rank - 1)])
+            return hlo.convert(product, hlo.dtype(op.results[0]))
+        return None
+
+    def _widened(
+        self, matrix: ir.Value, transposed: bool, rows: int, weights: WeightTable
+    ) -> ir.Value | None:
+        """What widens the weights that `matrix` is, [k, n] of them or transposed; None where they
+        are no narrow constant, or should be folded."""
+        sizes = hlo.shape(matrix)
+        if len(sizes) != 2 or math.prod(sizes) < self.least_elements:
             return None
-        found = _narrow(rhs, weights)
+        found = _narrow(matrix, weights)
         if found is None:
             return None
         if found.codes.dtype in _HALVES and (found.is_scaled or rows > _MOST_ROWS_OF_HALVES):
             return None
-        transposed = contracted == [1]
-        if (rhs, transposed) not in self.made:
-            with ir.InsertionPoint(rhs.owner.operation):
+        if (matrix, transposed) not in self.made:
+            with ir.InsertionPoint(matrix.owner.operation):
                 parameters = (found.moved(np.transpose) if transposed else found).parameters(
                     weights
                 )
                 if parameters is None:
                     return None
-                self.made[rhs, transposed] = narrow_weights.widen(parameters)
-        wide = hlo.convert(lhs, np.float32), self.made[rhs, transposed]
-        contracting = list(numbers.lhs_contracting_dimensions)
-        return hlo.convert(hlo.dot_general(*wide, (contracting, [0])), hlo.dtype(op.results[0]))
+                self.made[matrix, transposed] = narrow_weights.widen(parameters)
+        return self.made[matrix, transposed]
 
     def _will_be_rounded(self, op: ir.Operation, rows: int) -> bool:
         """Whether `round-products` makes it a product of bf16, and that is faster than to read

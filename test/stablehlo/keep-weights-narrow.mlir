@@ -52,6 +52,18 @@ func.func @halves(%x: tensor<2x16xf32>) -> tensor<2x4xf32> {
   return %z : tensor<2x4xf32>
 }
 
+// Weights on the left: the product of the transposes, transposed.
+// CHECK-LABEL: func.func @left
+// CHECK: %[[W:.*]] = stablehlo.custom_call @stepwell.widen(%{{.*}}) : (tensor<16x4xi8>) -> tensor<16x4xf32>
+// CHECK: %[[P:.*]] = stablehlo.dot_general %arg0, %[[W]], contracting_dims = [0] x [0] : (tensor<16x2xf32>, tensor<16x4xf32>) -> tensor<2x4xf32>
+// CHECK: stablehlo.transpose %[[P]], dims = [1, 0]
+func.func @left(%x: tensor<16x2xf32>) -> tensor<4x2xf32> {
+  %w = stablehlo.constant dense<[[-8, -5, -2, 1, 4, 7, -6, -3, 0, 3, 6, -7, -4, -1, 2, 5], [-3, 0, 3, 6, -7, -4, -1, 2, 5, -8, -5, -2, 1, 4, 7, -6], [2, 5, -8, -5, -2, 1, 4, 7, -6, -3, 0, 3, 6, -7, -4, -1], [7, -6, -3, 0, 3, 6, -7, -4, -1, 2, 5, -8, -5, -2, 1, 4]]> : tensor<4x16xi8>
+  %a = stablehlo.convert %w : (tensor<4x16xi8>) -> tensor<4x16xf32>
+  %z = stablehlo.dot_general %a, %x, contracting_dims = [1] x [0] : (tensor<4x16xf32>, tensor<16x2xf32>) -> tensor<4x2xf32>
+  return %z : tensor<4x2xf32>
+}
+
 // Rejected: halves that meet many rows; one number everywhere; a scale for each row; a weight that
 // is an argument; a small weight.
 // CHECK-LABEL: func.func @rows
