@@ -9,7 +9,6 @@ from collections.abc import Callable
 from stepwell.kernels.builder import Lanes, vector
 from stepwell.kernels.cpu import dot_products, halo
 from stepwell.kernels.cpu.contraction_strategy import (
-    TURN,
     ContractionShape,
     ContractionStrategy,
     is_packed,
@@ -23,15 +22,9 @@ from stepwell.kernels.rows import is_costly
 from stepwell.kernels.structured import Structured, defining_op, element_type, extension
 from stepwell.kernels.widened_weights import WidenedWeights
 from stepwell.mlir import ir
-from stepwell.packing import WORD_CODES
 
 Write = Callable[[list[Index], Lanes], None]
 """Stores what becomes of the result at a point: by now the evaluator knows it there."""
-
-
-_BYTES_AHEAD, _LINE_BYTES, _WORD_BYTES = 8192, 64, 4
-"""How far ahead weights are asked for that stream from memory; bytes of a line, and of a word of
-codes."""
 
 
 class ContractionTiles:
@@ -212,8 +205,9 @@ class ContractionTiles:
         zeros = self.zeros(tile)
         if self.widened is not None and self.gathered is None:
             join = functools.partial(self._join_scaled, tile)
-            ask = functools.partial(self._ask_ahead, tile)
-            sums = terms.sum_joined(zeros, self.shape.chain, join, ask)
+            sums = terms.sum_joined(
+                zeros, self.shape.chain, join, self.prefetching.narrow_weights(tile)
+            )
         elif self.used_terms is not None:
             sums = terms.sum_used(zeros, self.used_terms)
         else:
@@ -245,33 +239,14 @@ class ContractionTiles:
         with self.evaluator.scope():
             for register in tile.vectors:
                 lanes = Lanes.of(register.width)
-                at = self._scales_at(tile, tile.start + register.offset + lanes.index, start)
-                scale = self.evaluator.at(self.widened.scales, at, lanes)
-                scales.append(self.nest.as_vector(scale, lanes))
+                column = tile.start + register.offset + lanes.index
+                at = apply_map(self.op.maps[self.shape.rhs], tile.place((0, 0), column, start))
+                found = self.evaluator.at(self.widened.scales, self.widened.scales_at(at), lanes)
+                scales.append(self.nest.as_vector(found, lanes))
         return [
             self.nest.fma(value, scales[number % len(scales)], total)
             for number, (total, value) in enumerate(zip(totals, sums, strict=True))
         ]
-
-    def _scales_at(self, tile: RegisterTile, column: Index, reduced: list[Index]) -> list[Index]:
-        assert self.widened is not None
-        point = tile.place((0, 0), column, reduced)
-        return self.widened.scales_at(apply_map(self.op.maps[self.shape.rhs], point))
-
-    def _ask_ahead(self, tile: RegisterTile, k: Index) -> None:
-        """Prefetch what a round of turns reads of weights that are widened, from row `k` on, but so
-        many bytes further: they stream from memory, panel after panel."""
-        if self.widened is None or not self.strategy.ask_panels:
-            return
-        place = tile.place((0, 0), tile.start, [k])
-        panel, row, column = apply_map(self.op.maps[self.shape.rhs], place)
-        codes, rows = self.widened.codes, TURN * self.strategy.chains
-        number = int(self.widened.bytes) or _WORD_BYTES
-        if self.widened.bytes < 1:
-            row = row.floordiv(WORD_CODES)
-        for byte in range(0, int(rows * self.widened.bytes * self.panel), _LINE_BYTES):
-            at = [panel, row, column + (_BYTES_AHEAD + byte) // number]
-            self.nest.prefetch(self.evaluator.buffers[codes], at)
 
     def zeros(self, tile: RegisterTile) -> list[ir.Value]:
         element = element_type(self.op.op.results[0])

@@ -1,4 +1,4 @@
-"""What a contraction asks for before it needs it: its results, and the next panel of its rhs."""
+"""What a contraction asks for before it needs it: its results, and what comes next of its rhs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from stepwell.kernels.cpu.contraction_strategy import (
+    TURN,
     ContractionShape,
     ContractionStrategy,
     steps_at_once,
@@ -14,9 +15,17 @@ from stepwell.kernels.cpu.register_tile import RegisterTile
 from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, apply_map, linearize
 from stepwell.kernels.structured import Structured, shape_of
+from stepwell.kernels.widened_weights import WidenedWeights
+from stepwell.packing import WORD_CODES
 
 _LINE = 16
 """Numbers of f32, or words, that the cache fetches at a time."""
+
+_LINE_BYTES, _WORD_BYTES = 64, 4
+"""Of a line; of a word of codes."""
+
+_BYTES_AHEAD = 8192
+"""How far ahead narrow weights are asked for: less comes too late, more falls out of the caches."""
 
 _ASKED_AT_ONCE = 16
 """Most lines of results that are asked for in front of a sum."""
@@ -98,6 +107,27 @@ class Prefetching:
 
         def ask(k: Index) -> None:
             prefetch(k.mod(around), tile.start + k.floordiv(around).mod(across) * self.lanes)
+
+        return ask
+
+    def narrow_weights(self, tile: RegisterTile) -> Callable[[Index], None] | None:
+        """What asks, before a round of turns from row `k` on, for as many weights that are widened,
+        some way further on: they stream from memory, panel after panel. None where they do not."""
+        weights = WidenedWeights.of(self.op.inputs[self.shape.rhs])
+        if weights is None or not self.strategy.ask_panels:
+            return None
+        in_words = weights.bytes < 1
+        number = _WORD_BYTES if in_words else int(weights.bytes)
+        count = int(TURN * self.strategy.chains * weights.bytes * self.width)
+
+        def ask(k: Index) -> None:
+            place = tile.place((0, 0), tile.start, [k])
+            panel, row, column = apply_map(self.op.maps[self.shape.rhs], place)
+            if in_words:
+                row = row.floordiv(WORD_CODES)
+            for byte in range(_BYTES_AHEAD, _BYTES_AHEAD + count, _LINE_BYTES):
+                at = [panel, row, column + byte // number]
+                self.nest.prefetch(self.evaluator.buffers[weights.codes], at)
 
         return ask
 

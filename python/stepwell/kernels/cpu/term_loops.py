@@ -141,7 +141,11 @@ class TermLoops:
         return nested([[]], 0, zeros)
 
     def sum_joined(
-        self, zeros: list[ir.Value], chain: int, join: Join, ahead: Callable[[Index], None]
+        self,
+        zeros: list[ir.Value],
+        chain: int,
+        join: Join,
+        ahead: Callable[[Index], None] | None = None,
     ) -> list[ir.Value]:
         """The sums of all terms along one dimension, added up by `join` after every `chain` of
         them. Within a chain, `chains` sums take turns of `TURN` terms, so that they read one place
@@ -153,7 +157,8 @@ class TermLoops:
         def rounds(start: Index) -> list[ir.Value]:
             def several(number: Index, carried: list[ir.Value]) -> list[ir.Value]:
                 first = start + number * (turn * side)
-                ahead(first)
+                if ahead is not None:
+                    ahead(first)
                 parts = _parts(carried, len(zeros))
                 for term in range(turn):
                     for place in range(side):
