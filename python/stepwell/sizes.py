@@ -250,13 +250,16 @@ class OpenShapes:
                 errors.append(error)
         else:
             raise errors[0]
-        count = len(found)
-        for point in self.least_samples()[:2]:
+        # What `least` of a model's small sizes asks for.
+        smallest = [point for point in self.least_samples()[:2] if max(point) <= min(small)]
+        alone = [
+            (*point[:number], 1, *point[number + 1 :])
+            for point in (*smallest, small)
+            for number in range(len(small))
+        ]
+        for point in dict.fromkeys([*smallest, *alone]):
             with contextlib.suppress(ModelError):
                 found.append(at(point))
-        for number in range(len(small) if len(found) == count else 0):
-            with contextlib.suppress(ModelError):
-                found.append(at((*small[:number], 1, *small[number + 1 :])))
         return found
 
     def to_json(self) -> list[object]:

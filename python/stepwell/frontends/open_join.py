@@ -4,8 +4,8 @@ Operations are no longer in the same order, or as many, where numbers or shapes 
 size by chance: a size of 3 and the number 3 are one constant there, and two for a size of 7. So
 programs are compared from what they return, back to their arguments. An operation of the first
 that stands for several in others is doubled; what no result depends on is dropped. Where a size is
-1, elements that are repeated once are those that there are: a program may lack an operation there
-that repeats them in others.
+1, elements that are repeated once are those that there are, and the first one is all of them: a
+program may lack an operation there that repeats or takes them in others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Together = tuple[ir.Value, ...]
 """One value of each program."""
 
 Operations = list[ir.Operation | None]
-"""One operation of each program; None where it repeats elements and is left out."""
+"""One operation of each program; None where it is left out."""
 
 Enter = Callable[[Operations, Sequence[Together]], None]
 """What is called with operations that belong together, and their results."""
@@ -131,13 +131,19 @@ def _owners(together: Together) -> Operations:
             _check(op, [first.result_number, ir.OpResult(result).result_number])
         else:
             other = None
-            _check(op, [True, _repeats(op)])
+            _check(op, [True, _may_be_left_out(op)])
         found.append(other)
     return found
 
 
-def _repeats(op: ir.Operation) -> bool:
-    """Whether `op` gives its operand as it is, but for the repetition of elements."""
+def _may_be_left_out(op: ir.Operation) -> bool:
+    """Whether `op` gives its operand as it is for some sizes: it repeats elements, or takes the
+    first ones."""
+    if op.name == "stablehlo.slice":
+        starts, steps = (
+            set(ir.DenseI64ArrayAttr(op.attributes[name])) for name in ("start_indices", "strides")
+        )
+        return starts <= {0} and steps <= {1}
     if op.name != "stablehlo.broadcast_in_dim":
         return False
     dimensions = list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))

@@ -176,6 +176,17 @@ class _Comparison:
         present = [op for op in ops if op is not None]
         if len(present) == len(ops):
             self._attributes(present, extents)
+        elif first.name == "stablehlo.slice":
+            self._limits(present, extents[0])
+
+    def _limits(self, ops: list[ir.Operation], extents: list[Extent]) -> None:
+        """Of slices from the beginning on, which are left out where they are all that there is."""
+        first = ops[0]
+        for name in ("start_indices", "strides"):
+            if len({str(op.attributes[name]) for op in ops}) > 1:
+                raise ModelError(f"{source_name(first)}: its {name} is another for other sizes")
+        if not all(extent.is_constant for extent in extents):
+            first.attributes[f"{BOUNDS}limit_indices"] = strings(map(str, extents))
 
     def _extents(self, types: list[ir.Type], op: ir.Operation) -> list[Extent]:
         if not isinstance(types[0], ir.RankedTensorType):
