@@ -6,10 +6,12 @@ float32."""
 from __future__ import annotations
 
 import logging
+from typing import cast
 
 import numpy as np
 import onnx
 from onnxruntime.quantization import matmul_nbits_quantizer as quantizer
+from onnxruntime.quantization.onnx_model import ONNXModel
 
 from benchmarks.models import catalog
 from benchmarks.models.catalog import ModelFiles
@@ -32,7 +34,7 @@ def make(files: ModelFiles) -> None:
     )
     made = quantizer.MatMulNBitsQuantizer(onnx.load(source.path), algo_config=config)
     made.process()
-    model = made.model.model
+    model = cast(ONNXModel, made.model).model
     onnx.save(model, files.path)
     arrays = np.load(source.data)
     inputs = {
