@@ -69,11 +69,13 @@ def prepare_widened(
 
 
 def _is_known(value: ir.Value, calls: Calls) -> bool:
-    """Whether `value` is a constant at every call, or one number everywhere."""
+    """Whether `value` is a constant at every call that one operation reads, or one number
+    everywhere."""
     if defining_op(value) is not None:
         return True
     number = ir.BlockArgument(value).arg_number
-    return bool(calls) and all(isinstance(weight_of(h, c, number), str) for h, c in calls)
+    constant = all(isinstance(weight_of(host, call, number), str) for host, call in calls)
+    return bool(calls) and constant and len(list(value.uses)) == 1
 
 
 def _least_code(weights: WidenedWeights, calls: Calls, state: State) -> int | None:

@@ -96,10 +96,11 @@ class _Products:
             return None
         for side in (1, 0):
             other, matrix = op.operands[1 - side], op.operands[side]
-            rows = math.prod(hlo.shape(other)) // hlo.shape(matrix)[contracted[side][0]]
+            (dimension,) = contracted[side]
+            rows = math.prod(hlo.shape(other)) // max(1, hlo.shape(matrix)[dimension])
             if kinds == {"f32"} and self._will_be_rounded(op, rows):
                 continue
-            wide = self._widened(matrix, contracted[side] == [1], rows, weights)
+            wide = self._widened(matrix, dimension == 1, rows, weights)
             if wide is None:
                 continue
             source = hlo.convert(other, np.float32)
