@@ -3,6 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -72,8 +73,9 @@ def _max_pool3d(
     return values, every.expand(-1, *values.shape).gather(0, best.unsqueeze(0)).squeeze(0)
 
 
-@mend(aten.avg_pool2d.default)
-def _avg_pool2d(
+def _average_pool(
+    pool: torch._ops.OpOverloadPacket,
+    rank: int,
     x: torch.Tensor,
     kernel: Sizes,
     stride: Sizes = (),
@@ -84,26 +86,12 @@ def _avg_pool2d(
 ) -> object:
     if not ceil_mode and divisor_override is None:
         return NotImplemented
-    sizes = [_each(part) for part in (kernel, stride or kernel, padding)]
-    how = ceil_mode, count_include_pad, divisor_override
-    return _means(aten.avg_pool2d, x, sizes, *how)
+    sizes = [_each(part, rank) for part in (kernel, stride or kernel, padding)]
+    return _means(pool, x, sizes, ceil_mode, count_include_pad, divisor_override)
 
 
-@mend(aten.avg_pool3d.default)
-def _avg_pool3d(
-    x: torch.Tensor,
-    kernel: Sizes,
-    stride: Sizes = (),
-    padding: Sizes = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> object:
-    if not ceil_mode and divisor_override is None:
-        return NotImplemented
-    sizes = [_each(part, 3) for part in (kernel, stride or kernel, padding)]
-    how = ceil_mode, count_include_pad, divisor_override
-    return _means(aten.avg_pool3d, x, sizes, *how)
+for _rank, _pool in ((2, aten.avg_pool2d), (3, aten.avg_pool3d)):
+    mend(_pool.default)(functools.partial(_average_pool, _pool, _rank))
 
 
 def _means(

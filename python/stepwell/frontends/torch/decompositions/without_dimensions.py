@@ -73,20 +73,21 @@ def _gather(x: torch.Tensor, dim: int, index: torch.Tensor, *, sparse_grad: bool
     return aten.gather.default(x.reshape(-1), 0, index.reshape(-1)).reshape(index.shape)
 
 
-@mend(aten.scatter_add.default)
-def _scatter_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> object:
+def _scatter(
+    overload: torch._ops.OpOverload,
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor,
+) -> object:
     if x.dim():
         return NotImplemented
     whole = (part.reshape(1) for part in (index, source))
-    return aten.scatter_add.default(x.reshape(1), 0, *whole).reshape(())
+    return overload(x.reshape(1), 0, *whole).reshape(())
 
 
-@mend(aten.scatter.src)
-def _scatter(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> object:
-    if x.dim():
-        return NotImplemented
-    whole = (part.reshape(1) for part in (index, source))
-    return aten.scatter.src(x.reshape(1), 0, *whole).reshape(())
+for _overload in (aten.scatter_add.default, aten.scatter.src):
+    mend(_overload)(functools.partial(_scatter, _overload))
 
 
 @mend(aten.unfold.default)
