@@ -249,6 +249,23 @@ def test_matmul_with_packed_weights(bits: int, zero_points: bool) -> None:
     _check("MatMulNBits", inputs, attributes, constants=constants, tolerance=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"block_size": 0}, "block_size 0 have to be positive"),
+        ({"N": 13}, r"weights of shape \[12, 2, 16\] are not 416 numbers"),
+        ({"K": 96}, r"an input of shape \[3, 64\] does not fit K 96"),
+        ({"bits": 8}, r"weights of shape \[12, 2, 16\] are not 768 numbers"),
+    ],
+)
+def test_packed_weights_that_do_not_fit(changes: dict[str, int], sentence: str) -> None:
+    weights, scales = np.zeros((12, 2, 16), np.uint8), np.ones((12, 2), np.float32)
+    attributes = {"K": 64, "N": 12, "bits": 4, "block_size": 32} | changes
+    inputs, wanted = [_normal(3, 64), weights, scales], [_normal(3, 12)]
+    with pytest.raises(stepwell.UnsupportedError, match=sentence):
+        _check("MatMulNBits", inputs, attributes, constants=(1, 2), wanted=wanted)
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("zero_points", [False, True])
 def test_lookup_in_packed_table(bits: int, zero_points: bool) -> None:

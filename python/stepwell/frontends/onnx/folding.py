@@ -18,7 +18,8 @@ _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLi
            "Bernoulli")  # fmt: skip
 _CONTROL_FLOW = ("If", "Loop", "Scan")
 
-_WIDENING = ("DequantizeLinear", "Cast")
+_LEAST_CAST = 1 << 16
+"""Elements of a matrix of weights that is worth keeping as narrow as it is stored."""
 
 _NARROW = tuple(
     np.dtype(kind)
@@ -39,7 +40,7 @@ def evaluate(node: Node, inputs: Sequence[Tensor | None]) -> list[np.ndarray] | 
     """The outputs of `node` when its inputs are small constants; None when they are not."""
     if node.operator in _RANDOM or node.operator in _CONTROL_FLOW or not inputs:
         return None
-    if node.operator in _WIDENING and _may_be_weights(inputs[0]):
+    if _may_be_weights(node, inputs[0]):
         return None
     arrays = [None if tensor is None else tensor.array for tensor in inputs]
     present = [tensor for tensor in inputs if tensor is not None]
@@ -66,9 +67,13 @@ def evaluate(node: Node, inputs: Sequence[Tensor | None]) -> list[np.ndarray] | 
     return folded if sum(result.nbytes for result in folded) <= LIMIT_BYTES else None
 
 
-def _may_be_weights(x: Tensor | None) -> bool:
+def _may_be_weights(node: Node, x: Tensor | None) -> bool:
     """Whether the StableHLO level looks for products with such numbers, before it folds them."""
-    return x is not None and x.rank > 1 and x.dtype in _NARROW
+    if x is None or x.rank < 2 or x.dtype not in _NARROW:
+        return False
+    if node.operator == "Cast":
+        return x.size >= _LEAST_CAST
+    return node.operator == "DequantizeLinear"
 
 
 def _evaluator(node: Node) -> ReferenceEvaluator:

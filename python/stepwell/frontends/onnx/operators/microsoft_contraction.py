@@ -109,18 +109,25 @@ def matmul_packed(
         node.unsupported(f"{bits} bits are not supported; 2, 4 and 8 are")
     if group_index is not None and group_index.size:
         node.unsupported("g_idx is not supported")
+    if min(k, n, block) < 1:
+        node.unsupported(f"K {k}, N {n} and block_size {block} have to be positive")
+    if not a.rank or a.shape[-1] != k:
+        node.unsupported(f"an input of shape {list(a.shape)} does not fit K {k}")
     blocks = -(-k // block)
-    packed = node.known(b, "weights").reshape(n, blocks, -1)
-    codes = node.constant(unpacked(packed, bits), b.name or "weights")
-    factors = node.constant(
-        node.known(scales, "scales").astype(np.float32).reshape(n, blocks), "scales"
+    _check_size(node, "weights", b, n * blocks * (block * bits // 8))
+    _check_size(node, "scales", scales, n * blocks)
+    codes = node.constant(
+        unpacked(node.known(b, "weights").reshape(n, blocks, -1), bits), b.name or "weights"
     )
+    factors = hlo.convert(hlo.reshape(scales.value, [n, blocks]), np.float32)
     zero = hlo.full(1 << (bits - 1), [n, blocks], np.dtype(np.float32))
-    if zero_points is not None:
-        zeros = node.known(zero_points, "zero points")
-        if zeros.dtype == np.uint8:
-            zeros = unpacked(zeros.reshape(n, -1), bits)[:, :blocks]
-        zero = node.constant(zeros.astype(np.float32).reshape(n, blocks), "zero_points")
+    if zero_points is not None and zero_points.dtype == np.uint8:
+        _check_size(node, "zero points", zero_points, n * -(-blocks * bits // 8))
+        zeros = unpacked(node.known(zero_points, "zero points").reshape(n, -1), bits)[:, :blocks]
+        zero = node.constant(zeros.astype(np.float32), "zero_points")
+    elif zero_points is not None:
+        _check_size(node, "zero points", zero_points, n * blocks)
+        zero = hlo.convert(hlo.reshape(zero_points.value, [n, blocks]), np.float32)
     wide = hlo.convert(codes, np.float32)
     shape = hlo.shape(wide)
     wide = hlo.subtract(wide, hlo.broadcast_in_dim(zero, shape, [0, 1]))
@@ -132,6 +139,11 @@ def matmul_packed(
     if node.integer("accuracy_level", 0) in _ROUNDED_LEVELS:
         product.owner.attributes[ROUNDABLE] = ir.UnitAttr.get()
     return product if bias is None else hlo.add(product, broadcast(bias, hlo.shape(product)))
+
+
+def _check_size(node: Node, role: str, tensor: Tensor, size: int) -> None:
+    if tensor.size != size:
+        node.unsupported(f"{role} of shape {list(tensor.shape)} are not {size} numbers")
 
 
 def unpacked(data: np.ndarray, bits: int) -> np.ndarray:

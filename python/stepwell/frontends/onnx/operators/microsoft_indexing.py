@@ -27,6 +27,8 @@ def gather_block_quantized(
     axis = normalize_axis(node.integer("gather_axis", 0), data.rank)
     blocked = normalize_axis(node.integer("quantize_axis", 1), data.rank)
     block, bits = node.integer("block_size", 128), node.integer("bits", 4)
+    if block < 1 or bits not in (2, 4, 8):
+        node.unsupported(f"blocks of {block} numbers of {bits} bits are not supported")
     if axis == blocked:
         node.unsupported("gather_axis and quantize_axis are the same")
     in_bytes = data.dtype == np.uint8
