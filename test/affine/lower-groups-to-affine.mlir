@@ -200,6 +200,21 @@ func.func @channels_last(%x: tensor<1x3x8x32xf32>) -> tensor<1x10x34x3xf32> {
 
 // -----
 
+// Rows of 14: tiles of 8 by 8, the last of which writes two elements once more.
+// CHECK-LABEL: func.func @short_rows
+// CHECK: func.func private @kernel_0{{.*}}kernel.kind = "transpose"
+// CHECK: affine.if
+// CHECK: affine.vector_load %arg0{{.*}} : memref<20x14xf32>, vector<8xf32>
+// CHECK-COUNT-24: vector.shuffle
+// CHECK: affine.vector_store %{{.*}}, %arg1[6, %{{.*}}] : memref<14x20xf32>, vector<8xf32>
+// CHECK: affine.vector_store %{{.*}}, %arg1[6, 12] : memref<14x20xf32>, vector<8xf32>
+func.func @short_rows(%x: tensor<20x14xf32>) -> tensor<14x20xf32> {
+  %0 = stablehlo.transpose %x, dims = [1, 0] : (tensor<20x14xf32>) -> tensor<14x20xf32>
+  return %0 : tensor<14x20xf32>
+}
+
+// -----
+
 // Channels that are padded themselves do not lie side by side: an element at a time.
 // CHECK-LABEL: func.func @padded_channels
 // CHECK: func.func private @kernel_0{{.*}}kernel.kind = "transpose"

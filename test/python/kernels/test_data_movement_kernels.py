@@ -31,7 +31,7 @@ def transposes() -> Iterator[Case]:
             )
     for dtype in ("int8", "int64", "float64", "bool", "float16"):
         yield exact(f"transpose-{dtype}", lambda x: x.T, integers(7, 33).astype(dtype))
-    for rows, columns in ((1, 64), (16, 16), (64, 1), (17, 130), (128, 128)):
+    for rows, columns in ((1, 64), (16, 16), (64, 1), (17, 130), (128, 128), (14, 50), (31, 7)):
         yield exact(f"transpose-{rows}x{columns}", lambda x: x.T, normal(rows, columns))
     for channels in (3, 24):
         yield exact(
@@ -40,6 +40,12 @@ def transposes() -> Iterator[Case]:
                 x.transpose(0, 2, 3, 1), [(0, 0), (1, 2), (3, 0), (0, 0)], constant_values=2
             ),
             normal(2, channels, 9, 21),
+        )
+    for size in (4, 7, 14):
+        yield exact(
+            f"transpose-{size}x{size}-pixels-padded",
+            lambda x: jnp.pad(x.transpose(0, 2, 3, 1), [(0, 0), (1, 1), (1, 1), (0, 0)]),
+            normal(2, 40, size, size),
         )
     yield exact("transpose-twice", lambda x: x.transpose(0, 2, 1, 3).transpose(3, 2, 1, 0), X)
     yield exact("transpose-reshape", lambda x: x.transpose(0, 2, 3, 1).reshape(10, 51), X)

@@ -3,7 +3,8 @@ output's innermost dimension is shorter than a vector, its elements interleaved 
 
 A tile is L vectors of L lanes, read along the source's contiguous dimension and written along the
 output's. It is turned in log2(L) rounds of two-input shuffles: round s exchanges the off-diagonal s
-x s blocks of every 2s x 2s block (J. O. Eklundh, 1972)."""
+x s blocks of every 2s x 2s block (J. O. Eklundh, 1972). Where L does not divide a dimension, the
+last tile begins earlier and writes what the one before it has written once more."""
 
 from __future__ import annotations
 
@@ -16,6 +17,9 @@ from stepwell.kernels.index import Index, Variable, constant, delinearize, linea
 from stepwell.kernels.structured import element_type, shape_of
 from stepwell.mlir import ir
 
+_LEAST_LANES = 4
+"""Of a tile."""
+
 _TASK_VECTORS = 32
 """Vectors of each row that a task interleaves."""
 
@@ -26,12 +30,16 @@ def emit(group: KernelGroup, lanes: int) -> None:
     if dims is not None:
         row, column = dims
         (output,) = group.outputs
-        if min(output.shape[row], output.shape[column]) >= lanes:
+        shorter = min(output.shape[row], output.shape[column])
+        if shorter >= lanes:
             _Transpose(group, lanes, row, column).emit()
             return
         whole = shape_of(output.buffer)[column] == output.shape[column]
         if row == column - 1 and output.shape[row] >= lanes and whole:
             _Interleave(group, lanes).emit()
+            return
+        if shorter >= _LEAST_LANES:
+            _Transpose(group, 1 << shorter.bit_length() - 1, row, column).emit()
             return
     elementwise.emit(group, lanes)
 
@@ -73,32 +81,31 @@ class _Transpose:
     def emit(self) -> None:
         outer = [self.shape[i] for i in self.others]
         rows = self.shape[self.row]
-        blocks = rows // self.lanes
-        rest = 1 if rows % self.lanes else 0
-        with self.nest.parallel("task", math.prod(outer) * (blocks + rest)) as task:
+        blocks = -(-rows // self.lanes)
+        with self.nest.parallel("task", math.prod(outer) * blocks) as task:
             self.group.fill_halos(Index.of(task), self.lanes)
-            where = delinearize(Index.of(task), [*outer, blocks + rest])
+            *where, block = delinearize(Index.of(task), [*outer, blocks])
             point = [Index()] * len(self.shape)
-            for axis, index in zip(self.others, where[:-1], strict=True):
+            for axis, index in zip(self.others, where, strict=True):
                 point[axis] = index
-            if not rest:
-                self._strip(point, where[-1] * self.lanes)
+            if not rows % self.lanes:
+                self._strip(point, block * self.lanes)
                 return
-            with self.nest.when(where[-1], equals=blocks, otherwise=True) as branch:
+            with self.nest.when(block, equals=blocks - 1, otherwise=True) as branch:
                 with branch.then():
-                    for row in range(blocks * self.lanes, rows):
-                        self._copy(point, constant(row), 0)
+                    self._strip(point, constant(rows - self.lanes))
                 with branch.otherwise():
-                    self._strip(point, where[-1] * self.lanes)
+                    self._strip(point, block * self.lanes)
 
     def _strip(self, point: list[Index], start: Index) -> None:
         """L rows of the output, all columns."""
-        whole = self.shape[self.column] // self.lanes * self.lanes
+        columns = self.shape[self.column]
+        whole = columns // self.lanes * self.lanes
         with self.nest.loop("j", 0, whole, self.lanes) as j, self.evaluator.scope():
             self._tile(point, start, Index.of(j))
-        if whole < self.shape[self.column]:
-            for row in range(self.lanes):
-                self._copy(point, start + row, whole)
+        if whole < columns:
+            with self.evaluator.scope():
+                self._tile(point, start, constant(columns - self.lanes))
 
     def _tile(self, point: list[Index], row: Index, column: Index) -> None:
         along = Lanes.of(self.lanes)
@@ -109,15 +116,6 @@ class _Transpose:
         for offset, value in enumerate(turn(loaded)):
             place = self._at(point, row + offset, column + along.index)
             self.group.store(self.output, place, value, along)
-
-    def _copy(self, point: list[Index], row: Index, begin: int) -> None:
-        """One row of the output from column `begin` on, element by element."""
-        for low, high, width in widths(self.shape[self.column] - begin, self.lanes):
-            along = Lanes.of(width)
-            with self.nest.loop("j", begin + low, begin + high, width) as j:
-                with self.evaluator.scope():
-                    place = self._at(point, row, Index.of(j) + along.index)
-                    self.group.write(self.output, place, along)
 
     def _at(self, point: list[Index], row: Index, column: Index) -> list[Index]:
         full = list(point)
