@@ -31,6 +31,7 @@ from stepwell.kernels.cpu import (
     library_call,
     outer_reduction,
     row,
+    sparse_product,
     transpose,
     update,
     winograd,
@@ -45,6 +46,7 @@ from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.library_call import KIND as LIBRARY_CALL
 from stepwell.kernels.rows import check as check_rows
 from stepwell.kernels.scatter import KIND as SCATTER
+from stepwell.kernels.sparse_product import SparseProduct
 from stepwell.kernels.structured import Structured, contraction_operands
 from stepwell.kernels.triangular import KIND as TRIANGULAR
 from stepwell.kernels.workspace import Workspace
@@ -200,7 +202,10 @@ def flops(operations: list[ir.Operation]) -> int:
     total = 0
     for op in operations:
         structured = Structured.of(op)
-        if structured is not None:
+        sparse = None if structured is None else SparseProduct.of(structured)
+        if sparse is not None:
+            total += 2 * sparse.products
+        elif structured is not None:
             names = [child.operation.name for child in structured.body.operations]
             work = sum(
                 (name.endswith("f") and name not in _CONVERSIONS) or name.startswith("math.")
@@ -258,6 +263,8 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
         attention.emit(group, chosen, lanes)
     elif kind == "outer-reduction":
         outer_reduction.emit(group, target)
+    elif kind == sparse_product.KIND:
+        sparse_product.emit(group, target)
     elif kind == "concatenate":
         concatenate.emit(group, lanes)
     elif kind == "transpose":

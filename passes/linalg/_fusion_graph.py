@@ -17,6 +17,7 @@ from stepwell.kernels.evaluate import slice_source
 from stepwell.kernels.group import extracted
 from stepwell.kernels.index import Index, Variable, apply_map, linearize, reshaped
 from stepwell.kernels.slices import TakenSlices
+from stepwell.kernels.sparse_product import SPARSE
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
@@ -41,6 +42,7 @@ class Role(Enum):
     ATTENTION = "attention"
     ROW_REDUCTION = "row-reduction"
     OUTER_REDUCTION = "outer-reduction"
+    SPARSE_PRODUCT = "sparse-product"
     PAD = "pad"
     CONCATENATE = "concatenate"
     UPDATE = "update"
@@ -58,7 +60,7 @@ HOST = "stepwell.host"
 _SOURCES = ("arith.constant", "ub.poison", "tensor.empty", "linalg.fill")
 """What reads no tensor."""
 
-ANCHORED = (Role.CONTRACTION, Role.OUTER_REDUCTION)
+ANCHORED = (Role.CONTRACTION, Role.OUTER_REDUCTION, Role.SPARSE_PRODUCT)
 STANDING = (Role.CONTROL, Role.CALL)
 """What stays in the host as it is: control flow, and calls of library functions."""
 
@@ -183,6 +185,8 @@ def _reduction_role(structured: Structured) -> Role:
     output = map_dims(structured.output_map)
     if output != set(parallel) or not structured.reads_output:
         return Role.OTHER
+    if SPARSE in structured.op.attributes:
+        return Role.SPARSE_PRODUCT
     contracts = is_multiply_add(structured, widening=True)
     if contracts and contraction_operands(structured) is not None:
         return Role.CONTRACTION

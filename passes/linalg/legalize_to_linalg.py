@@ -3,7 +3,8 @@
 Upstream's `stablehlo-legalize-to-linalg` does most of it. What it lacks or lowers to scalar
 branches is rewritten first: `stablehlo.concatenate` becomes `tensor.concat`, `chlo.erf` and
 `chlo.erfc` generics of `math`, a grouped convolution a generic that has a loop over the groups,
-weights that stay narrow a generic that products take in (`kernels/widened_weights.py`).
+weights that stay narrow a generic that products take in (`kernels/widened_weights.py`), a product
+with a compressed matrix a generic that reads at its places (`kernels/sparse_product.py`).
 Named operations are generalised, so that what follows sees one form, `linalg.generic`.
 
     %0 = stablehlo.add %a, %b     ->     %0 = linalg.generic ... { arith.addf }
@@ -15,15 +16,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stepwell.dialects import narrow_weights
+import numpy as np
+
+from stepwell.dialects import narrow_weights, sparse_products
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import TAKE_CALLBACKS_OUT, LoweringError
+from stepwell.kernels.sparse_product import sparse_product
 from stepwell.kernels.structured import source_name
 from stepwell.kernels.widened_weights import widened
 from stepwell.mlir import dialect, ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg import _grouped_convolution
-from stepwell.passes.stablehlo._values import splat
+from stepwell.passes.stablehlo._values import constant_array, splat
 from stepwell.weights import WeightTable
 
 tensor = dialect("tensor")
@@ -126,13 +130,25 @@ def _widened(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     return widened(hlo.shape(codes), codes, scales, zeros, block, zero or 0.0)
 
 
+def _sparse_dot(op: ir.Operation, weights: WeightTable) -> ir.Value:
+    values, places, starts, dense = op.operands
+    begins = constant_array(starts, weights)
+    assert begins is not None
+    kind = ir.RankedTensorType(op.results[0].type)
+    return sparse_product(values, places, starts, dense, int(np.diff(begins).max()), kind)
+
+
+def _custom_call(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    return _sparse_dot(op, weights) if sparse_products.is_sparse_dot(op) else _widened(op, weights)
+
+
 _REWRITES: dict[str, Callable[[ir.Operation, WeightTable], ir.Value | None]] = {
     "stablehlo.concatenate": _concatenate,
     "chlo.erf": _error_function,
     "chlo.erfc": _error_function,
     "stablehlo.convolution": _convolution,
     "stablehlo.constant": _signless_constant,
-    "stablehlo.custom_call": _widened,
+    "stablehlo.custom_call": _custom_call,
     "stablehlo.reduce": _reduce,
 }
 

@@ -13,8 +13,8 @@ and bf16. fold-constants would make float32 of them, and reading that is what a 
 takes its time for; run this before it. What moves elements in between is done here. A weight that
 several products read is widened in each. Left to be folded are small weights, which stay in the
 cache, those that are one number everywhere, those of 16 bits that meet many rows (their products
-take longer than reading them), and those that meet more than a few rows in a product that
-`round-products` makes one of bf16.
+take longer than reading them) or that `keep-weights-sparse` takes, and those that meet more than a
+few rows in a product that `round-products` makes one of bf16.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._evaluate import EVALUATORS
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import constant_attribute, producer, readable, resource_name
+from stepwell.passes.stablehlo.keep_weights_sparse import pays
 from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable, is_splat
 
@@ -122,7 +123,7 @@ class _Products:
         found = _narrow(matrix, weights)
         if found is None:
             return None
-        if found.codes.dtype in _HALVES and (found.is_scaled or rows > _MOST_ROWS_OF_HALVES):
+        if found.codes.dtype in _HALVES and not self._keeps_halves(found, rows):
             return None
         if (matrix, transposed) not in self.made:
             with ir.InsertionPoint(matrix.owner.operation):
@@ -133,6 +134,15 @@ class _Products:
                     return None
                 self.made[matrix, transposed] = narrow_weights.widen(parameters)
         return self.made[matrix, transposed]
+
+    def _keeps_halves(self, found: _Narrow, rows: int) -> bool:
+        """Whether a weight of 16 bits that meets so many rows stays so."""
+        if found.is_scaled or rows > _MOST_ROWS_OF_HALVES:
+            return False
+        kept = np.count_nonzero(found.codes) / found.codes.size
+        return self.state.precision == "strict" or not pays(
+            kept, found.codes.size, rows, self.state.target
+        )
 
     def _will_be_rounded(self, op: ir.Operation, rows: int) -> bool:
         """Whether `round-products` makes it a product of bf16, and that is faster than to read

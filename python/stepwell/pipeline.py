@@ -94,6 +94,7 @@ STEPS = (
     Step("round-products", "stablehlo", ("round-products", "fold-constants"), 1),
     Step("narrow-integer-products", "stablehlo", ("narrow-integer-products",), 1),
     Step("widen-accumulation", "stablehlo", ("widen-accumulation",)),
+    Step("keep-weights-sparse", "stablehlo", ("keep-weights-sparse",), 1, "cpu"),
     Step("keep-halves-narrow", "stablehlo", ("keep-weights-narrow",), 1, "cpu"),
     Step("decompose", "stablehlo", ("decompose-for-linalg",)),
     Step("split-long-sums", "stablehlo", ("split-long-sums",), 1, "gpu"),

@@ -15,6 +15,7 @@ from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.library_call import ATTRIBUTE as LIBRARY_FUNCTION
 from stepwell.kernels.library_call import KIND as LIBRARY_CALL
 from stepwell.kernels.library_call import LibraryCall
+from stepwell.kernels.sparse_product import SparseProduct
 from stepwell.kernels.strategy import Candidate, Decision
 from stepwell.kernels.structured import Structured, contraction_operands, element_type, shape_of
 from stepwell.mlir import ir
@@ -143,9 +144,19 @@ def _computes(kind: str, reductions: Sequence[Structured]) -> str:
     if len(reductions) != 1:
         return f"{len(reductions)} reductions" if reductions else ""
     (op,) = reductions
+    sparse = SparseProduct.of(op)
+    if sparse is not None:
+        return _sparse_product(sparse)
     loops = zip(op.loop_sizes(), op.iterators, strict=True)
     terms = math.prod(size for size, iterator in loops if iterator == "reduction")
     return f"reduction of {terms} numbers, {math.prod(shape_of(op.op.results[0]))} times"
+
+
+def _sparse_product(product: SparseProduct) -> str:
+    (batch, n, m), k = shape_of(product.op.op.results[0]), shape_of(product.dense)[1]
+    terms = shape_of(product.values)[0]
+    sizes = f"m {batch * m}, n {n}, k {k}"
+    return f"sparse product, {sizes}, {100 * terms / (n * k):.0f} % of the weights"
 
 
 def _product(op: Structured, operands: tuple[int, int]) -> str:

@@ -21,6 +21,7 @@ from stepwell.mlir import dialect, ir
 affine = dialect("affine")
 arith = dialect("arith")
 memref = dialect("memref")
+scf = dialect("scf")
 vector = dialect("vector")
 
 _L2 = 2
@@ -207,6 +208,25 @@ class NestBuilder:
         with ir.InsertionPoint(op.body):
             variable = Variable(name, start, start + (count - 1) * step, op.induction_variable)
             affine.AffineYieldOp(list(body(variable, list(op.inner_iter_args))))
+        return list(op.results)
+
+    def reduce_range(
+        self,
+        name: str,
+        start: ir.Value,
+        stop: ir.Value,
+        limit: int,
+        step: int,
+        initial: Sequence[ir.Value],
+        body: Callable[[Variable, list[ir.Value]], Sequence[ir.Value]],
+    ) -> list[ir.Value]:
+        """`scf.for` from `start` to `stop`, numbers up to `limit` that were read in memory."""
+        step_value = arith.ConstantOp(ir.IndexType.get(), step).result
+        op = scf.ForOp(start, stop, step_value, list(initial))
+        with ir.InsertionPoint(op.body):
+            high = max(limit - step, 0)
+            variable = Variable(name, 0, high, op.induction_variable, computed=True)
+            scf.YieldOp(list(body(variable, list(op.inner_iter_args))))
         return list(op.results)
 
     def reduce_steps(
