@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 _LARGE_WINDOWS = [(28, 240, 5), (56, 96, 7), (32, 768, 9)]
 _NARROW = [(1, 4096, 4096, 4), (16, 2048, 2048, 4), (128, 768, 3072, 4), (1, 4096, 4096, 16)]
+_PRUNED = [(1, 4096, 4096), (16, 1024, 1024), (128, 768, 3072), (197, 768, 768)]
 _GROUPED = [(56, 128, 32), (14, 512, 32), (28, 128, 4)]
 _SEED = 7
 _OPSET = 20
@@ -34,9 +35,11 @@ class Case:
     torch: Callable[[], object]
 
 
-def contraction(m: int, k: int, n: int) -> Case:
-    """x[m, k] @ w[k, n] with constant weights; torch has them prepacked."""
+def contraction(m: int, k: int, n: int, kept: float = 1.0) -> Case:
+    """x[m, k] @ w[k, n] with constant weights, of which the part `kept` is not zero; torch has them
+    prepacked."""
     x, w = _random(m, k), _random(k, n)
+    w[np.random.default_rng(_SEED).random(w.shape) >= kept] = 0
     model = _model([helper.make_node("MatMul", ["x", "w"], ["y"])], x.shape, (m, n), {"w": w})
     packed = torch.ops.mkldnn._reorder_linear_weight(_tensor(w.T), m)
     source = torch.from_numpy(x)
@@ -44,7 +47,10 @@ def contraction(m: int, k: int, n: int) -> Case:
     def run() -> object:
         return torch.ops.mkldnn._linear_pointwise(source, packed, None, "none", [], "")
 
-    return Case(f"gemm {m}x{k}x{n}", 2 * m * k * n, _bytes(x, w, m * n), model, x, model, x, run)
+    name = f"gemm {m}x{k}x{n}"
+    if kept < 1:
+        name = f"gemm of {100 * (1 - kept):.0f} % zeros {m}x{k}x{n}"
+    return Case(name, 2 * m * k * n, _bytes(x, w, m * n), model, x, model, x, run)
 
 
 def byte_product(m: int, k: int, n: int) -> Case:
@@ -263,6 +269,7 @@ def makers() -> list[Callable[[], Case]]:
         *(lambda s=s: contraction(*s) for s in gemms),
         *(lambda s=s: byte_product(*s) for s in ((512,) * 3, (128, 768, 3072))),
         *(lambda s=s: narrow_product(*s) for s in _NARROW),
+        *(lambda s=s: contraction(*s, kept=0.1) for s in _PRUNED),
         *(lambda s=s, c=c: convolution(s, c, c, 3) for s, c in spatial),
         *(lambda s=s, c=c: convolution(s, c, c, 1) for s, c in ((28, 192), (14, 256))),
         lambda: transposed_product(512, 1024, 512),

@@ -43,6 +43,10 @@ def make(files: catalog.ModelFiles) -> None:
             from benchmarks.models import quantized
 
             quantized.make(files)
+        case "pruned":
+            from benchmarks.models import pruned
+
+            pruned.make(files)
         case "light":
             from benchmarks.models import light
 

@@ -38,6 +38,11 @@ QUANTIZED = "_q4"
 """Behind the name of the model that one of 4-bit weights was made of."""
 
 QUANTIZED_MODELS = (f"gpt2_decode_p128{QUANTIZED}",)
+
+PRUNED = "_pruned90"
+"""Behind the name of the model that one without 90 % of its weights was made of."""
+
+PRUNED_MODELS = (f"bert_base_s128{PRUNED}",)
 JAX_MODELS = (
     "jax_mlp",
     "jax_block_s128",
@@ -45,7 +50,7 @@ JAX_MODELS = (
     "jax_lstm_scan",
     "jax_while_256",
 )
-MODELS = TORCH_MODELS + QUANTIZED_MODELS + LIGHT_MODELS + JAX_MODELS
+MODELS = TORCH_MODELS + QUANTIZED_MODELS + PRUNED_MODELS + LIGHT_MODELS + JAX_MODELS
 
 
 @dataclass(frozen=True)
@@ -91,18 +96,29 @@ class ModelFiles:
         scratch.write_text(json.dumps(facts))
         scratch.replace(self.facts)
 
+    def read_inputs(self) -> dict[str, np.ndarray]:
+        """The inputs by name."""
+        arrays = np.load(self.data)
+        return {
+            name.removeprefix("in:"): arrays[name]
+            for name in arrays.files
+            if name.startswith("in:")
+        }
+
     def read_facts(self) -> dict[str, float]:
         """GFLOP of one run and the bytes of all weights."""
         return json.loads(self.facts.read_text())
 
 
 def family(name: str) -> str:
-    """Which scripts make the model: "torch", "quantized", "light" or "jax". Raises KeyError for no
-    model."""
+    """Which scripts make the model: "torch", "quantized", "pruned", "light" or "jax". Raises
+    KeyError for no model."""
     if name in TORCH_MODELS:
         return "torch"
     if name in QUANTIZED_MODELS:
         return "quantized"
+    if name in PRUNED_MODELS:
+        return "pruned"
     if name in LIGHT_MODELS:
         return "light"
     if name in JAX_MODELS:

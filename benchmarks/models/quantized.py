@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from typing import cast
 
-import numpy as np
 import onnx
 from onnxruntime.quantization import matmul_nbits_quantizer as quantizer
 from onnxruntime.quantization.onnx_model import ONNXModel
@@ -36,10 +35,7 @@ def make(files: ModelFiles) -> None:
     made.process()
     model = cast(ONNXModel, made.model).model
     onnx.save(model, files.path)
-    arrays = np.load(source.data)
-    inputs = {
-        name.removeprefix("in:"): arrays[name] for name in arrays.files if name.startswith("in:")
-    }
+    inputs = source.read_inputs()
     files.write_data(
         inputs,
         run_plainly(model, None, inputs),

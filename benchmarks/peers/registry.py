@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-ONNX = frozenset({"torch", "quantized", "light"})
+ONNX = frozenset({"torch", "quantized", "pruned", "light"})
 ALL = ONNX | {"jax"}
 
 
