@@ -36,7 +36,7 @@ from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._evaluate import EVALUATORS
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import constant_attribute, producer, readable, resource_name
-from stepwell.passes.stablehlo.keep_weights_sparse import pays
+from stepwell.passes.stablehlo.keep_weights_sparse import part_kept, pays
 from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable, is_splat
 
@@ -123,7 +123,9 @@ class _Products:
         found = _narrow(matrix, weights)
         if found is None:
             return None
-        if found.codes.dtype in _HALVES and not self._keeps_halves(found, rows):
+        if found.codes.dtype in _HALVES and not self._keeps_halves(
+            found.codes.T if transposed else found.codes, rows, scaled=found.is_scaled
+        ):
             return None
         if (matrix, transposed) not in self.made:
             with ir.InsertionPoint(matrix.owner.operation):
@@ -135,14 +137,14 @@ class _Products:
                 self.made[matrix, transposed] = narrow_weights.widen(parameters)
         return self.made[matrix, transposed]
 
-    def _keeps_halves(self, found: _Narrow, rows: int) -> bool:
-        """Whether a weight of 16 bits that meets so many rows stays so."""
-        if found.is_scaled or rows > _MOST_ROWS_OF_HALVES:
+    def _keeps_halves(self, codes: np.ndarray, rows: int, *, scaled: bool) -> bool:
+        """Whether weights [K, N] of 16 bits that meet so many rows stay so."""
+        if scaled or rows > _MOST_ROWS_OF_HALVES:
             return False
-        kept = np.count_nonzero(found.codes) / found.codes.size
-        return self.state.precision == "strict" or not pays(
-            kept, found.codes.size, rows, self.state.target
-        )
+        if self.state.precision == "strict":
+            return True
+        inner, columns = codes.shape
+        return not pays(part_kept(codes), (columns, inner), rows, self.state.target)
 
     def _will_be_rounded(self, op: ir.Operation, rows: int) -> bool:
         """Whether `round-products` makes it a product of bf16, and that is faster than to read

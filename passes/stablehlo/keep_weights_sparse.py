@@ -20,7 +20,7 @@ or reading the weights if few rows meet them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -47,6 +47,9 @@ from stepwell.weights import WeightTable, is_splat
 
 _TERM = 1.3
 """Multiply-adds that a term takes at least: its value and its place are loaded, too."""
+
+_ROW, _TILE = 12, 8
+"""Multiply-adds that a row takes to begin and to end, for each tile of so many vectors."""
 
 _BYTES = 6
 """Of a term: its value and its place."""
@@ -80,6 +83,8 @@ class _Products:
 
     state: State
     least_elements: int
+    kept: dict[str, float] = field(default_factory=dict)
+    """Of weights by name, the part that is not zero."""
 
     def of_matrices(self, op: ir.Operation, weights: WeightTable) -> ir.Value | None:
         """One operand is a matrix of constants, as a rule the right one."""
@@ -98,17 +103,17 @@ class _Products:
                 contracted[side],
                 contracted[1 - side],
             )
-            if len(hlo.shape(op.operands[side])) != 2:
-                continue
             shape = hlo.shape(other)
             rank, inner = len(shape), shape[place]
             columns = math.prod(shape) // max(1, inner)
-            matrix = self._matrix(op.operands[side], columns, weights)
+            if len(hlo.shape(op.operands[side])) != 2:
+                continue
+            matrix = self._matrix(op.operands[side], (1 - along, along), columns, weights)
             if matrix is None:
                 continue
             order = [place, *(d for d in range(rank) if d != place)]
             dense = hlo.reshape(hlo.transpose(other, order), [inner, columns])
-            rows = SparseRows.of(matrix.T if along == 0 else matrix)
+            rows = SparseRows.of(matrix)
             name = resource_name(op.operands[side])
             product = self._product(rows, dense, weights, name)
             outer = [shape[d] for d in order[1:]]
@@ -136,11 +141,10 @@ class _Products:
             return None
         taken = [-(-sizes[d] // by) for d, by in zip(spatial, strides, strict=True)]
         pixels = math.prod(taken)
-        matrix = self._matrix(kernel, sizes[batch] * pixels, weights)
+        matrix = self._matrix(kernel, (outputs, inputs), sizes[batch] * pixels, weights)
         if matrix is None:
             return None
-        matrix = matrix.reshape([window[d] for d in sorted((inputs, outputs))])
-        rows = SparseRows.of(matrix.T if inputs < outputs else matrix)
+        rows = SparseRows.of(matrix)
         order = [batch, channel, *spatial]
         by = dict(zip(spatial, strides, strict=True))
         steps = [by.get(d, 1) for d in range(len(sizes))]
@@ -168,35 +172,50 @@ class _Products:
         dense = hlo.reshape(dense, [math.prod(batch), inner, hlo.shape(dense)[-1]])
         return sparse_products.sparse_dot(rows, dense, columns, weights, name)
 
-    def _matrix(self, value: ir.Value, columns: int, weights: WeightTable) -> np.ndarray | None:
-        """The data of `value`, if that is constant and has so many zeros that skipping them pays
-        where `columns` columns meet it."""
+    def _matrix(
+        self, value: ir.Value, axes: tuple[int, int], columns: int, weights: WeightTable
+    ) -> np.ndarray | None:
+        """The data of `value` as a matrix [N, K] of its `axes`, the others being of one element; if
+        it is constant, and has so many zeros that skipping them pays where `columns` meet it."""
         widened = producer(value, "convert")
         attribute = constant_attribute(value if widened is None else widened.operands[0])
-        shape = hlo.shape(value)
-        if attribute is None or sum(size > 1 for size in shape) != 2:
+        rows, inner = (hlo.shape(value)[axis] for axis in axes)
+        if attribute is None or min(rows, inner) < 2 or not columns:
             return None
-        if math.prod(shape) < self.least_elements or not columns:
+        if rows * inner < self.least_elements:
             return None
         array = readable(attribute, weights)
         if array is None or is_splat(array):
             return None
-        kept = np.count_nonzero(array) / array.size
-        if not kept or not pays(kept, array.size, columns, self.state.target):
+        name = weights.name_of(attribute)
+        kept = self.kept.get(name or "")
+        if kept is None:
+            kept = part_kept(array)
+            if name is not None:
+                self.kept[name] = kept
+        if not kept or not pays(kept, (rows, inner), columns, self.state.target):
             return None
-        return array.astype(np.float32, copy=False)
+        matrix = array.reshape(rows, inner) if axes[0] < axes[1] else array.reshape(inner, rows).T
+        return matrix.astype(np.float32, copy=False)
 
 
-def pays(kept: float, elements: int, columns: int, target: Target) -> bool:
-    """Whether a product of `columns` columns with a matrix of so many elements, of which the part
-    `kept` is not zero, is faster without the others. Times are multiply-adds of a vector for each
-    element of the matrix."""
-    lanes = target.vector_lanes
-    far = 4 * elements > target.l2_bytes
+def part_kept(array: np.ndarray) -> float:
+    """The part of an array of floats that is not zero."""
+    numbers = array.view(np.uint16) << 1 if array.dtype.itemsize == 2 else array
+    return np.count_nonzero(numbers) / array.size
+
+
+def pays(kept: float, matrix: tuple[int, int], columns: int, target: Target) -> bool:
+    """Whether a product of `columns` columns with a matrix of so many rows and columns, of which
+    the part `kept` is not zero, is faster without the others. Times are multiply-adds of a vector
+    for each element of the matrix."""
+    lanes, (rows, inner) = target.vector_lanes, matrix
+    far = 4 * rows * inner > target.l2_bytes
     rate = target.memory_rate if far else 4 * lanes / target.l2_load
     dense = max(columns / lanes, 4 / rate)
-    term = max(_TERM, math.ceil(columns / lanes) * target.l2_load)
-    sparse = kept * max(term, _BYTES / rate)
+    vectors = math.ceil(columns / lanes)
+    term = max(_TERM, vectors * target.l2_load)
+    sparse = kept * max(term, _BYTES / rate) + math.ceil(vectors / _TILE) * _ROW / inner
     return sparse * _GAIN < dense
 
 

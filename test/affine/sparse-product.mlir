@@ -2,9 +2,9 @@
 // RUN:   --pass-pipeline='builtin.module(keep-weights-sparse{least-elements=16},legalize-to-linalg,hoist-constants,form-fusion-groups,lower-groups-to-affine)' \
 // RUN:   | filecheck %s
 
-func.func @main(%x: tensor<8x40xf32>, %b: tensor<4x40xf32>) -> tensor<4x40xf32> {
-  %w = stablehlo.constant dense<[[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.0], [0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]> : tensor<4x8xf32>
-  %y = stablehlo.dot_general %w, %x, contracting_dims = [1] x [0] : (tensor<4x8xf32>, tensor<8x40xf32>) -> tensor<4x40xf32>
+func.func @main(%x: tensor<16x40xf32>, %b: tensor<4x40xf32>) -> tensor<4x40xf32> {
+  %w = stablehlo.constant dense<[[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]> : tensor<4x16xf32>
+  %y = stablehlo.dot_general %w, %x, contracting_dims = [1] x [0] : (tensor<4x16xf32>, tensor<16x40xf32>) -> tensor<4x40xf32>
   %z = stablehlo.add %y, %b : tensor<4x40xf32>
   return %z : tensor<4x40xf32>
 }
@@ -22,7 +22,7 @@ func.func @main(%x: tensor<8x40xf32>, %b: tensor<4x40xf32>) -> tensor<4x40xf32> 
 // CHECK: %[[V:.*]] = memref.load %{{.*}}[%[[Z]]] : memref<4xf32>
 // CHECK: %[[P:.*]] = memref.load %{{.*}}[%[[Z]]] : memref<4xi16>
 // CHECK: arith.index_castui %[[P]] : i16 to index
-// CHECK: vector.load {{.*}} : memref<8x48xf32>, vector<16xf32>
+// CHECK: vector.load {{.*}} : memref<16x48xf32>, vector<16xf32>
 // CHECK: vector.fma
 // CHECK: arith.addf {{.*}} : vector<16xf32>
 // CHECK: affine.vector_store {{.*}} : memref<4x40xf32>, vector<16xf32>
