@@ -8,10 +8,11 @@ Imports no MLIR, since it is used on both sides of the compiler's process.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -124,10 +125,12 @@ class Extent:
         return text[2:] if text.startswith("+ ") else "-" + text[2:]
 
 
-def fit(points: Sequence[Sequence[int]], values: Sequence[int]) -> Extent | None:
+def fit(
+    points: Sequence[Sequence[int]], values: Sequence[int], sides: Iterable[Extent] = ()
+) -> Extent | None:
     """The simplest extent that has `values` at `points` of open sizes: a constant, a multiple of
-    one product plus a constant, or multiples of two sizes plus a constant. None when there is no
-    such with integer factors."""
+    one product plus a constant, multiples of two sizes plus a constant, or a multiple of a product
+    of two or three of `sides` plus a constant. None when there is no such with integer factors."""
     if len(set(values)) == 1:
         return Extent.of(values[0])
     symbols = range(len(points[0]))
@@ -137,7 +140,7 @@ def fit(points: Sequence[Sequence[int]], values: Sequence[int]) -> Extent | None
         for monomial in itertools.combinations_with_replacement(symbols, degree)
     ]
     for monomial in monomials:
-        found = _line(points, values, monomial)
+        found = _line(points, values, Extent.make({monomial: 1}))
         if found is not None:
             return found
     for first, second in itertools.combinations(symbols, 2):
@@ -148,19 +151,23 @@ def fit(points: Sequence[Sequence[int]], values: Sequence[int]) -> Extent | None
             found = Extent.make({**terms, (): rest})
             if all(found.at(p) == v for p, v in zip(points, values, strict=True)):
                 return found
-    return None
+    products = (
+        functools.reduce(Extent.times, factors)
+        for count in (2, 3)
+        for factors in itertools.combinations_with_replacement(sides, count)
+    )
+    lines = (_line(points, values, product) for product in products)
+    return next((found for found in lines if found is not None), None)
 
 
-def _line(
-    points: Sequence[Sequence[int]], values: Sequence[int], monomial: Monomial
-) -> Extent | None:
-    """`factor * monomial + constant` through all values."""
-    xs = [math.prod(point[s] for s in monomial) for point in points]
+def _line(points: Sequence[Sequence[int]], values: Sequence[int], product: Extent) -> Extent | None:
+    """`factor * product + constant` through all values."""
+    xs = [product.at(point) for point in points]
     other = next((i for i, x in enumerate(xs) if x != xs[0]), None)
     if other is None:
         return None
     factor, left = divmod(values[other] - values[0], xs[other] - xs[0])
-    found = Extent.make({monomial: factor, (): values[0] - factor * xs[0]})
+    found = Extent.of(values[0] - factor * xs[0]).plus(product, factor)
     exact = not left and all(found.at(p) == v for p, v in zip(points, values, strict=True))
     return found if exact else None
 
@@ -251,15 +258,22 @@ class OpenShapes:
         else:
             raise errors[0]
         # What `least` of a model's small sizes asks for.
-        smallest = [point for point in self.least_samples()[:2] if max(point) <= min(small)]
+        smallest: list[tuple[int, ...]] = []
+        for point in self.least_samples():
+            point = tuple(map(min, point, small))
+            if len(smallest) < 2 and point != small:
+                with contextlib.suppress(ModelError):
+                    found.append(at(point))
+                    smallest.append(point)
         alone = [
             (*point[:number], 1, *point[number + 1 :])
             for point in (*smallest, small)
             for number in range(len(small))
         ]
-        for point in dict.fromkeys([*smallest, *alone]):
-            with contextlib.suppress(ModelError):
-                found.append(at(point))
+        for point in dict.fromkeys(alone):
+            if point not in smallest:
+                with contextlib.suppress(ModelError):
+                    found.append(at(point))
         return found
 
     def to_json(self) -> list[object]:

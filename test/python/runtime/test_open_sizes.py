@@ -140,6 +140,15 @@ def test_pooling() -> None:
     check(graph, (1, 2, 8, 8), (2, 2, 11, 8), (1, 2, 6, 8))
 
 
+def test_means_of_images_that_convolutions_made_smaller() -> None:
+    """(h - 2) * (w - 1) elements are added up, and become one dimension."""
+    graph = f"""g (float[1, 2, h, w] x) => (float[1, 2, 1, 1] y, float[1, 2, k] z)
+        <float[2, 2, 3, 2] v = {{{", ".join(f"{v:.3f}" for v in floats(24))}}},
+         int64[3] s = {{0, 0, -1}}> {{
+            c = Conv (x, v) y = GlobalAveragePool(c) r = Reshape(c, s) z = Softmax(r) }}"""
+    check(graph, (1, 2, 8, 8), (1, 2, 12, 9), (1, 2, 5, 16), (1, 2, 3, 2))
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -453,5 +462,10 @@ def test_extents_that_fit() -> None:
     for text in ("3", "s0", "2*s1 + 1", "s0*s1", "s0 + s1", "s1*s1 - 2", "4*s0*s1 + 8"):
         extent = Extent.parse(text)
         assert fit(points, [extent.at(point) for point in points]) == extent
+    sides = [Extent.parse("s0 - 2"), Extent.parse("s1 + 3")]
+    product = sides[0].times(sides[1]).times(Extent.of(4)).plus(Extent.of(1))
+    values = [product.at(point) for point in points]
+    assert fit(points, values, sides) == product
+    assert fit(points, values) is None
     assert fit(points, [-(-a // 2) for a, _ in points]) is None
     assert fit(points, [min(b, 100) for _, b in points]) is None
