@@ -288,8 +288,9 @@ def pad(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout
     if mixed:
         value = splat(op.operands[1])
         if value is None:
-            raise LoweringError("an open dimension is padded with a value that is no constant")
-        op.operands[0] = program.masked(operand, mixed, value)
+            op.operands[0] = program.filled(operand, mixed, op.operands[1])
+        else:
+            op.operands[0] = program.masked(operand, mixed, value)
     sizes = hlo.shape(op.results[0])
     return [
         tuple(
