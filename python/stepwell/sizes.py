@@ -23,8 +23,9 @@ T = TypeVar("T")
 SMALL_SIZES = (3, 5, 7, 2)
 """Sizes for which a model is looked at, of its open sizes in turn."""
 
-SCALES = (1, 2, 4, 8)
-"""What these are multiplied by for models that do not take them."""
+SCALES = (2, 4, 8)
+"""What these are multiplied by for models that do not take them, as far as there is room below the
+capacities."""
 
 LEAST_SIZES = (1, 2, 4, 8, 16)
 """Sizes below which an open size may not be, in the order in which they are tried."""
@@ -233,12 +234,11 @@ class OpenShapes:
         larger ones, for a model that does not take these."""
         most = tuple(self.capacities.values())
         small = [SMALL_SIZES[number % len(SMALL_SIZES)] for number in range(len(most))]
-        found = []
+        room = [max(1, _changed(capacity) - 1 - n) for n, capacity in enumerate(most)]
+        found = [tuple(small)]
         for scale in SCALES:
-            sizes = tuple(scale * size for size in small)
-            if scale == 1 or all(n < _changed(m) for n, m in zip(sizes, most, strict=True)):
-                found.append(sizes)
-        return found
+            found.append(tuple(min(scale * n, m) for n, m in zip(small, room, strict=True)))
+        return list(dict.fromkeys(found))
 
     def least_samples(self) -> list[tuple[int, ...]]:
         """The smallest sizes, for which it may be another: from which on is it the same?"""
