@@ -70,6 +70,7 @@ def until(x: jax.Array) -> jax.Array:
         (lambda x: x.at[:, 3].set(7).at[-1].add(x[0]), ["b, 8"]),
         (lambda x, y: y.at[(x[:, 0] * 4).astype(int)].add(x), ["b, 8", "c, 8"]),
         (lambda x, y: x.at[jnp.array([0, 2, 9])].max(y), ["b, 8", "3, 8"]),
+        (lambda x, y: x[1:, 2:] @ x[:-1, 2:].T + y[1:, None], ["b, 8", "b"]),
         (lambda x: jnp.pad(x, ((0, 2), (0, 0)), mode="edge").sum(0), ["b, 8"]),
     ],
     ids=[
@@ -86,6 +87,7 @@ def until(x: jax.Array) -> jax.Array:
         "updates",
         "any number of updates",
         "updates outside",
+        "all but one",
         "repeated at the end alone",
     ],
 )
