@@ -13,8 +13,8 @@ from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.open_dimensions import Dimension, Layout, as_prefix, closed, is_open, prefix, unified
 from stepwell.passes.stablehlo._open_program import OpenProgram
-from stepwell.passes.stablehlo._open_rules import Extents, Rule, bounds, entering
-from stepwell.passes.stablehlo._values import integers
+from stepwell.passes.stablehlo._open_rules import Extents, Rule, bounds, entering, replaced
+from stepwell.passes.stablehlo._values import constant_attribute, integers
 from stepwell.sizes import Extent
 
 RULES: dict[str, Rule] = {}
@@ -23,12 +23,15 @@ on = entering(RULES)
 
 
 @on("gather")
-def gather(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
+def gather(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout] | None:
     """Slices at indices; those into an open dimension are kept within the part in use."""
     numbers = bindings.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     operand, indices = op.operands
     sizes, shape = integers(op, "slice_sizes"), hlo.shape(operand)
     layout = program.settled(operand, numbers.start_index_map)
+    starts = _known_starts(op, layout)
+    if starts is not None:
+        return _sliced(program, op, layout, starts)
     _refuse_open_parts(op, shape, sizes)
     if any(is_open(layout[d]) for d in numbers.start_index_map):
         op.operands[1] = _within(program, op, layout, sizes)
@@ -50,6 +53,43 @@ def gather(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Lay
         else:
             result.append(where.pop(0))
     return [tuple(result)]
+
+
+def _known_starts(op: ir.Operation, layout: Layout) -> list[int] | None:
+    """Where the one part that a gather takes begins, which has an open size; None where that is
+    computed, or where the part may reach beyond its operand, so that it begins earlier."""
+    numbers = bindings.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    extents = bounds(op, "slice_sizes")
+    places = constant_attribute(op.operands[1])
+    one = hlo.shape(op.operands[1]) == (len(numbers.start_index_map),)
+    if not one or not isinstance(places, ir.DenseIntElementsAttr):
+        return None
+    if all(extent.is_constant for extent in extents):
+        return None
+    starts = [0] * len(layout)
+    for number, place in zip(numbers.start_index_map, np.array(places), strict=True):
+        starts[number] = int(place)
+        factor = as_prefix(layout[number])
+        if factor is None:
+            return None
+        rest = factor.extent.plus(extents[number], -1)
+        if not rest.is_constant or not 0 <= starts[number] <= rest.at(()):
+            return None
+    return starts
+
+
+def _sliced(program: OpenProgram, op: ir.Operation, layout: Layout, starts: Sequence[int]) -> None:
+    """A slice in the place of a gather that takes one part."""
+    numbers = bindings.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    operand, sizes = op.operands[0], integers(op, "slice_sizes")
+    limits = [start + size for start, size in zip(starts, sizes, strict=True)]
+    part = hlo.slice(operand, starts, limits)
+    kept = tuple(
+        layout[d] if sizes[d] == hlo.shape(operand)[d] else prefix(sizes[d], extent)
+        for d, extent in enumerate(bounds(op, "slice_sizes"))
+        if d not in numbers.collapsed_slice_dims
+    )
+    return replaced(program, op, hlo.reshape(part, hlo.shape(op.results[0])), kept)
 
 
 @on("dynamic_slice")

@@ -183,3 +183,12 @@ class OpenProgram:
                     self.fills[result][other] = known
             value = result
         return value
+
+    def filled(self, value: ir.Value, dimensions: Sequence[int], fill: ir.Value) -> ir.Value:
+        """`value` with a scalar `fill` beyond the part of `dimensions` in use, which are open."""
+        shape, layout = hlo.shape(value), self.layout(value)
+        for number in dimensions:
+            used = hlo.broadcast_in_dim(self.in_use(layout[number] or ()), shape, [number])
+            value = hlo.select(used, value, hlo.broadcast_in_dim(fill, shape, []))
+        self.layouts[value] = layout
+        return value

@@ -217,6 +217,8 @@ def reshape(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[La
     sizes = hlo.shape(op.results[0])
     if all(dimension is None for dimension in layout):
         return [(None,) * len(sizes)]
+    if 0 in shape:
+        return [tuple(map(prefix, sizes, extents[0]))]
     kept = _kept_dimensions(shape, sizes)
     equal = {target for source, target in kept.items() if layout[source] is None}
     known = program.fills.get(operand, {})
@@ -288,8 +290,9 @@ def pad(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout
     if mixed:
         value = splat(op.operands[1])
         if value is None:
-            raise LoweringError("an open dimension is padded with a value that is no constant")
-        op.operands[0] = program.masked(operand, mixed, value)
+            op.operands[0] = program.filled(operand, mixed, op.operands[1])
+        else:
+            op.operands[0] = program.masked(operand, mixed, value)
     sizes = hlo.shape(op.results[0])
     return [
         tuple(

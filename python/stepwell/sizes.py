@@ -8,10 +8,11 @@ Imports no MLIR, since it is used on both sides of the compiler's process.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -22,8 +23,9 @@ T = TypeVar("T")
 SMALL_SIZES = (3, 5, 7, 2)
 """Sizes for which a model is looked at, of its open sizes in turn."""
 
-SCALES = (1, 2, 4, 8)
-"""What these are multiplied by for models that do not take them."""
+SCALES = (2, 4, 8)
+"""What these are multiplied by for models that do not take them, as far as there is room below the
+capacities."""
 
 LEAST_SIZES = (1, 2, 4, 8, 16)
 """Sizes below which an open size may not be, in the order in which they are tried."""
@@ -124,10 +126,12 @@ class Extent:
         return text[2:] if text.startswith("+ ") else "-" + text[2:]
 
 
-def fit(points: Sequence[Sequence[int]], values: Sequence[int]) -> Extent | None:
+def fit(
+    points: Sequence[Sequence[int]], values: Sequence[int], sides: Iterable[Extent] = ()
+) -> Extent | None:
     """The simplest extent that has `values` at `points` of open sizes: a constant, a multiple of
-    one product plus a constant, or multiples of two sizes plus a constant. None when there is no
-    such with integer factors."""
+    one product plus a constant, multiples of two sizes plus a constant, or a multiple of a product
+    of two or three of `sides` plus a constant. None when there is no such with integer factors."""
     if len(set(values)) == 1:
         return Extent.of(values[0])
     symbols = range(len(points[0]))
@@ -137,7 +141,7 @@ def fit(points: Sequence[Sequence[int]], values: Sequence[int]) -> Extent | None
         for monomial in itertools.combinations_with_replacement(symbols, degree)
     ]
     for monomial in monomials:
-        found = _line(points, values, monomial)
+        found = _line(points, values, Extent.make({monomial: 1}))
         if found is not None:
             return found
     for first, second in itertools.combinations(symbols, 2):
@@ -148,19 +152,23 @@ def fit(points: Sequence[Sequence[int]], values: Sequence[int]) -> Extent | None
             found = Extent.make({**terms, (): rest})
             if all(found.at(p) == v for p, v in zip(points, values, strict=True)):
                 return found
-    return None
+    products = (
+        functools.reduce(Extent.times, factors)
+        for count in (2, 3)
+        for factors in itertools.combinations_with_replacement(sides, count)
+    )
+    lines = (_line(points, values, product) for product in products)
+    return next((found for found in lines if found is not None), None)
 
 
-def _line(
-    points: Sequence[Sequence[int]], values: Sequence[int], monomial: Monomial
-) -> Extent | None:
-    """`factor * monomial + constant` through all values."""
-    xs = [math.prod(point[s] for s in monomial) for point in points]
+def _line(points: Sequence[Sequence[int]], values: Sequence[int], product: Extent) -> Extent | None:
+    """`factor * product + constant` through all values."""
+    xs = [product.at(point) for point in points]
     other = next((i for i, x in enumerate(xs) if x != xs[0]), None)
     if other is None:
         return None
     factor, left = divmod(values[other] - values[0], xs[other] - xs[0])
-    found = Extent.make({monomial: factor, (): values[0] - factor * xs[0]})
+    found = Extent.of(values[0] - factor * xs[0]).plus(product, factor)
     exact = not left and all(found.at(p) == v for p, v in zip(points, values, strict=True))
     return found if exact else None
 
@@ -226,12 +234,11 @@ class OpenShapes:
         larger ones, for a model that does not take these."""
         most = tuple(self.capacities.values())
         small = [SMALL_SIZES[number % len(SMALL_SIZES)] for number in range(len(most))]
-        found = []
+        room = [max(1, _changed(capacity) - 1 - n) for n, capacity in enumerate(most)]
+        found = [tuple(small)]
         for scale in SCALES:
-            sizes = tuple(scale * size for size in small)
-            if scale == 1 or all(n < _changed(m) for n, m in zip(sizes, most, strict=True)):
-                found.append(sizes)
-        return found
+            found.append(tuple(min(scale * n, m) for n, m in zip(small, room, strict=True)))
+        return list(dict.fromkeys(found))
 
     def least_samples(self) -> list[tuple[int, ...]]:
         """The smallest sizes, for which it may be another: from which on is it the same?"""
@@ -251,15 +258,22 @@ class OpenShapes:
         else:
             raise errors[0]
         # What `least` of a model's small sizes asks for.
-        smallest = [point for point in self.least_samples()[:2] if max(point) <= min(small)]
+        smallest: list[tuple[int, ...]] = []
+        for point in self.least_samples():
+            point = tuple(map(min, point, small))
+            if len(smallest) < 2 and point != small:
+                with contextlib.suppress(ModelError):
+                    found.append(at(point))
+                    smallest.append(point)
         alone = [
             (*point[:number], 1, *point[number + 1 :])
             for point in (*smallest, small)
             for number in range(len(small))
         ]
-        for point in dict.fromkeys([*smallest, *alone]):
-            with contextlib.suppress(ModelError):
-                found.append(at(point))
+        for point in dict.fromkeys(alone):
+            if point not in smallest:
+                with contextlib.suppress(ModelError):
+                    found.append(at(point))
         return found
 
     def to_json(self) -> list[object]:

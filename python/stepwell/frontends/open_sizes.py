@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -150,6 +150,10 @@ class _Comparison:
 
     samples: list[Imported]
     points: Sequence[Sequence[int]]
+    _sides: dict[Extent, None] = field(default_factory=dict)
+    """Open extents of dimensions, of which others are products."""
+    _constants: list[tuple[list[ir.Operation], list[Extent]]] = field(default_factory=list)
+    """Constants, with their extents: they are looked at when all of `_sides` are known."""
 
     def run(self, module: ir.Operation) -> None:
         """Make `module`, the first program or a copy of it, that of all. Raises ModelError when the
@@ -159,13 +163,17 @@ class _Comparison:
         blocks = [main.regions[0].blocks[0] for main in mains]
         inputs = [[value.type for value in block.arguments] for block in blocks]
         with self.samples[0].context:
+            self._sides.clear()
+            self._constants.clear()
             join(blocks, self._operation)
+            for constants, extents in self._constants:
+                self._constant(constants, extents)
             ends = [list(block.operations)[-1].operation for block in blocks]
             outputs = [[value.type for value in end.operands] for end in ends]
             for name, types in ((EXTENTS, inputs), (RESULT_EXTENTS, outputs)):
                 columns = zip(*types, strict=True)
-                extents = [self._extents(list(column), mains[0]) for column in columns]
-                mains[0].attributes[name] = _texts(extents)
+                found = [self._extents(list(column), mains[0]) for column in columns]
+                mains[0].attributes[name] = _texts(found)
 
     def _operation(self, ops: Operations, results: Sequence[Together]) -> None:
         first = ops[0]
@@ -194,12 +202,14 @@ class _Comparison:
         kinds = [ir.RankedTensorType(kind) for kind in types]
         if len({(kind.rank, str(kind.element_type)) for kind in kinds}) > 1:
             raise ModelError(f"{source_name(op)}: the model is another for other sizes")
-        return [
+        found = [
             self._fit(sizes, op) for sizes in zip(*(tuple(k.shape) for k in kinds), strict=True)
         ]
+        self._sides.update((extent, None) for extent in found if _is_side(extent))
+        return found
 
     def _fit(self, values: Sequence[int], op: ir.Operation) -> Extent:
-        found = fit(self.points, values)
+        found = fit(self.points, values, self._sides)
         if found is None:
             listed = ", ".join(map(str, values))
             raise ModelError(
@@ -210,7 +220,7 @@ class _Comparison:
     def _attributes(self, ops: list[ir.Operation], extents: list[list[Extent]]) -> None:
         first = ops[0]
         if first.name == "stablehlo.constant":
-            self._constant(ops, extents[0])
+            self._constants.append((ops, extents[0]))
             return
         for name in [name for name in first.attributes if name != EXTENTS]:
             found = [op.attributes.get(name) for op in ops]
@@ -256,11 +266,11 @@ class _Comparison:
         numbers = [value.item() for value in values]
         if isinstance(numbers[0], (int, float)) and not isinstance(numbers[0], bool):
             if all(float(number).is_integer() for number in numbers):
-                found = fit(self.points, [int(number) for number in numbers])
+                found = fit(self.points, [int(number) for number in numbers], self._sides)
                 if found is not None:
                     return str(found)
             elif all(numbers):
-                found = fit(self.points, [round(1 / number) for number in numbers])
+                found = fit(self.points, [round(1 / number) for number in numbers], self._sides)
                 kind = values[0].dtype
                 if found is not None and all(
                     np.divide(1, np.array(found.at(point), kind), dtype=kind) == value
@@ -271,6 +281,11 @@ class _Comparison:
         raise ModelError(
             f"{source_name(op)}: the values {listed} are no simple function of the open sizes"
         )
+
+
+def _is_side(extent: Extent) -> bool:
+    """Whether it is open, and no product of sizes itself."""
+    return not extent.is_constant and all(len(monomial) < 2 for monomial, _ in extent.terms)
 
 
 def _numbers(attribute: ir.Attribute) -> list[int] | None:

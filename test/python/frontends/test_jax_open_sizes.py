@@ -70,6 +70,8 @@ def until(x: jax.Array) -> jax.Array:
         (lambda x: x.at[:, 3].set(7).at[-1].add(x[0]), ["b, 8"]),
         (lambda x, y: y.at[(x[:, 0] * 4).astype(int)].add(x), ["b, 8", "c, 8"]),
         (lambda x, y: x.at[jnp.array([0, 2, 9])].max(y), ["b, 8", "3, 8"]),
+        (lambda x, y: x[1:, 2:] @ x[:-1, 2:].T + y[1:, None], ["b, 8", "b"]),
+        (lambda x: jnp.pad(x, ((0, 2), (0, 0)), mode="edge").sum(0), ["b, 8"]),
     ],
     ids=[
         "softmax",
@@ -85,6 +87,8 @@ def until(x: jax.Array) -> jax.Array:
         "updates",
         "any number of updates",
         "updates outside",
+        "all but one",
+        "repeated at the end alone",
     ],
 )
 def test_any_size(function: Callable, shapes: list[str]) -> None:
@@ -256,6 +260,19 @@ def test_names_of_symbolic_dimensions() -> None:
     ahead = stepwell.compile(exported, max_sizes={"b": 4, "n": 32})
     assert isinstance(ahead, OpenSizeExecutable)
     np.testing.assert_allclose(ahead(x, y)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_sizes_that_are_bounded_below() -> None:
+    """There is not much room between 8 and the capacity, 16."""
+    shape = jax.export.symbolic_shape("b, c", constraints=["b >= 8", "c >= 8"])
+    spec = jax.ShapeDtypeStruct(shape, np.float32)
+    exported = jax.export.export(jax.jit(lambda x: x.sum(1)), platforms=["cpu"])(spec)
+    exe = stepwell.compile(exported, threads=1, options={"progress": False})
+    assert isinstance(exe, SpecializingExecutable)
+    for sizes in ((9, 12), (15, 8), (8, 9), (16, 16)):
+        x = R.standard_normal(sizes).astype(np.float32)
+        np.testing.assert_allclose(exe(x)[0], x.sum(1), 1e-5, 1e-5)
+    assert repr(exe).endswith("2 compiled>")
 
 
 def test_sizes_that_an_export_does_not_take() -> None:

@@ -78,6 +78,17 @@ def test_open_dimensions_are_compiled_when_called():
         stepwell.compile(program, shapes={"input": (7, 15)})
 
 
+def test_open_dimensions_that_are_bounded_below():
+    """The least size that the export allows is no other model."""
+    module = nn.Conv1d(3, 4, 3, padding=1)
+    sizes = ({0: torch.export.Dim("batch"), 2: torch.export.Dim("n", min=8)},)
+    program = torch.export.export(module, (torch.randn(4, 3, 16),), dynamic_shapes=sizes)
+    executable = stepwell.compile(program)
+    for batch, length in ((2, 16), (3, 9), (1, 8), (16, 15)):
+        _check(executable, module, torch.randn(batch, 3, length))
+    assert repr(executable).endswith("2 compiled>")
+
+
 def test_positions_of_open_dimensions():
     class Positions(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

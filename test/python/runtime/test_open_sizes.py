@@ -140,6 +140,61 @@ def test_pooling() -> None:
     check(graph, (1, 2, 8, 8), (2, 2, 11, 8), (1, 2, 6, 8))
 
 
+def test_padding_with_a_value_that_is_computed() -> None:
+    body = """p = Constant <value_ints = [1, 0, 2, 3]> () m = ReduceMax <keepdims = 0> (x)
+        y = Pad(x, p, m)"""
+    check(f"g (float[n, m] x) => (float[a, b] y) {{ {body} }}", *PLANES)
+
+
+@pytest.mark.parametrize("counted", [0, 1])
+def test_average_pooling(counted: int) -> None:
+    """Elements in the padding count, or do not: what is divided by is another at the edges."""
+    body = f"""y = AveragePool
+        <kernel_shape = [3, 2], pads = [1, 1, 1, 0], count_include_pad = {counted}> (x)"""
+    graph = f"g (float[1, 2, h, w] x) => (float[1, 2, h, w] y) {{ {body} }}"
+    check(graph, (1, 2, 8, 8), (1, 2, 11, 7), (1, 2, 2, 3), (1, 2, 1, 1), opset=22)
+
+
+def test_average_pooling_of_dilated_windows() -> None:
+    body = "y = AveragePool <kernel_shape = [3], pads = [2, 2], dilations = [2]> (x)"
+    graph = f"g (float[1, 2, n] x) => (float[1, 2, n] y) {{ {body} }}"
+    check(graph, (1, 2, 8), (1, 2, 11), (1, 2, 3), (1, 2, 16), opset=22)
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners", "asymmetric"])
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_resizing(mode: str, coordinates: str) -> None:
+    if (mode, coordinates) == ("nearest", "align_corners"):
+        pytest.skip("positions of the nearest elements depend on the size")
+    how = f'mode = "{mode}", coordinate_transformation_mode = "{coordinates}"'
+    graph = f"""g (float[1, 2, h, w] x) => (float[1, 2, i, j] y)
+        <float[4] s = {{1, 1, 2, 3}}> {{ y = Resize <{how}, nearest_mode = "ceil"> (x,, s) }}"""
+    check(graph, (1, 2, 4, 6), (1, 2, 5, 3), (1, 2, 1, 7), (1, 2, 16, 1))
+
+
+def test_means_of_images_that_convolutions_made_smaller() -> None:
+    """(h - 2) * (w - 1) elements are added up, and become one dimension."""
+    graph = f"""g (float[1, 2, h, w] x) => (float[1, 2, 1, 1] y, float[1, 2, k] z)
+        <float[2, 2, 3, 2] v = {{{", ".join(f"{v:.3f}" for v in floats(24))}}},
+         int64[3] s = {{0, 0, -1}}> {{
+            c = Conv (x, v) y = GlobalAveragePool(c) r = Reshape(c, s) z = Softmax(r) }}"""
+    check(graph, (1, 2, 8, 8), (1, 2, 12, 9), (1, 2, 5, 16), (1, 2, 3, 2))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'p = Constant <value_ints = [0, 1, 0, 1]> () y = Pad <mode = "edge"> (x, p)',
+        "d = Shape(x) two = Constant <value_ints = [1, 2]> () s = Mul(d, two) y = Resize(x,,, s)",
+    ],
+    ids=["padded", "resized"],
+)
+def test_no_rows(body: str) -> None:
+    exe, _ = compiled(f"g (float[n, 4] x) => (float[n, m] y) {{ {body} }}")
+    for rows in (0, 2):
+        assert exe(floats(rows, 4))[0].shape == (rows, 6 if "Pad" in body else 8)
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -453,5 +508,10 @@ def test_extents_that_fit() -> None:
     for text in ("3", "s0", "2*s1 + 1", "s0*s1", "s0 + s1", "s1*s1 - 2", "4*s0*s1 + 8"):
         extent = Extent.parse(text)
         assert fit(points, [extent.at(point) for point in points]) == extent
+    sides = [Extent.parse("s0 - 2"), Extent.parse("s1 + 3")]
+    product = sides[0].times(sides[1]).times(Extent.of(4)).plus(Extent.of(1))
+    values = [product.at(point) for point in points]
+    assert fit(points, values, sides) == product
+    assert fit(points, values) is None
     assert fit(points, [-(-a // 2) for a, _ in points]) is None
     assert fit(points, [min(b, 100) for _, b in points]) is None

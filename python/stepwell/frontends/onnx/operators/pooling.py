@@ -138,25 +138,36 @@ def average_pool(node: Node, x: Tensor) -> ir.Value:
     window = _pool_window(node, x)
     total = _pool(x.value, window, "add")
     shape = hlo.shape(total)
-    counts = [_covered(node, window, d, size, shape[2 + d]) for d, size in enumerate(x.shape[2:])]
-    area = functools.reduce(np.multiply.outer, counts).astype(x.dtype)
-    if area.size and np.all(area == area.flat[0]):
-        return hlo.divide(total, hlo.full_like(total, area.flat[0].item()))
-    return hlo.divide(total, broadcast(node.constant(area, "count"), shape))
+    area = hlo.full_like(total, 1)
+    for d, size in enumerate(x.shape[2:]):
+        covered = _covered(node, window, d, size, shape[2 + d])
+        covered = hlo.broadcast_in_dim(hlo.convert(covered, x.dtype), shape, [2 + d])
+        area = hlo.multiply(area, covered)
+    return hlo.divide(total, area)
 
 
-def _covered(node: Node, window: Window, d: int, size: int, count: int) -> np.ndarray:
-    """For each window along dimension d, how many of its elements count."""
-    low = window.padding[d][0]
+def _covered(node: Node, window: Window, d: int, size: int, count: int) -> ir.Value:
+    """For each window along dimension d, how many of its elements count.
+
+    Those before the first one that counts are the same for all sizes: they are a constant.
+    """
+    taps = window.size[d]
+    padding = window.padding[d]
     first, last = 0, size
     if node.integer("count_include_pad", 0):
-        first, last = (
-            -low,
-            size + read_window(node, window.size, (size,) * len(window.size)).padding[d][1],
-        )
-    start = np.arange(count)[:, None] * window.strides[d] - low
-    position = start + np.arange(window.size[d])[None, :] * window.dilations[d]
-    return ((position >= first) & (position < last)).sum(axis=1)
+        explicit = read_window(node, window.size, (size,) * len(window.size)).padding[d]
+        first, last = -padding[0], size + explicit[1]
+    if (first, last) == (-padding[0], size + padding[1]):
+        return hlo.full(taps, [count], np.int64)
+    start = np.arange(count) * window.strides[d] - padding[0]
+    position = start[:, None] + np.arange(taps) * window.dilations[d]
+    before = (position < first).sum(axis=1)
+    rest = hlo.subtract(hlo.full(last, [count], np.int64), node.constant(start, f"start_{d}"))
+    if window.dilations[d] != 1:
+        rest = hlo.add(rest, hlo.full_like(rest, window.dilations[d] - 1))
+        rest = hlo.divide(rest, hlo.full_like(rest, window.dilations[d]))
+    rest = hlo.maximum(hlo.minimum(rest, hlo.full_like(rest, taps)), hlo.full_like(rest, 0))
+    return hlo.subtract(rest, node.constant(before, f"before_{d}"))
 
 
 @operator("LpPool")

@@ -1,8 +1,9 @@
 """Resize and Upsample: sizes and coordinates are static, so that every axis is one constant map.
 
-Nearest gathers along an axis by constant indices. Linear and cubic have a constant matrix
-[output, input] whose rows hold the filter's weights: where these are two at most, both elements are
-gathered and weighed, else the matrix is multiplied with.
+Nearest gathers along an axis by constant indices, linear the two neighbours of a position, which
+are weighed. Cubic, and filters that are wider as they shrink, have a constant matrix
+[output, input] whose rows hold the filter's weights. What depends on the input's size is computed
+from that number, so that all else is the same for any size.
 """
 
 from __future__ import annotations
@@ -141,7 +142,11 @@ def _scaled_axes(node: Node, x: Tensor, scales: list[float]) -> list[_Axis]:
 
 def _sized_axes(node: Node, x: Tensor, chosen: list[int], sizes: list[int]) -> list[_Axis]:
     policy = node.text("keep_aspect_ratio_policy", "stretch")
-    ratios = [size / x.shape[d] for d, size in zip(chosen, sizes, strict=True)]
+    if any(size and not x.shape[d] for d, size in zip(chosen, sizes, strict=True)):
+        node.unsupported(f"the input {list(x.shape)} has no elements of which others are made")
+    ratios = [
+        size / x.shape[d] if x.shape[d] else 1.0 for d, size in zip(chosen, sizes, strict=True)
+    ]
     if policy != "stretch":
         ratio = min(ratios) if policy == "not_larger" else max(ratios)
         ratios = [ratio] * len(chosen)
@@ -169,8 +174,14 @@ def _resize(node: Node, x: Tensor, axes: list[_Axis], coordinates: str) -> Resul
             outside |= missed.reshape([-1 if e == d else 1 for e in range(len(axes))])
         if mode == "nearest":
             result = _gather(node, result, d, axis, position)
+        elif mode == "linear" and (axis.scale >= 1 or not node.integer("antialias", 0)):
+            if coordinates == "align_corners":
+                place = _aligned_corners(axis)
+            else:
+                place = node.constant(position, f"position_{d}")
+            result = _interpolate(result, d, axis, place)
         else:
-            result = _interpolate(node, result, d, _weights(node, axis, position, mode))
+            result = _weigh(node, result, d, _weights(node, axis, position, mode))
     if outside.any():
         value = hlo.full_like(result, node.number("extrapolation_value", 0.0))
         result = hlo.select(node.constant(outside, "outside"), value, result)
@@ -181,7 +192,7 @@ def _gather(node: Node, x: ir.Value, d: int, axis: _Axis, position: np.ndarray) 
     """Elements at rounded positions; whole repetitions become a broadcast."""
     default = "floor" if node.opset < 11 else "round_prefer_floor"
     rounding = _ROUNDING[node.text("nearest_mode", default)]
-    index = np.clip(rounding(position), 0, axis.size - 1).astype(np.int64)
+    index = np.maximum(rounding(position), 0).astype(np.int64)
     shape = list(hlo.shape(x))
     times = axis.result // axis.size
     if np.array_equal(index, np.repeat(np.arange(axis.size), times)):
@@ -190,16 +201,40 @@ def _gather(node: Node, x: ir.Value, d: int, axis: _Axis, position: np.ndarray) 
         return hlo.reshape(
             hlo.broadcast_in_dim(x, split, kept), [*shape[:d], axis.result, *shape[d + 1 :]]
         )
-    return _taken(node, x, d, index)
+    place = node.constant(index, f"index_{d}")
+    return _taken(x, d, hlo.minimum(place, hlo.full_like(place, axis.size - 1)))
 
 
-def _taken(node: Node, x: ir.Value, d: int, index: np.ndarray) -> ir.Value:
+def _taken(x: ir.Value, d: int, index: ir.Value) -> ir.Value:
     """The elements `index` along axis `d`."""
     shape = hlo.shape(x)
     sizes = [1 if e == d else n for e, n in enumerate(shape)]
     offsets = [e for e in range(len(shape)) if e != d]
-    dimensions = hlo.GatherDimensions(offsets, [d], [d], 1)
-    return hlo.gather(x, node.constant(index.astype(np.int64), f"index_{d}"), dimensions, sizes)
+    return hlo.gather(x, index, hlo.GatherDimensions(offsets, [d], [d], 1), sizes)
+
+
+def _aligned_corners(axis: _Axis) -> ir.Value:
+    """`_align_corners` computed from the sizes before and after."""
+    steps = hlo.iota([axis.result], 0, np.float64)
+    distance = hlo.multiply(steps, hlo.full_like(steps, axis.size - 1))
+    return hlo.divide(distance, hlo.full_like(steps, max(axis.result - 1, 1)))
+
+
+def _interpolate(x: ir.Value, d: int, axis: _Axis, position: ir.Value) -> ir.Value:
+    """Linear between neighbours along axis `d`; what lies outside counts for the edge."""
+    edge, one = hlo.full_like(position, axis.size - 1), hlo.full_like(position, 1)
+    position = hlo.minimum(hlo.maximum(position, hlo.full_like(position, 0)), edge)
+    low = hlo.floor(position)
+    fraction = hlo.subtract(position, low)
+    terms = []
+    for index, weight in (
+        (low, hlo.subtract(one, fraction)),
+        (hlo.minimum(hlo.add(low, one), edge), fraction),
+    ):
+        taken = _taken(x, d, hlo.convert(index, np.int64))
+        factor = hlo.convert(weight, hlo.dtype(x))
+        terms.append(hlo.multiply(taken, hlo.broadcast_in_dim(factor, hlo.shape(taken), [d])))
+    return hlo.add(*terms)
 
 
 def _weights(node: Node, axis: _Axis, position: np.ndarray, mode: str) -> np.ndarray:
@@ -220,31 +255,9 @@ def _weights(node: Node, axis: _Axis, position: np.ndarray, mode: str) -> np.nda
     return matrix.T
 
 
-def _interpolate(node: Node, x: ir.Value, d: int, matrix: np.ndarray) -> ir.Value:
-    dtype = hlo.dtype(x)
-    pair = _pair(matrix)
-    if pair is not None:
-        shape = [len(matrix) if e == d else n for e, n in enumerate(hlo.shape(x))]
-        terms = []
-        for name, (index, weight) in zip(("low", "high"), pair, strict=True):
-            factor = node.constant(weight.astype(dtype), f"{name}_{d}")
-            factor = hlo.broadcast_in_dim(factor, shape, [d])
-            terms.append(hlo.multiply(_taken(node, x, d, index), factor))
-        return hlo.add(*terms)
+def _weigh(node: Node, x: ir.Value, d: int, matrix: np.ndarray) -> ir.Value:
+    """The product of axis `d` with the matrix [output, input]."""
     rank = len(hlo.shape(x))
-    weights = node.constant(matrix.astype(dtype), f"weights_{d}")
+    weights = node.constant(matrix.astype(hlo.dtype(x)), f"weights_{d}")
     product = hlo.dot_general(x, weights, ([d], [1]))
     return hlo.transpose(product, [*range(d), rank - 1, *range(d, rank - 1)])
-
-
-def _pair(matrix: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]] | None:
-    """The two columns that each row of `matrix` weighs, and their weights; None where a row weighs
-    more, or others than neighbours."""
-    rows, columns = np.arange(len(matrix)), matrix.shape[1]
-    low = np.minimum(np.argmax(matrix != 0, axis=1), max(columns - 2, 0))
-    high = np.minimum(low + 1, columns - 1)
-    found = [(low, matrix[rows, low]), (high, np.where(high > low, matrix[rows, high], 0.0))]
-    rest = matrix.copy()
-    for index, _ in found:
-        rest[rows, index] = 0
-    return None if rest.any() else found

@@ -206,6 +206,10 @@ def pad(
         node.unsupported(f'the mode "{mode}" is not supported')
     result = data.value
     for axis in chosen:
+        if not low[axis] and not high[axis]:
+            continue
+        if not data.shape[axis]:
+            node.unsupported(f"the input {list(data.shape)} has no elements to pad with")
         result = _pad_by_copy(result, axis, low[axis], high[axis], mode)
     return result
 
@@ -283,6 +287,8 @@ def depth_to_space(node: Node, x: Tensor) -> Result:
 def space_to_depth(node: Node, x: Tensor) -> Result:
     batch, channels, height, width = x.shape
     block = node.integer("blocksize", 1)
+    if height % block or width % block:
+        node.unsupported(f"blocks of {block} do not divide the input {list(x.shape)}")
     split = [batch, channels, height // block, block, width // block, block]
     order = [0, 3, 5, 1, 2, 4] if node.text("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
     moved = hlo.transpose(hlo.reshape(x.value, split), order)
