@@ -278,7 +278,9 @@ def _addbmm(
     beta: Number = 1,
     alpha: Number = 1,
 ) -> torch.Tensor:
-    product = torch.bmm(first, second).sum(0, dtype=x.dtype) * alpha
+    """One product of matrices, so that its sums are rounded once."""
+    left = first.transpose(0, 1).flatten(1)
+    product = torch.mm(left, second.flatten(0, 1)) * alpha
     return product if beta == 0 else product + x * beta
 
 

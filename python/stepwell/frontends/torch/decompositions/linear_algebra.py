@@ -167,7 +167,9 @@ _MOST_SQUARINGS = 16
 @mend(aten.linalg_matrix_exp.default)
 def _matrix_exp(x: torch.Tensor) -> object:
     """Of a matrix scaled by a power of two, squared as often; matrices that need more than 2^16
-    give NaN."""
+    give NaN. Half precision is rounded once."""
+    if x.dtype in (torch.float16, torch.bfloat16):
+        return torch.linalg.matrix_exp(x.float()).to(x.dtype)
     if (dtype := x.real.dtype) not in _SMALL:
         return NotImplemented
     norm = x.abs().sum(-2).amax(-1)
