@@ -17,6 +17,11 @@ DTYPES = [torch.float16, torch.bfloat16]
 _attention = torch.nn.functional.scaled_dot_product_attention
 
 
+class _Sampled(torch.nn.Module):
+    def forward(self, x, grid):
+        return torch.nn.functional.grid_sample(x, grid, align_corners=False)
+
+
 def _numbers(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
@@ -67,3 +72,13 @@ def test_exponential_of_a_matrix(dtype):
     (found,) = stepwell.compile(Exponential(), (x,))(to_array(x))
     expected = torch.linalg.matrix_exp(x.float()).numpy()
     np.testing.assert_allclose(found.astype(np.float32), expected, rtol=torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_places_in_a_grid(dtype):
+    """Between the elements of a dimension of 300, where a bfloat16 is a multiple of 2."""
+    x, grid = _numbers(1, 2, 2, 2, 300, dtype=dtype), _numbers(1, 1, 4, 5, 3, dtype=dtype, seed=1)
+    (found,) = stepwell.compile(_Sampled(), (x, grid))(to_array(x), to_array(grid))
+    expected = _Sampled()(x.float(), grid.float()).numpy()
+    tolerance = torch.finfo(dtype).eps  # the results are rounded once, and are below 4
+    np.testing.assert_allclose(found.astype(np.float32), expected, tolerance, tolerance)
