@@ -299,7 +299,7 @@ def test_what_stands_around_an_unsupported_operator_is_compiled():
 def test_what_is_unknown_of_complex_numbers_is_left_to_pytorch():
     def function(x):
         y = torch.relu(x @ x.mT + 1)
-        return torch.fft.fft(y).atan().abs() * 2 + y
+        return torch.linalg.ldl_factor_ex(torch.fft.fft(y)).LD.abs() * 2 + y
 
     x = torch.randn(4, 6)
     with pytest.warns(RuntimeWarning, match="not supported for complex numbers"):
@@ -454,6 +454,16 @@ def test_results_that_share_no_memory():
     torch.testing.assert_close(found[4], expected[4])
     assert found[2].stride() == (1, 6)
     assert found[1].untyped_storage().nbytes() == 3 * 6 * 4
+
+
+def test_results_whose_dimensions_of_one_lie_in_another_order():
+    def function(x):
+        return x.mT.clone(), x + 1
+
+    x = torch.randn(1, 3)
+    with torch.no_grad():
+        found = _compiled(function)(x)
+    torch.testing.assert_close(found, function(x))
 
 
 def test_changing_sizes_are_compiled_once():

@@ -39,6 +39,7 @@ LOWERED_AS_THEY_ARE = frozenset(
         "roll",
         "select",
         "slice",
+        "split_with_sizes",
         "squeeze",
         "t",
         "transpose",
@@ -76,7 +77,8 @@ def _joined(real: ir.Value, imaginary: ir.Value) -> ir.Value:
 
 
 def _as(operand: Operand, like: ir.Value) -> ir.Value:
-    """A number or a tensor in the shape and the element type of `like`."""
+    """A number or a tensor in the shape and the element type of `like`: its real part if that is
+    real."""
     return _converted(operand, hlo.shape(like), hlo.dtype(like))
 
 
@@ -87,7 +89,9 @@ def _converted(operand: Operand, shape: Sequence[int], kind: np.dtype) -> ir.Val
     dims = range(len(shape) - rank, len(shape))
     kept = [d for d, size in zip(dims, hlo.shape(operand), strict=True) if size == shape[d]]
     operand = hlo.reshape(operand, [shape[d] for d in kept])
-    if hlo.dtype(operand).kind == "c" and hlo.dtype(operand) != kind:
+    if hlo.dtype(operand).kind == "c" and kind.kind != "c":
+        operand = hlo.convert(_parts(operand)[0], kind)
+    elif hlo.dtype(operand).kind == "c" and hlo.dtype(operand) != kind:
         operand = _joined(*(hlo.convert(part, _part(kind)) for part in _parts(operand)))
     elif hlo.dtype(operand).kind != "c":
         operand = hlo.convert(operand, _part(kind))
@@ -152,6 +156,9 @@ def _abs(op: ir.Operation, x: ir.Value) -> ir.Value:
 
 @_lowering("prims.convert_element_type")
 def _convert(op: ir.Operation, x: ir.Value, dtype: int) -> ir.Value:
+    if hlo.dtype(op.results[0]).kind == "b":
+        real, imaginary = (hlo.compare(y, hlo.full_like(y, 0), "NE") for y in _parts(x))
+        return hlo.binary("or", real, imaginary)
     return _as(x, op.results[0])
 
 
@@ -159,17 +166,30 @@ def _convert(op: ir.Operation, x: ir.Value, dtype: int) -> ir.Value:
 
 
 def _unary(name: str, op: ir.Operation, x: ir.Value) -> ir.Value:
-    return hlo.unary(name, x)
+    return created(name, [x.type], [x])[0]
 
 
 for _operator, _function in (
-    ("aten.neg", "negate"),
-    ("aten.exp", "exponential"),
-    ("aten.log", "log"),
-    ("aten.sqrt", "sqrt"),
-    ("aten.sin", "sine"),
-    ("aten.cos", "cosine"),
-    ("aten.tanh", "tanh"),
+    ("aten.neg", "stablehlo.negate"),
+    ("aten.exp", "stablehlo.exponential"),
+    ("aten.expm1", "stablehlo.exponential_minus_one"),
+    ("aten.log", "stablehlo.log"),
+    ("aten.log1p", "stablehlo.log_plus_one"),
+    ("aten.sqrt", "stablehlo.sqrt"),
+    ("aten.rsqrt", "stablehlo.rsqrt"),
+    ("aten.sigmoid", "stablehlo.logistic"),
+    ("aten.sin", "stablehlo.sine"),
+    ("aten.cos", "stablehlo.cosine"),
+    ("aten.tan", "stablehlo.tan"),
+    ("aten.asin", "chlo.asin"),
+    ("aten.acos", "chlo.acos"),
+    ("aten.atan", "chlo.atan"),
+    ("aten.sinh", "chlo.sinh"),
+    ("aten.cosh", "chlo.cosh"),
+    ("aten.tanh", "stablehlo.tanh"),
+    ("aten.asinh", "chlo.asinh"),
+    ("aten.acosh", "chlo.acosh"),
+    ("aten.atanh", "chlo.atanh"),
 ):
     _lowering(_operator)(functools.partial(_unary, _function))
 

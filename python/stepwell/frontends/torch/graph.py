@@ -38,7 +38,10 @@ def to_program(
     _check_operators(module)
     nested_graphs.prepare(module)
     _drop_assertions(module.graph)
-    rewrite_as_strided(module.graph)
+    try:
+        rewrite_as_strided(module.graph)
+    except ValueError as error:
+        raise ModelError(f"a view by strides cannot be read: {error}") from error
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     bound = list(arguments)
     for node, argument in list(zip(placeholders, bound, strict=True)):

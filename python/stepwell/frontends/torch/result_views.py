@@ -69,7 +69,7 @@ def views(graph: torch.fx.Graph) -> dict[int, View]:
             found[number] = View(returned.setdefault(node, len(returned)))
             continue
         position = returned.setdefault(_turned(graph, output, base, order), len(returned))
-        is_whole = base is node and whole.is_contiguous()
+        is_whole = base is node and order == sorted(order)
         layout = tuple(value.shape), tuple(value.stride()), int(value.storage_offset())
         found[number] = View(position, None if is_whole else layout)
     output.args = (tuple(returned),)

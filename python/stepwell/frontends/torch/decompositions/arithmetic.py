@@ -97,6 +97,8 @@ def _right_shift_by_number(x: torch.Tensor, count: Number) -> torch.Tensor:
 def _compare(overload: torch._ops.OpOverload, x: torch.Tensor, number: Number) -> object:
     """With a float where the tensor is of floats: of a constant tensor and an integer, the importer
     folds something else."""
+    if x.dtype.is_complex or isinstance(number, complex):
+        return NotImplemented
     return itself(overload, x, float(number) if x.dtype.is_floating_point else number)
 
 
@@ -180,11 +182,11 @@ def _isclose(
 ) -> torch.Tensor:
     """Infinite numbers are close to none but themselves."""
     close = x == y
-    if x.dtype.is_floating_point and equal_nan:
+    if equal_nan and (x.dtype.is_floating_point or x.dtype.is_complex):
         close = close | (x.isnan() & y.isnan())
     if rtol == 0 and atol == 0:
         return close
-    if not y.dtype.is_floating_point:
+    if not (y.dtype.is_floating_point or y.dtype.is_complex):
         y = y.to(torch.get_default_dtype())
     allowed, distance = atol + (rtol * y).abs(), (x - y).abs()
     return close | (distance.isfinite() & (distance <= allowed))
@@ -276,7 +278,9 @@ def _addbmm(
     beta: Number = 1,
     alpha: Number = 1,
 ) -> torch.Tensor:
-    product = torch.bmm(first, second).sum(0, dtype=x.dtype) * alpha
+    """One product of matrices, so that its sums are rounded once."""
+    left = first.transpose(0, 1).flatten(1)
+    product = torch.mm(left, second.flatten(0, 1)) * alpha
     return product if beta == 0 else product + x * beta
 
 

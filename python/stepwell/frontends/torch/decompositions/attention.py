@@ -25,7 +25,8 @@ def _scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> object:
     """Of [..., Hq, L, E], [..., H, S, E] and [..., H, S, Ev]. With grouped queries, those that
-    share their keys are rows of one product, so that no key is copied."""
+    share their keys are rows of one product, so that no key is copied. Scores of half precision are
+    float32 up to their softmax, as PyTorch has them."""
     if dropout_p > 0 or query.dim() < 3:
         return NotImplemented
     rows, keys = query.shape[-2], key.shape[-2]
@@ -37,10 +38,11 @@ def _scaled_dot_product_attention(
     key = key.expand(*shared, *key.shape[-2:]).reshape(count, keys, -1)
     value = value.expand(*shared, *value.shape[-2:]).reshape(count, keys, -1)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = torch.bmm(query, key.transpose(1, 2)).view(*batch, rows, keys) * factor
+    scores = torch.bmm(_wide(query), _wide(key.transpose(1, 2)))
+    scores = scores.view(*batch, rows, keys) * factor
     if is_causal:
         scores = _causal(scores)
-    weights = softmax(scores, attn_mask)
+    weights = softmax(scores, attn_mask).to(value.dtype)
     out = torch.bmm(weights.view(count, -1, keys), value).view(*batch, rows, -1)
     return out.transpose(-3, -2).contiguous().transpose(-3, -2)
 
@@ -64,8 +66,7 @@ def _flash_attention(
         query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=True
     )
     scores = _scores(query, _for_all_heads(key, query), is_causal, attn_mask, scale)
-    wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    sums = torch.logsumexp(wide, -1)
+    sums = torch.logsumexp(scores, -1)
     return out, sums.transpose(1, 2).contiguous().transpose(1, 2)
 
 
@@ -88,16 +89,18 @@ def _flash_attention_backward(
     appendix B)."""
     if dropout_p > 0:
         return NotImplemented
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    keys, values = _for_all_heads(key, query), _for_all_heads(value, query)
+    factor, dtype = 1 / math.sqrt(query.shape[-1]) if scale is None else scale, query.dtype
+    keys, values = _wide(_for_all_heads(key, query)), _wide(_for_all_heads(value, query))
+    query, grad_out = _wide(query), _wide(grad_out)
     weights = softmax(_scores(query, keys, is_causal, None, scale), attn_mask)
     of_weights = grad_out @ values.transpose(-2, -1)
     of_scores = weights * (of_weights - (grad_out * out).sum(-1, keepdim=True))
-    return (
+    gradients = (
         of_scores @ keys * factor,
         _sum_of_groups(of_scores.transpose(-2, -1) @ query, key) * factor,
         _sum_of_groups(weights.transpose(-2, -1) @ grad_out, value),
     )
+    return tuple(gradient.to(dtype) for gradient in gradients)
 
 
 def _scores(
@@ -108,12 +111,17 @@ def _scores(
     scale: float | None,
 ) -> torch.Tensor:
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = query @ key.transpose(-2, -1) * factor
+    scores = _wide(query) @ _wide(key.transpose(-2, -1)) * factor
     if is_causal:
         scores = _causal(scores)
     if mask is not None and mask.dtype == torch.bool:
         return torch.where(mask, scores, -math.inf)
     return scores if mask is None else scores + mask
+
+
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    """In float32 at least."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _causal(scores: torch.Tensor) -> torch.Tensor:

@@ -19,18 +19,20 @@ aten = torch.ops.aten
 Number = int | float | complex
 
 
-def _is_complex(value: object) -> bool:
+def is_complex(value: object) -> bool:
+    """Whether it is a tensor of complex numbers."""
     return isinstance(value, torch.Tensor) and value.dtype.is_complex
 
 
-_REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+"""The type of the parts."""
 
 
 def _part(value: object, name: str) -> object:
     """The part `real` or `imag` of a tensor, of the tensors in a list, or of a number."""
     if isinstance(value, (list, tuple)):
         return [_part(element, name) for element in value]
-    if _is_complex(value):
+    if is_complex(value):
         return getattr(value, name)
     if isinstance(value, torch.Tensor) and value.dtype.is_floating_point and name == "imag":
         return torch.zeros_like(value)
@@ -40,9 +42,15 @@ def _part(value: object, name: str) -> object:
 def _by_parts(
     overload: torch._ops.OpOverload, places: Sequence[int], *arguments: object, **keywords: object
 ) -> object:
-    """The operator on the real and on the imaginary parts of what stands at `places`."""
+    """The operator on the real and on the imaginary parts of what stands at `places`, after the
+    first was converted to the type that is asked for."""
+    if isinstance(dtype := keywords.get("dtype"), torch.dtype):
+        if not (is_complex(arguments[0]) or dtype.is_complex):
+            return NotImplemented
+        number = arguments[0].to(dtype)  # pyright: ignore[reportAttributeAccessIssue]
+        return overload(number, *arguments[1:], **{**keywords, "dtype": None})
     given = [argument for n, argument in enumerate(arguments) if n in places]
-    if not any(map(_is_complex, given)):
+    if not any(map(is_complex, given)):
         return NotImplemented
     real, imaginary = (
         overload(
@@ -74,6 +82,7 @@ for _overload, _places in (
     (aten._unsafe_index.Tensor, (0,)),
     (aten.index_select.default, (0,)),
     (aten.gather.default, (0,)),
+    (aten.masked_scatter.default, (0, 2)),
     (aten.flip.default, (0,)),
     (aten.tril.default, (0,)),
     (aten.triu.default, (0,)),
@@ -82,6 +91,7 @@ for _overload, _places in (
     (aten.copy.default, (0, 1)),
     (aten.where.self, (1, 2)),
     (aten.index_put.default, (0, 2)),
+    (aten._unsafe_index_put.default, (0, 2)),
     (aten.index_add.default, (0, 3)),
     (aten.scatter.src, (0, 3)),
     (aten.scatter_add.default, (0, 3)),
@@ -98,7 +108,7 @@ for _overload, _places in (
 
 
 def _full(size: Sequence[int], number: Number, dtype: torch.dtype) -> torch.Tensor:
-    part, number = _REAL[dtype], complex(number)
+    part, number = REAL[dtype], complex(number)
     return torch.complex(
         torch.full(size, number.real, dtype=part), torch.full(size, number.imag, dtype=part)
     )
@@ -117,8 +127,10 @@ def _full_default(size: Sequence[int], number: Number, **how: object) -> object:
 @mend(aten.full_like.default)
 def _full_like(x: torch.Tensor, number: Number, **how: object) -> object:
     dtype = how.get("dtype") or x.dtype
-    if not isinstance(dtype, torch.dtype) or not dtype.is_complex:
+    if not isinstance(dtype, torch.dtype) or not (dtype.is_complex or x.dtype.is_complex):
         return NotImplemented
+    if not dtype.is_complex:
+        return torch.full(x.shape, number, dtype=dtype)
     return _full(x.shape, number, dtype)
 
 
@@ -130,9 +142,9 @@ def _scalar_tensor(number: Number, **how: object) -> object:
 @mend(aten.eye.default, aten.eye.m)
 def _eye(rows: int, columns: int | None = None, **how: object) -> object:
     dtype = how.get("dtype")
-    if not isinstance(dtype, torch.dtype) or dtype not in _REAL:
+    if not isinstance(dtype, torch.dtype) or dtype not in REAL:
         return NotImplemented
-    ones = torch.eye(rows, rows if columns is None else columns, dtype=_REAL[dtype])
+    ones = torch.eye(rows, rows if columns is None else columns, dtype=REAL[dtype])
     return torch.complex(ones, torch.zeros_like(ones))
 
 
@@ -166,9 +178,9 @@ def _conjugate(x: torch.Tensor | Number) -> object:
 
 @mend(aten.rsub.Scalar)
 def _rsub(x: torch.Tensor, number: Number, alpha: Number = 1) -> object:
-    if not (_is_complex(x) or isinstance(number, complex)):
+    if not (is_complex(x) or isinstance(number, complex)):
         return NotImplemented
-    kind = x.dtype if _is_complex(x) else torch.promote_types(x.dtype, torch.complex64)
+    kind = x.dtype if is_complex(x) else torch.promote_types(x.dtype, torch.complex64)
     return _full([], number, kind) - x * alpha
 
 
@@ -178,7 +190,7 @@ def _rsub(x: torch.Tensor, number: Number, alpha: Number = 1) -> object:
 @mend(aten.pow.Tensor_Scalar)
 def _power(x: torch.Tensor, exponent: Number) -> object:
     """Whole powers by multiplication."""
-    if not _is_complex(x):
+    if not is_complex(x):
         return NotImplemented
     if isinstance(exponent, complex) or exponent != int(exponent) or abs(exponent) > 64:
         return _general_power(x, torch.full((), exponent, dtype=x.dtype))
@@ -195,7 +207,7 @@ def _power(x: torch.Tensor, exponent: Number) -> object:
 
 @mend(aten.pow.Tensor_Tensor)
 def _power_of_tensors(x: torch.Tensor, y: torch.Tensor) -> object:
-    if not (_is_complex(x) or _is_complex(y)):
+    if not (is_complex(x) or is_complex(y)):
         return NotImplemented
     dtype = torch.promote_types(x.dtype, y.dtype)
     return _general_power(x.to(dtype), y.to(dtype))
@@ -210,17 +222,17 @@ def _general_power(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @mend(aten.reciprocal.default)
 def _reciprocal(x: torch.Tensor) -> object:
-    return torch.ones((), dtype=x.real.dtype) / x if _is_complex(x) else NotImplemented
+    return torch.ones((), dtype=x.real.dtype) / x if is_complex(x) else NotImplemented
 
 
 @mend(aten.square.default)
 def _square(x: torch.Tensor) -> object:
-    return x * x if _is_complex(x) else NotImplemented
+    return x * x if is_complex(x) else NotImplemented
 
 
 @mend(aten.sgn.default)
 def _sgn(x: torch.Tensor) -> object:
-    if not _is_complex(x):
+    if not is_complex(x):
         return NotImplemented
     length = x.abs()
     return x / torch.where(length == 0, 1, length)
@@ -228,7 +240,7 @@ def _sgn(x: torch.Tensor) -> object:
 
 @mend(aten.eq.Tensor)
 def _equal(x: torch.Tensor, y: torch.Tensor) -> object:
-    if not (_is_complex(x) or _is_complex(y)):
+    if not (is_complex(x) or is_complex(y)):
         return NotImplemented
     x, y = x + torch.zeros_like(y), y + torch.zeros_like(x)
     return (x.real == y.real) & (x.imag == y.imag)
@@ -236,21 +248,21 @@ def _equal(x: torch.Tensor, y: torch.Tensor) -> object:
 
 @mend(aten.mv.default)
 def _mv(matrix: torch.Tensor, vector: torch.Tensor) -> object:
-    return (matrix @ vector.unsqueeze(1)).squeeze(1) if _is_complex(matrix) else NotImplemented
+    return (matrix @ vector.unsqueeze(1)).squeeze(1) if is_complex(matrix) else NotImplemented
 
 
 @mend(aten.dot.default)
 def _dot(x: torch.Tensor, y: torch.Tensor) -> object:
-    return (x * y).sum() if _is_complex(x) else NotImplemented
+    return (x * y).sum() if is_complex(x) else NotImplemented
 
 
 @mend(aten.vdot.default)
 def _vdot(x: torch.Tensor, y: torch.Tensor) -> object:
-    return (x.conj() * y).sum() if _is_complex(x) else NotImplemented
+    return (x.conj() * y).sum() if is_complex(x) else NotImplemented
 
 
 @mend(aten.addmm.default)
 def _addmm(
     x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> object:
-    return x * beta + (a @ b) * alpha if _is_complex(a) else NotImplemented
+    return x * beta + (a @ b) * alpha if is_complex(a) else NotImplemented

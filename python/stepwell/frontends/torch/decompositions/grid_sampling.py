@@ -24,7 +24,11 @@ Tensors = Sequence[torch.Tensor]
 def _grid_sampler_3d(
     x: torch.Tensor, grid: torch.Tensor, interpolation: int, padding: int, align_corners: bool
 ) -> torch.Tensor:
-    """`x` [N, C, D, H, W] at `grid` [N, d, h, w, 3], whose last dimension counts from W to D."""
+    """`x` [N, C, D, H, W] at `grid` [N, d, h, w, 3], whose last dimension counts from W to D. Half
+    precision has no places between the elements of long dimensions, and is rounded once."""
+    if x.dtype in (torch.float16, torch.bfloat16):
+        how = interpolation, padding, align_corners
+        return aten.grid_sampler_3d(x.float(), grid.float(), *how).to(x.dtype)
     places, _ = _places(x, grid, padding, align_corners)
     if interpolation == _NEAREST:
         return _taken(x, [place.round() for place in places])

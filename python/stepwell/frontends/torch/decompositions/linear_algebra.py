@@ -113,13 +113,11 @@ def _pinv(
     hermitian: bool = False,
 ) -> object:
     """Singular values below the tolerances count as zero."""
-    if x.dtype.is_complex:
-        return NotImplemented
     if not x.numel():
         return x.new_zeros([*x.shape[:-2], x.shape[-1], x.shape[-2]])
     if hermitian:
         values, vectors = torch.linalg.eigh(x)
-        left, s, right = vectors, values, vectors.mT
+        left, s, right = vectors, values, vectors.mH
         sizes = values.abs()
     else:
         left, s, right = torch.linalg.svd(x, full_matrices=False)
@@ -129,11 +127,11 @@ def _pinv(
         factor = max(x.shape[-2:]) * torch.finfo(x.dtype).eps if atol is None else 0.0
         least = largest * factor
     else:
-        least = largest * rtol.to(x.dtype).unsqueeze(-1)
+        least = largest * rtol.to(s.dtype).unsqueeze(-1)
     if atol is not None:
-        least = torch.maximum(least, atol.to(x.dtype).unsqueeze(-1))
+        least = torch.maximum(least, atol.to(s.dtype).unsqueeze(-1))
     inverse = torch.where(sizes > least, 1 / s, 0)
-    return (right.mT * inverse.unsqueeze(-2)) @ left.mT
+    return (right.mH * inverse.unsqueeze(-2)) @ left.mH
 
 
 @mend(aten._linalg_svd.default)
@@ -169,11 +167,13 @@ _MOST_SQUARINGS = 16
 @mend(aten.linalg_matrix_exp.default)
 def _matrix_exp(x: torch.Tensor) -> object:
     """Of a matrix scaled by a power of two, squared as often; matrices that need more than 2^16
-    give NaN."""
-    if x.dtype not in _SMALL:
+    give NaN. Half precision is rounded once."""
+    if x.dtype in (torch.float16, torch.bfloat16):
+        return torch.linalg.matrix_exp(x.float()).to(x.dtype)
+    if (dtype := x.real.dtype) not in _SMALL:
         return NotImplemented
     norm = x.abs().sum(-2).amax(-1)
-    count = (norm / _SMALL[x.dtype]).clamp(min=1.0).log2().ceil()[..., None, None]
+    count = (norm / _SMALL[dtype]).clamp(min=1.0).log2().ceil()[..., None, None]
     scaled = x * torch.exp2(-count)
     powers = [torch.eye(x.shape[-1], dtype=x.dtype).expand(x.shape), scaled]
     block = 6

@@ -46,7 +46,10 @@ def _logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
         shift = torch.where(high.isinf(), torch.zeros_like(high), high)
         return (((earlier[0] - shift).exp() + (later[0] - shift).exp()).log() + shift,)
 
-    return _scan((x,), dim, combine)[0]
+    def combine_complex(earlier: Parts, later: Parts) -> Parts:
+        return (torch.logaddexp(earlier[0], later[0]),)
+
+    return _scan((x,), dim, combine_complex if x.dtype.is_complex else combine)[0]
 
 
 @mend(aten.cummax.default)

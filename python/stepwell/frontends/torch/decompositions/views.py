@@ -29,7 +29,13 @@ def _as_strided(
     stride: Sequence[int],
     storage_offset: int | None = None,
 ) -> object:
-    """One element, without dimensions, is more than the importer can do."""
+    """One element, without dimensions, is more than the importer can do; complex numbers go as
+    pairs."""
+    if x.dtype.is_complex and x.is_contiguous():
+        begin = 0 if storage_offset is None else storage_offset - int(x.storage_offset())
+        steps = [*(2 * step for step in stride), 1]
+        pairs = torch.view_as_real(x).clone().as_strided([*size, 2], steps, 2 * begin)
+        return torch.view_as_complex(pairs)
     if len(size) or not x.is_contiguous():
         return NotImplemented
     return x.reshape(-1).narrow(0, storage_offset or 0, 1).reshape(())

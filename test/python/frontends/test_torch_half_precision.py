@@ -1,0 +1,84 @@
+"""What operators of PyTorch round where their numbers are float16 or bfloat16."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_comparison import compare  # noqa: E402
+
+import stepwell  # noqa: E402
+from stepwell.frontends.torch import backend  # noqa: E402
+from stepwell.frontends.torch.graph import to_array  # noqa: E402
+
+DTYPES = [torch.float16, torch.bfloat16]
+_attention = torch.nn.functional.scaled_dot_product_attention
+
+
+class _Sampled(torch.nn.Module):
+    def forward(self, x, grid):
+        return torch.nn.functional.grid_sample(x, grid, align_corners=False)
+
+
+def _numbers(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_large_scores_of_attention(dtype):
+    """Of up to 50: a bfloat16 of that size is off by up to 0.125, its exponential by 13 %."""
+    query = _numbers(2, 3, 5, 8, dtype=dtype) * 6
+    keys, values = (_numbers(2, 3, 7, 8, dtype=dtype, seed=n) * 3 for n in (1, 2))
+    bias = _numbers(5, 7, dtype=torch.float32, seed=3).to(dtype)
+
+    def attention(query, keys, values):
+        whole = _attention(query, keys, values), _attention(query, keys, values, attn_mask=bias)
+        return *whole, _attention(query, keys, values, is_causal=True)
+
+    compare(attention, query, keys, values)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_of_attention_with_large_scores(dtype):
+    """Against those of float32, within the rounding of the results and of their gradients."""
+    given = [_numbers(1, 2, 6, 8, dtype=dtype, seed=n) * 4 for n in range(3)]
+    found = [value.clone().requires_grad_() for value in given]
+    exact = [value.float().requires_grad_() for value in given]
+    torch._dynamo.reset()
+    torch.compile(_attention, backend="stepwell")(*found).float().square().sum().backward()
+    _attention(*exact).square().sum().backward()
+    for own, other in zip(found, exact, strict=True):
+        error = (own.grad.float() - other.grad).abs().max() / other.grad.abs().max()
+        assert error < 8 * torch.finfo(dtype).eps
+    assert all(report.compiled for report in backend.reports[-2:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_of_a_batch_are_summed_before_they_are_rounded(dtype):
+    compare(torch.addbmm, *(_numbers(*n, 4, 4, dtype=dtype, seed=len(n)) for n in ((), (9,), (9,))))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exponential_of_a_matrix(dtype):
+    """Against that of float32: PyTorch's own of half precision overflows."""
+
+    class Exponential(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.matrix_exp(x)
+
+    x = _numbers(3, 4, 4, dtype=dtype)
+    (found,) = stepwell.compile(Exponential(), (x,))(to_array(x))
+    expected = torch.linalg.matrix_exp(x.float()).numpy()
+    np.testing.assert_allclose(found.astype(np.float32), expected, rtol=torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_places_in_a_grid(dtype):
+    """Between the elements of a dimension of 300, where a bfloat16 is a multiple of 2."""
+    x, grid = _numbers(1, 2, 2, 2, 300, dtype=dtype), _numbers(1, 1, 4, 5, 3, dtype=dtype, seed=1)
+    (found,) = stepwell.compile(_Sampled(), (x, grid))(to_array(x), to_array(grid))
+    expected = _Sampled()(x.float(), grid.float()).numpy()
+    tolerance = torch.finfo(dtype).eps  # the results are rounded once, and are below 4
+    np.testing.assert_allclose(found.astype(np.float32), expected, tolerance, tolerance)
