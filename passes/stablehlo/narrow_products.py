@@ -20,7 +20,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._rules import Rules
-from stepwell.passes.stablehlo._values import producer
+from stepwell.passes.stablehlo._values import integers, producer
 from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
 
@@ -54,7 +54,13 @@ def product_of_converted(op: ir.Operation, weights: WeightTable) -> ir.Value | N
 
 
 def _before_conversion(value: ir.Value) -> ir.Value | None:
-    """The 16-bit numbers that were converted to `value`, in f32."""
+    """The 16-bit numbers that were converted to `value`, in f32, seen through the broadcasts to the
+    same shape that PyTorch's batches of products have."""
+    while (same := producer(value, "broadcast_in_dim")) is not None:
+        dimensions = integers(same, "broadcast_dimensions")
+        if same.operands[0].type != value.type or dimensions != sorted(dimensions):
+            return None
+        value = same.operands[0]
     convert = producer(value, "convert")
     if convert is None or not isinstance(hlo.element_type(value), ir.F32Type):
         return None

@@ -41,6 +41,18 @@ def test_large_scores_of_attention(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_attention_on_gpus_multiplies_what_it_is_given(dtype):
+    class Attention(torch.nn.Module):
+        def forward(self, query, keys, values):
+            return _attention(query, keys, values)
+
+    exported = torch.export.export(Attention(), (torch.zeros(1, 2, 64, 64, dtype=dtype),) * 3)
+    (kernel,) = stepwell.explain(exported, target="cuda:sm_90a").kernels
+    name = {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
+    assert (kernel.kind, kernel.precision) == ("attention", f"{name} x {name} -> f32")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_of_attention_with_large_scores(dtype):
     """Against those of float32, within the rounding of the results and of their gradients."""
     given = [_numbers(1, 2, 6, 8, dtype=dtype, seed=n) * 4 for n in range(3)]
