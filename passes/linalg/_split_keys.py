@@ -25,13 +25,12 @@ from stepwell.attributes import i64
 from stepwell.kernels.expressions import constant_of
 from stepwell.kernels.gpu.attention import PARTS, AttentionParts
 from stepwell.kernels.index import Index, Variable, apply_map, linearize
+from stepwell.kernels.online_softmax import UEQ
 from stepwell.kernels.structured import Structured, defining_op, element_type, shape_of
 from stepwell.mlir import dialect, ir
 from stepwell.passes.linalg._fusion_graph import FusionGraph, Group, Role
 
 arith, math, tensor = dialect("arith"), dialect("math"), dialect("tensor")
-
-_UEQ = 8
 
 
 def can_split(graph: FusionGraph, groups: Sequence[Group], parts: AttentionParts) -> bool:
@@ -70,7 +69,7 @@ def split_keys(
             for value, shape in ((result, (rows, features)), (maximum, (rows,)), (total, (rows,)))
         ]
         found = [_repeated(value, count) for value in whole]
-        joined = _joined(found, guarded=parts.softmax.guarded)
+        joined = _joined(found, parts.softmax.zero_where)
         output = _reshaped(joined, shape_of(result))
     for user, number in uses:
         user.operands[number] = output
@@ -125,9 +124,9 @@ def _repeated(value: ir.Value, count: int) -> ir.Value:
     return _generic([value], [dims], (count, *shape), wide)
 
 
-def _joined(found: list[ir.Value], *, guarded: bool) -> ir.Value:
-    """The output of all parts, whose outputs, maxima and sums are `found`; with `guarded`, 0 where
-    no key was seen."""
+def _joined(found: list[ir.Value], zero_where: int | None) -> ir.Value:
+    """The output of all parts, whose outputs, maxima and sums are `found`; 0 where no key was seen,
+    or with `UEQ` where it is no number, if `zero_where` is a predicate."""
     count, *shape = shape_of(found[0])
     inputs, maps = [], []
     for value in found:
@@ -147,10 +146,12 @@ def _joined(found: list[ir.Value], *, guarded: bool) -> ir.Value:
         weighed = _sum([arith.MulFOp(weight, output).result for weight, output in pairs])
         total = _sum(weights)
         result = arith.DivFOp(weighed, total).result
-        if not guarded:
+        if zero_where is None:
             return result
-        zero = arith.ConstantOp(result.type, 0.0).result
-        return arith.SelectOp(arith.CmpFOp(_UEQ, total, zero).result, zero, result).result
+        zero, lowest = (arith.ConstantOp(result.type, n).result for n in (0.0, float("-inf")))
+        known = (total, zero) if zero_where == UEQ else (top, lowest)
+        none = arith.CmpFOp(zero_where, *known).result
+        return arith.SelectOp(none, zero, result).result
 
     return _generic(inputs, maps, tuple(shape), join)
 

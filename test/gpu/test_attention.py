@@ -102,6 +102,16 @@ def guarded(q, k, v, mask):
     return out.astype(q.dtype)
 
 
+def seeing(q, k, v, mask):
+    """The same as PyTorch has it: zeros where a query may see nothing, but NaN stays."""
+    wide = np.float64 if q.dtype == np.float64 else np.float32
+    scores = jnp.einsum("bhmd,bhnd->bhmn", q, k, preferred_element_type=wide) + mask
+    nothing = scores.max(-1, keepdims=True) == -jnp.inf
+    weights = jnp.where(nothing, 0, softmax(scores)).astype(q.dtype)
+    out = jnp.einsum("bhmn,bhne->bhme", weights, v, preferred_element_type=wide)
+    return out.astype(q.dtype)
+
+
 def operands(m: int, n: int, d: int, e: int, heads: int = 2) -> tuple[np.ndarray, ...]:
     return normal(1, heads, m, d), normal(1, heads, n, d, seed=1), normal(1, heads, n, e, seed=2)
 
@@ -110,6 +120,12 @@ def hidden(m: int, n: int) -> np.ndarray:
     """A mask in which a row sees nothing, and another no key of the first tiles."""
     mask = np.where(normal(m, n, seed=3) < 1, 0, -np.inf).astype(np.float32)
     mask[1], mask[2, :-1], mask[2, -1] = -np.inf, -np.inf, 0
+    return mask
+
+
+def unknown(mask: np.ndarray) -> np.ndarray:
+    """A mask with a row of which one element is no number."""
+    mask[4, 5] = np.nan
     return mask
 
 
@@ -138,6 +154,7 @@ CASES: dict[str, tuple[Callable[..., jax.Array], tuple[np.ndarray, ...]]] = {
     "hidden": (attention, (*operands(18, 140, 32, 32), hidden(18, 140))),
     "hidden-odd": (attention, (*operands(18, 141, 32, 32), hidden(18, 141))),
     "guarded": (guarded, (*operands(18, 140, 32, 32), hidden(18, 140))),
+    "seeing": (seeing, (*operands(18, 140, 32, 32), unknown(hidden(18, 140)))),
     "lowest": (attention, (*operands(9, 100, 16, 16), np.maximum(hidden(9, 100), -3.4e38))),
     "grouped": (grouped, (normal(1, 2, 4, 9, 16), *operands(9, 31, 16, 16)[1:])),
 }
@@ -214,6 +231,7 @@ FEW = {
                                np.int32(0))),
     "causal": (causal, operands(40, 700, 16, 20)),
     "guarded": (guarded, (*operands(18, 1030, 16, 16), hidden(18, 1030))),
+    "seeing": (seeing, (*operands(18, 1030, 16, 16), unknown(hidden(18, 1030)))),
 }  # fmt: skip
 
 
@@ -230,7 +248,7 @@ def test_keys_in_parts(case: str, kind: str, emulator: Emulator) -> None:
     found = re.findall(r'kernel.key_parts = (\d+) : i64, kernel.kind = "attention"', str(lowered))
     assert [int(number) > 1 for number in found] == [True]
     made = compile_for_gpu(module, **options)
-    assert len(made.kernels) == (2 if case == "guarded" else 3)
+    assert len(made.kernels) == (2 if case in ("guarded", "seeing") else 3)
     executable = load_on_emulator(made, emulator)
     with jax.enable_x64(True), np.errstate(invalid="ignore"):
         wide = [x.astype(np.float64) for x in inputs[:3]] + inputs[3:]

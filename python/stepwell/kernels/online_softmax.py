@@ -20,6 +20,9 @@ from stepwell.kernels.reduction import Combiner
 from stepwell.kernels.structured import Structured, elements, shape_of
 from stepwell.mlir import ir
 
+OEQ, UEQ = 1, 8
+"""Predicates of `arith.cmpf`: both are numbers and equal; they are equal, or one is no number."""
+
 _UNORDERED = (13, 14)
 """Predicates of `arith.cmpf` that hold of a number and itself only where that is a NaN."""
 
@@ -27,11 +30,13 @@ _UNORDERED = (13, 14)
 @dataclass(frozen=True)
 class OnlineSoftmax:
     """The softmax of an attention. `maximum` reads the scores as they are after scale and mask,
-    `total` is the sum of the exponentials; where `guarded`, weights that are no numbers are 0."""
+    `total` is the sum of the exponentials, in which those of a row that sees no key are zeros.
+    Weights are 0 where `zero_where` holds of their sum and 0, if it is a predicate: where no key is
+    seen, or with `UEQ` also where they are no numbers."""
 
     maximum: Structured
     total: Structured
-    guarded: bool
+    zero_where: int | None
 
     @staticmethod
     def of(reductions: list[Structured], weights: ir.Value) -> OnlineSoftmax | None:
@@ -62,13 +67,16 @@ class OnlineSoftmax:
             for weight in plain
             for predicate in _UNORDERED
         ]
-        if weight not in (*plain, *guarded):
-            return None
-        return OnlineSoftmax(maximum, total, weight in guarded)
+        unseen = ("arith.cmpf", OEQ, top, _LOWEST)
+        where_seen = [("arith.select", "", unseen, _ZERO, weight) for weight in plain]
+        forms = ((plain, None), (guarded, UEQ), (where_seen, OEQ))
+        found = [zero_where for weights_, zero_where in forms if weight in weights_]
+        return OnlineSoftmax(maximum, total, found[0]) if found else None
 
 
 _ZERO = ("arith.constant", 0.0)
 _ONE = ("arith.constant", 1.0)
+_LOWEST = ("arith.constant", float("-inf"))
 
 
 def _quotients(numerator: Expression, denominator: Expression) -> list[Expression]:

@@ -40,13 +40,15 @@ def test_large_scores_of_attention(dtype):
     compare(attention, query, keys, values)
 
 
+@pytest.mark.parametrize("masks", [(), (torch.ones(1, 1, 1, 64, dtype=torch.bool),)])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_attention_on_gpus_multiplies_what_it_is_given(dtype):
+def test_attention_on_gpus_is_a_kernel_of_what_it_is_given(dtype, masks):
     class Attention(torch.nn.Module):
-        def forward(self, query, keys, values):
-            return _attention(query, keys, values)
+        def forward(self, query, keys, values, *masks):
+            return _attention(query, keys, values, *masks)
 
-    exported = torch.export.export(Attention(), (torch.zeros(1, 2, 64, 64, dtype=dtype),) * 3)
+    operands = (torch.zeros(1, 2, 64, 64, dtype=dtype),) * 3
+    exported = torch.export.export(Attention(), (*operands, *masks))
     (kernel,) = stepwell.explain(exported, target="cuda:sm_90a").kernels
     name = {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
     assert (kernel.kind, kernel.precision) == ("attention", f"{name} x {name} -> f32")

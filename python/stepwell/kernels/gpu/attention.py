@@ -30,7 +30,7 @@ from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, Variable, apply_map, delinearize
-from stepwell.kernels.online_softmax import OnlineSoftmax
+from stepwell.kernels.online_softmax import OEQ, UEQ, OnlineSoftmax
 from stepwell.kernels.rows import loop_point
 from stepwell.kernels.structured import Structured, element_type, shape_of
 from stepwell.mlir import ir
@@ -54,7 +54,6 @@ _LEAST_KEYS_OF_PART = 256
 _BLOCKS_OF_MULTIPROCESSOR = 2
 """Blocks of an attention in parts: one copies while another one multiplies."""
 
-_OEQ, _UEQ = 1, 8
 LOG2_E = 1.4426950408889634
 
 
@@ -75,6 +74,12 @@ class AttentionParts:
     """(w, p) where of each p queries, query r sees no key before r + w (`WINDOW`)."""
     key_parts: int = 1
     """Into how many parts the keys are split (`PARTS`)."""
+
+    @property
+    def zero_where(self) -> int | None:
+        """Where an output of a block is 0, as `OnlineSoftmax` has it; a part of the keys may be
+        none that is seen."""
+        return self.softmax.zero_where if self.key_parts == 1 else UEQ
 
     @staticmethod
     def of(
@@ -273,7 +278,7 @@ class Scores:
 def shift_of(nest: GridBuilder, maximum: ir.Value) -> ir.Value:
     """What is taken from scores before their exponentials: the maximum, and 0 where no key was
     seen, so that there the exponentials are zeros."""
-    none = arith.CmpFOp(_OEQ, maximum, nest.splat_like(maximum, float("-inf"))).result
+    none = arith.CmpFOp(OEQ, maximum, nest.splat_like(maximum, float("-inf"))).result
     return arith.SelectOp(none, nest.splat_like(maximum, 0.0), maximum).result
 
 
@@ -289,18 +294,18 @@ def maximum(a: ir.Value, b: ir.Value) -> ir.Value:
 
 
 def normalized(
-    nest: GridBuilder, values: list[ir.Value], total: ir.Value, *, guarded: bool
+    nest: GridBuilder, values: list[ir.Value], total: ir.Value, zero_where: int | None
 ) -> list[ir.Value]:
-    """`values`, scalars or vectors, by the sum of their weights; with `guarded`, 0 where that is no
-    number or nothing was weighed."""
+    """`values`, scalars or vectors, by the sum of their weights; 0 where the predicate `zero_where`
+    holds of that and 0."""
     inverse = arith.DivFOp(nest.splat_like(total, 1.0), total).result
-    unknown = arith.CmpFOp(_UEQ, total, nest.splat_like(total, 0.0)).result
     found = []
     for value in values:
         wide = nest.as_vector(inverse, Lanes.of(lane_count(value)))
         product = arith.MulFOp(value, wide).result
-        if guarded:
-            product = arith.SelectOp(unknown, nest.splat_like(value, 0.0), product).result
+        if zero_where is not None:
+            none = arith.CmpFOp(zero_where, total, nest.splat_like(total, 0.0)).result
+            product = arith.SelectOp(none, nest.splat_like(value, 0.0), product).result
         found.append(product)
     return found
 

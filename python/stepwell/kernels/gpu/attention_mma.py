@@ -368,7 +368,6 @@ class _Attention:
         """Write the outputs: two columns of each instruction a row."""
         nest = self.nest
         totals, sums = carried[2:4], carried[4:]
-        guarded = self.parts.softmax.guarded or self.parted is not None
         for high, total in enumerate(totals):
             row = self.row + high * COLUMNS
             for offset in (1, 2):
@@ -376,7 +375,7 @@ class _Attention:
             if self.parted is not None:
                 self.parted.write_softmax(self.walk, row, self.pair, [carried[high], total])
             pairs = [vector.ExtractOp(part, [], [high]).result for part in sums]
-            values = normalized(nest, pairs, total, guarded=guarded)
+            values = normalized(nest, pairs, total, self.parts.zero_where)
             for at, value in enumerate(values):
                 column = constant(at * COLUMNS) + self.pair * 2
                 if self.parted is None:

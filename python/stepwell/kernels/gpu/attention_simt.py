@@ -291,7 +291,6 @@ class _Attention:
         """Write the outputs."""
         nest, rows = self.nest, self.tile.rows
         totals, sums = carried[rows : 2 * rows], carried[2 * rows :]
-        guarded = self.parts.softmax.guarded or self.parted is not None
         for row, total in enumerate(totals):
             query = self.start + self.down + row
             offset = ACROSS // 2
@@ -301,7 +300,7 @@ class _Attention:
             if self.parted is not None:
                 self.parted.write_softmax(self.walk, query, self.across, [carried[row], total])
             parts = sums[row * self.groups :][: self.groups]
-            for group, value in enumerate(normalized(nest, parts, total, guarded=guarded)):
+            for group, value in enumerate(normalized(nest, parts, total, self.parts.zero_where)):
                 if self.parted is None:
                     self.second.finish(self.dims[1], query, self._column(group), value)
                 else:

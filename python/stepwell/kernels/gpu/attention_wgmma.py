@@ -471,7 +471,7 @@ class WarpgroupAttention:
             for offset in (1, 2):
                 total = _add(total, nest.shuffle_xor(total, offset))
             own = [n for i in range(2 * high, len(sums), 4) for n in sums[i : i + 2]]
-            own = normalized(nest, own, total, guarded=self.parts.softmax.guarded)
+            own = normalized(nest, own, total, self.parts.zero_where)
             pairs = list(zip(own[::2], own[1::2], strict=True))
             row = self.row + high * COLUMNS
             write_row(self.second, dims, row, constant(0), self.lane, pairs)
