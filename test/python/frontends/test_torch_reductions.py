@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from torch_comparison import compare  # noqa: E402
 
+import stepwell  # noqa: E402
+from stepwell.frontends.torch.graph import to_array  # noqa: E402
+
 nan = torch.nan
+
+
+class _Called(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        return self.module(x)
 
 
 def _extremes(x):
@@ -58,6 +71,23 @@ def _variances(x):
 
 def test_variances_without_degrees_of_freedom():
     compare(_variances, torch.randn(2, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_normalizations_are_float32(dtype):
+    """Of numbers whose mean is larger than what they vary by; for any number of rows, too."""
+    layer = torch.nn.Sequential(torch.nn.LayerNorm(96), torch.nn.Unflatten(1, (8, 12)))
+    module = torch.nn.Sequential(layer, torch.nn.GroupNorm(4, 8)).to(dtype)
+    x = (torch.randn(6, 96) + 20).to(dtype)
+    for shapes in (None, {"x": {0: torch.export.Dim("rows")}}):
+        program = torch.export.export(_Called(module), (x,), dynamic_shapes=shapes)
+        kernels = stepwell.explain(program, shapes={"x": (6, 96)}).kernels
+        assert not any("f64" in kernel.precision for kernel in kernels)
+        (found,) = stepwell.compile(program)(to_array(x))
+        expected = module.double()(x.double()).detach().numpy()
+        module.to(dtype)
+        error = np.abs(found.astype(np.float64) - expected).max()
+        assert error < 20 * torch.finfo(dtype).eps
 
 
 def _norms(x):
