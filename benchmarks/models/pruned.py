@@ -7,10 +7,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from benchmarks.models import catalog
+from benchmarks.models import catalog, derived
 from benchmarks.models.catalog import ModelFiles
-from benchmarks.models.light import run_plainly
-from benchmarks.models.work import weights_bytes
 
 _KEPT = 0.1
 """The part of a matrix that is kept."""
@@ -21,8 +19,7 @@ _MOST_COLUMNS = 1 << 14
 
 def make(files: ModelFiles) -> None:
     """Write the model, its inputs and its references."""
-    source = catalog.files(files.name.removesuffix(catalog.PRUNED))
-    catalog.ensure_made([source.name])
+    source = derived.source_of(files, catalog.PRUNED)
     model = onnx.load(source.path)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
@@ -30,14 +27,7 @@ def make(files: ModelFiles) -> None:
             tensor = tensors[node.input[1]]
             if max(tensor.dims) <= _MOST_COLUMNS:
                 tensor.CopyFrom(numpy_helper.from_array(_pruned(tensor), tensor.name))
-    onnx.save(model, files.path)
-    inputs = source.read_inputs()
-    files.write_data(
-        inputs,
-        run_plainly(model, None, inputs),
-        gflop=source.read_facts()["gflop"],
-        weights_bytes=weights_bytes(model),
-    )
+    derived.write(files, source, model)
 
 
 def _pruned(tensor: onnx.TensorProto) -> np.ndarray:

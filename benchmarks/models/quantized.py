@@ -12,10 +12,8 @@ import onnx
 from onnxruntime.quantization import matmul_nbits_quantizer as quantizer
 from onnxruntime.quantization.onnx_model import ONNXModel
 
-from benchmarks.models import catalog
+from benchmarks.models import catalog, derived
 from benchmarks.models.catalog import ModelFiles
-from benchmarks.models.light import run_plainly
-from benchmarks.models.work import weights_bytes
 
 _BLOCK = 32
 
@@ -25,8 +23,7 @@ _FLOAT32 = 1
 
 def make(files: ModelFiles) -> None:
     """Write the model, its inputs and its references."""
-    source = catalog.files(files.name.removesuffix(catalog.QUANTIZED))
-    catalog.ensure_made([source.name])
+    source = derived.source_of(files, catalog.QUANTIZED)
     logging.getLogger(quantizer.__name__).setLevel(logging.WARNING)
     config = quantizer.DefaultWeightOnlyQuantConfig(
         block_size=_BLOCK, is_symmetric=True, accuracy_level=_FLOAT32
@@ -34,11 +31,4 @@ def make(files: ModelFiles) -> None:
     made = quantizer.MatMulNBitsQuantizer(onnx.load(source.path), algo_config=config)
     made.process()
     model = cast(ONNXModel, made.model).model
-    onnx.save(model, files.path)
-    inputs = source.read_inputs()
-    files.write_data(
-        inputs,
-        run_plainly(model, None, inputs),
-        gflop=source.read_facts()["gflop"],
-        weights_bytes=weights_bytes(model),
-    )
+    derived.write(files, source, model)

@@ -8,9 +8,9 @@
 
 for matrices of constants of float32 on either side, and for convolutions by windows of one element,
 whose images lie as the product reads them if channels come first. Columns that are no whole vectors
-are followed by zeros. Run it before layouts are chosen:
-transposes of neighbours cancel. What is zero in the weights is not looked at in the other operand:
-an infinity or NaN there adds nothing, and so the precision "strict" leaves products as they are.
+are followed by zeros. Run it before layouts are chosen: transposes of neighbours cancel. What is
+zero in the weights is not looked at in the other operand: an infinity or NaN there adds nothing,
+and so the precision "strict" leaves products as they are.
 
 Pruned models have such weights (T. Gale et al., The State of Sparsity in Deep Neural Networks,
 2019). How many zeros make it pay is worked out from what a dense product takes: its multiply-adds,
