@@ -70,7 +70,7 @@ class OnlineSoftmax:
         unseen = ("arith.cmpf", OEQ, top, _LOWEST)
         where_seen = [("arith.select", "", unseen, _ZERO, weight) for weight in plain]
         forms = ((plain, None), (guarded, UEQ), (where_seen, OEQ))
-        found = [zero_where for weights_, zero_where in forms if weight in weights_]
+        found = [zero_where for form, zero_where in forms if weight in form]
         return OnlineSoftmax(maximum, total, found[0]) if found else None
 
 
