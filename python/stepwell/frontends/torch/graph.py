@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import torch
 import torch.fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from stepwell.errors import ModelError, Unsupported, UnsupportedError
 from stepwell.frontends.torch import complex_operators, nested_graphs
@@ -82,7 +83,11 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def _value(name: str, tensor: torch.Tensor) -> Value:
-    return Value(name, dtype_name(tensor.dtype), tuple(int(size) for size in tensor.shape))
+    try:
+        sizes = tuple(int(size) for size in tensor.shape)
+    except GuardOnDataDependentSymNode as error:
+        raise ModelError(f"sizes of {name}, {list(tensor.shape)}, depend on data") from error
+    return Value(name, dtype_name(tensor.dtype), sizes)
 
 
 def node_name(node: torch.fx.Node) -> str:

@@ -62,6 +62,8 @@ _FURTHER = (
     aten.huber_loss,
     aten.im2col,
     aten.col2im,
+    aten._batch_norm_with_update_functional,
+    aten.batch_norm_backward,
 )
 """Operators that PyTorch itself knows how to break down, and the importer's table has not."""
 

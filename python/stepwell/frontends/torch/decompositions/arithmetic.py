@@ -284,6 +284,26 @@ def _addbmm(
     return product if beta == 0 else product + x * beta
 
 
+@mend(aten._trilinear.default)
+def _trilinear(
+    first: torch.Tensor,
+    second: torch.Tensor,
+    third: torch.Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> torch.Tensor:
+    """Each factor is given dimensions of size 1, whose batch may be of size 0 elsewhere."""
+    found = torch.ones((), dtype=first.dtype)
+    for factor, dims in ((first, expand1), (second, expand2), (third, expand3)):
+        for dim in dims:
+            factor = factor.unsqueeze(dim)
+        found = found * factor
+    return found.sum(list(sumdim)) if sumdim else found
+
+
 def of_inductor() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
     """What steps of optimizers are traced to once PyTorch has loaded its own compiler."""
     fused = getattr(torch.ops.prims, "fma", None)

@@ -170,9 +170,9 @@ for _packet in (aten.add, aten.sub, aten.mul, aten.div):
 
 @mend(aten._conj.default)
 def _conjugate(x: torch.Tensor | Number) -> object:
-    """Gradients have literals as they are."""
+    """Gradients have literals as they are, and look at the parts of what is only marked."""
     if isinstance(x, torch.Tensor):
-        return NotImplemented
+        return aten._conj_physical(x)
     return _full([], complex(x).conjugate(), torch.complex64)
 
 

@@ -78,6 +78,8 @@ def _convolution_backward(
         of_x = aten.convolution(
             gradient, weight, None, stride, padding, dilation, not transposed, rests, groups
         )
+        for dim, size in enumerate(x.shape[2:], 2):  # output_padding may be room for more
+            of_x = of_x.narrow(dim, 0, size)
     if output_mask[1]:
         source, other = (gradient, x) if transposed else (x, gradient)
         of_weight = _of_weight(source, other, weight.shape[2:], stride, padding, dilation, groups)

@@ -39,6 +39,19 @@ def _cdist_backward(
     return found.sum(-2)
 
 
+@mend(aten._pdist_backward.default)
+def _pdist_backward(
+    gradient: torch.Tensor, x: torch.Tensor, p: float, distance: torch.Tensor
+) -> torch.Tensor:
+    """As between all of them, of which those below the diagonal count for none."""
+    count = x.shape[0]
+    rows, columns = torch.triu_indices(count, count, 1)
+    zeros = torch.zeros(count, count, dtype=x.dtype)
+    gradients, distances = (zeros.index_put((rows, columns), v) for v in (gradient, distance))
+    both = (gradients + gradients.T, x, x, p, distances + distances.T)
+    return _cdist_backward(*both)  # pyright: ignore[reportReturnType]
+
+
 @mend(aten._pdist_forward.default)
 def _pdist(x: torch.Tensor, p: float = 2.0) -> torch.Tensor:
     rows, columns = torch.triu_indices(x.shape[0], x.shape[0], 1)

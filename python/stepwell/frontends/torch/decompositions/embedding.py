@@ -37,7 +37,11 @@ def _embedding_bag(
     if mode == _MAX:
         lowest = float("-inf")
         masked = torch.where(inside.unsqueeze(2), rows.unsqueeze(0), lowest)
-        result = torch.where(sizes.unsqueeze(1) > 0, masked.amax(1), 0.0).to(rows.dtype)
+        values, best = masked.max(1)
+        some = sizes.unsqueeze(1) > 0
+        result = torch.where(some, values, 0.0).to(rows.dtype)
+        largest = torch.where(some, indices.to(torch.int64)[best], -1)
+        return result, bag, sizes, largest
     else:
         result = inside.to(rows.dtype) @ rows
         if mode == _MEAN:
@@ -60,9 +64,14 @@ def _embedding_bag_backward(
     per_sample_weights: torch.Tensor | None,
     padding_idx: int = -1,
 ) -> object:
-    """Of sums and means: the gradient of a bag is added to each row that it has taken."""
-    if mode == _MAX or scale_grad_by_freq or sparse:
+    """The gradient of a bag is added to each row that it has taken; of a maximum, to the row that
+    `largest` [bags, features] names, or to none where that is negative."""
+    if scale_grad_by_freq or sparse:
         return NotImplemented
+    zeros = torch.zeros([rows, gradient.shape[1]], dtype=gradient.dtype)
+    if mode == _MAX:
+        taken = torch.where(largest >= 0, gradient, 0.0)
+        return zeros.scatter_add(0, largest.clamp(min=0), taken)
     bag = (torch.arange(indices.shape[0]).unsqueeze(1) >= offsets).sum(1) - 1
     if mode == _MEAN:
         gradient = gradient / sizes.clamp(min=1).unsqueeze(1).to(gradient.dtype)
@@ -70,8 +79,23 @@ def _embedding_bag_backward(
     if per_sample_weights is not None:
         taken = taken * per_sample_weights.unsqueeze(1)
     taken = torch.where((indices != padding_idx).unsqueeze(1), taken, 0.0)
-    zeros = torch.zeros([rows, gradient.shape[1]], dtype=gradient.dtype)
     return zeros.index_add(0, indices, taken)
+
+
+@mend(aten._embedding_bag_per_sample_weights_backward.default)
+def _embedding_bag_per_sample_weights_backward(
+    gradient: torch.Tensor,
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    bag: torch.Tensor,
+    mode: int,
+    padding_idx: int = -1,
+) -> torch.Tensor:
+    """Of sums alone: how far the row lies along the gradient of its bag."""
+    bag = (torch.arange(indices.shape[0]).unsqueeze(1) >= offsets).sum(1) - 1
+    along = (gradient.index_select(0, bag) * weight.index_select(0, indices)).sum(1)
+    return torch.where(indices != padding_idx, along, 0.0)
 
 
 @mend(aten.embedding.default)

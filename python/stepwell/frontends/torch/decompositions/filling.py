@@ -40,6 +40,12 @@ def _empty_strided(
     return zeros.permute(inverse(order))
 
 
+@mend(aten._efficientzerotensor.default)
+def _zeros(size: Sequence[int], *, dtype: Kind = None, **where: object) -> torch.Tensor:
+    """Gradients that are zero, which PyTorch keeps without memory."""
+    return torch.zeros(size, dtype=dtype)
+
+
 @mend(aten._new_zeros_with_same_feature_meta.default)
 def _new_zeros(
     x: torch.Tensor, like: torch.Tensor, *, self_num_batch_dims: int = 0

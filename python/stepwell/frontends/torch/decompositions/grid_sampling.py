@@ -13,7 +13,7 @@ from stepwell.frontends.torch.decompositions.registry import mend
 
 aten = torch.ops.aten
 
-_BILINEAR, _NEAREST = 0, 1
+_BILINEAR, _NEAREST, _BICUBIC = 0, 1, 2
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
 
 
@@ -48,8 +48,8 @@ def _grid_sampler_backward(
 ) -> object:
     """For `x` [N, C, sizes] and `grid`, whose last dimension counts from the last size to the
     first. What the grid gets is the slope along each dimension, and zero for the nearest."""
-    if interpolation not in (_BILINEAR, _NEAREST):
-        return NotImplemented
+    if interpolation == _BICUBIC:
+        return _bicubic_backward(gradient, x, grid, padding, align_corners, output_mask[0])
     places, slopes = _places(x, grid, padding, align_corners)
     if interpolation == _NEAREST:
         of_x = _given([(gradient, [place.round() for place in places])], x)
@@ -84,16 +84,27 @@ def _place(
     point: torch.Tensor, size: int, padding: int, align_corners: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Where a point of [-1, 1] lies among the elements of a dimension, and the slope of that."""
+    place, scale = _unbounded(point, size, align_corners)
+    place, slope = _bounded(place, size, padding, align_corners)
+    return place, slope * scale
+
+
+def _unbounded(point: torch.Tensor, size: int, align_corners: bool) -> tuple[torch.Tensor, float]:
+    """Where it lies if elements went on without end, and the slope of that."""
     if align_corners:
-        scale, low, high = (size - 1) / 2, 0.0, size - 1.0
-        place = (point + 1) / 2 * (size - 1)
-    else:
-        scale, low, high = size / 2, -0.5, size - 0.5
-        place = ((point + 1) * size - 1) / 2
-    slope = torch.full_like(place, scale)
+        return (point + 1) / 2 * (size - 1), (size - 1) / 2
+    return ((point + 1) * size - 1) / 2, size / 2
+
+
+def _bounded(
+    place: torch.Tensor, size: int, padding: int, align_corners: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The place whose element stands for one at `place`, and the slope of that."""
+    slope = torch.ones_like(place)
     if padding == _ZEROS:
         return place, slope
     if padding == _REFLECTION:
+        low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
         span = high - low
         if not span:
             return torch.zeros_like(place), torch.zeros_like(place)
@@ -105,6 +116,48 @@ def _place(
         slope = torch.where(forth == (away >= 0), slope, -slope)
     inside = (place > 0) & (place < size - 1)
     return place.clamp(0.0, size - 1.0), torch.where(inside, slope, 0)
+
+
+def _bicubic_backward(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    grid: torch.Tensor,
+    padding: int,
+    align_corners: bool,
+    of_elements: bool,
+) -> tuple[torch.Tensor | None, torch.Tensor]:
+    """Of sixteen elements around each point, each of which may stand for one that is outside; they
+    are a dimension behind the batch."""
+    near, parts, slopes, scales = [], [], [], []
+    for d, size in enumerate(x.shape[2:]):
+        place, scale = _unbounded(grid[..., 1 - d], size, align_corners)
+        low = place.floor()
+        number = torch.arange(-1, 3, dtype=x.dtype).view(-1, 1, 1)
+        taps = low.unsqueeze(1) + number
+        each = _bounded(taps, size, padding, align_corners)[0], *_keys(place.unsqueeze(1) - taps)
+        spread = [part.unsqueeze(2 - d).expand(-1, 4, 4, -1, -1).flatten(1, 2) for part in each]
+        for found, part in zip((near, parts, slopes), spread, strict=True):
+            found.append(part)
+        scales.append(scale)
+    height = (gradient.unsqueeze(2) * _taken(x, near)).sum(1)
+    of_rows = (height * slopes[0] * parts[1]).sum(1) * scales[0]
+    of_columns = (height * parts[0] * slopes[1]).sum(1) * scales[1]
+    of_x = None
+    if of_elements:
+        shares = gradient.unsqueeze(2) * (parts[0] * parts[1]).unsqueeze(1)
+        of_x = _given([(shares, near)], x)
+    return of_x, torch.stack([of_columns, of_rows], -1)
+
+
+def _keys(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys' kernel of a = -0.75 (R. Keys, 1981), and its slope."""
+    a, far_off = -0.75, x.abs()
+    near = ((a + 2) * far_off - (a + 3)) * far_off * far_off + 1
+    far = ((a * far_off - 5 * a) * far_off + 8 * a) * far_off - 4 * a
+    near_slope = (3 * (a + 2) * far_off - 2 * (a + 3)) * far_off
+    far_slope = (3 * a * far_off - 10 * a) * far_off + 8 * a
+    slope = torch.where(far_off <= 1, near_slope, far_slope) * x.sign()
+    return torch.where(far_off <= 1, near, far), slope
 
 
 def _corners(places: Tensors) -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor], list[int]]]:

@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from stepwell.frontends.torch.decompositions.registry import itself, mend
+from stepwell.frontends.torch.memory_order import inverse
 
 aten = torch.ops.aten
 
@@ -28,6 +30,13 @@ def _index_put(
 ) -> object:
     """The importer takes indices to be positive, and has no masks."""
     if not _has_mask(indices):
+        indexed = [dim for dim, index in enumerate(indices) if index is not None]
+        if indexed and indexed[-1] - indexed[0] >= len(indexed):  # the importer has them in a row
+            order = [*indexed, *(dim for dim in range(x.dim()) if dim not in indexed)]
+            found = torch.index_put(
+                x.permute(order), [indices[d] for d in indexed], values, accumulate
+            )
+            return found.permute(inverse(order))
         positive = _from_the_beginning(x, indices)
         return itself(aten.index_put.default, x, positive, values, accumulate)
     mask = indices[0]
@@ -35,7 +44,7 @@ def _index_put(
         return NotImplemented
     rest = x.dim() - mask.dim()
     mask = mask.view([*mask.shape, *[1] * rest]).to(torch.bool)
-    if values.dim() <= rest or values.shape[0] == 1:  # the same for all places
+    if values.dim() <= rest or guard_or_false(values.shape[0] == 1):  # the same for all places
         value = values.reshape(values.shape[-rest:] if rest else ()).to(x.dtype)
         return torch.where(mask, x + value if accumulate else value, x)
     each = values.expand(values.shape[0], *x.shape[x.dim() - rest :]).to(x.dtype)
@@ -157,3 +166,16 @@ def _masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -
     """The importer does not broadcast `x`."""
     shape = torch.broadcast_shapes(x.shape, mask.shape)
     return itself(aten.masked_scatter.default, x.expand(shape), mask.expand(shape), source)
+
+
+@mend(aten.masked_scatter_backward.default)
+def _masked_scatter_backward(
+    gradient: torch.Tensor, mask: torch.Tensor, size: Sequence[int]
+) -> torch.Tensor:
+    """Of the source, whose elements went to the places of the mask one after the other; places
+    without one are added up behind its end."""
+    mask = mask.expand(gradient.shape).flatten()
+    count = torch.Size(size).numel()
+    place = torch.where(mask, mask.cumsum(0) - 1, count)
+    zeros = torch.zeros(count + 1, dtype=gradient.dtype)
+    return zeros.index_add(0, place, gradient.flatten())[:count].reshape(size)

@@ -11,7 +11,8 @@ import math
 
 import torch
 
-from stepwell.frontends.torch.decompositions.registry import by_kernel, mend
+from stepwell.frontends.torch.decompositions.registry import MENDS, by_kernel, itself, mend
+from stepwell.frontends.torch.decompositions.rules import instead
 
 aten = torch.ops.aten
 
@@ -71,6 +72,18 @@ def _solve_and_info(
 def _lu_factor(x: torch.Tensor, *, pivot: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     factors, pivots, _ = aten.linalg_lu_factor_ex(x, pivot=pivot)
     return factors, pivots
+
+
+def _of_determinant(overload: torch._ops.OpOverload, x: torch.Tensor) -> object:
+    """PyTorch factors the transpose of real matrices that lie row by row, and its gradient reads
+    the factors so."""
+    if x.dtype.is_complex or not x.is_contiguous():
+        return NotImplemented
+    return itself(overload, x.mT)
+
+
+for _overload in (aten._linalg_det.default, aten._linalg_slogdet.default):
+    mend(_overload)(functools.partial(_of_determinant, _overload))
 
 
 @mend(aten.triangular_solve.default)
@@ -156,6 +169,18 @@ def _svd(
 
 for _overload in (aten.linalg_norm.default, aten.linalg_norm.ord_str):
     mend(_overload)(functools.partial(by_kernel, _overload))
+
+for _overload in (
+    aten.linalg_cholesky.default,
+    aten.linalg_inv.default,
+    aten.linalg_solve.default,
+    aten.linalg_lu_factor.default,
+    aten.linalg_tensorinv.default,
+):
+    # Before gradients are taken, or the check for errors would be in their graphs.
+    instead(_overload, "py_kernels", torch._C.DispatchKey.CompositeImplicitAutograd)(
+        MENDS[_overload]
+    )
 
 _TERMS = 18
 _SMALL = {torch.float32: 3.01, torch.float64: 1.09}

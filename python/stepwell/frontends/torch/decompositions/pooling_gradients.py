@@ -3,6 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -59,8 +60,15 @@ def _adaptive_max_pool2d(
     return _to_places(gradient, x, places, 2)
 
 
-@mend(aten.avg_pool2d_backward.default, aten.avg_pool3d_backward.default)
+@mend(aten.adaptive_max_pool3d_backward.default)
+def _adaptive_max_pool3d(
+    gradient: torch.Tensor, x: torch.Tensor, places: torch.Tensor
+) -> torch.Tensor:
+    return _to_places(gradient, x, places, 3)
+
+
 def _avg_pool(
+    count: int,
     gradient: torch.Tensor,
     x: torch.Tensor,
     kernel: Sizes,
@@ -71,8 +79,7 @@ def _avg_pool(
     divisor_override: int | None,
 ) -> torch.Tensor:
     """A convolution, transposed, with ones, of what each element of a window is given."""
-    count = len(kernel)
-    stride = stride or kernel
+    kernel, stride, padding = (_each(v, count) for v in (kernel, stride or kernel, padding))
     sizes, outputs = x.shape[-count:], gradient.shape[-count:]
     if divisor_override is None:
         divisor = torch.ones([], dtype=x.dtype)
@@ -94,11 +101,20 @@ def _avg_pool(
     return found.reshape(x.shape)
 
 
-@mend(aten._adaptive_avg_pool2d_backward.default)
-def _adaptive_avg_pool2d(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+for _rank, _backward in ((2, aten.avg_pool2d_backward), (3, aten.avg_pool3d_backward)):
+    mend(_backward.default)(functools.partial(_avg_pool, _rank))
+
+
+def _adaptive_avg_pool(count: int, gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """Products with the matrices of the means along each dimension."""
-    rows, columns = (_means(x.shape[d], gradient.shape[d]).to(x.dtype) for d in (-2, -1))
-    return rows.t() @ gradient @ columns
+    for dim in range(-count, 0):
+        means = _means(x.shape[dim], gradient.shape[dim]).to(x.dtype)
+        gradient = (gradient.transpose(dim, -1) @ means).transpose(dim, -1)
+    return gradient
+
+
+mend(aten._adaptive_avg_pool2d_backward.default)(functools.partial(_adaptive_avg_pool, 2))
+mend(aten._adaptive_avg_pool3d_backward.default)(functools.partial(_adaptive_avg_pool, 3))
 
 
 def _means(size: int, outputs: int) -> torch.Tensor:
@@ -108,3 +124,7 @@ def _means(size: int, outputs: int) -> torch.Tensor:
     end = -torch.div(-(number + 1) * size, outputs, rounding_mode="floor")
     inside = (place >= begin) & (place < end)
     return inside / (end - begin)
+
+
+def _each(sizes: Sizes, count: int) -> list[int]:
+    return list(sizes) * count if len(sizes) == 1 else list(sizes)

@@ -69,6 +69,30 @@ def _cubic(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
 
 
+def _covering_weights(
+    old: int,
+    new: int,
+    align_corners: bool,
+    given: float | None,
+    kernel: Callable[[torch.Tensor], torch.Tensor],
+    radius: int,
+) -> torch.Tensor:
+    """[new, old]: the weights of the old elements in a new one. Where it shrinks, `kernel` is as
+    much wider."""
+    if align_corners:
+        step = (old - 1) / (new - 1) if new > 1 else 0.0
+    else:
+        step = 1 / given if given else old / new
+    wide = max(step, 1.0)
+    centre = ((torch.arange(new, dtype=torch.float64) + 0.5) * step).unsqueeze(1)
+    first = (centre - radius * wide + 0.5).to(torch.int64).clamp(min=0)
+    last = (centre + radius * wide + 0.5).to(torch.int64).clamp(max=old)
+    place = torch.arange(old)
+    weights = kernel((place - centre + 0.5) / wide)
+    weights = torch.where((place >= first) & (place < last), weights, 0.0)
+    return weights / weights.sum(1, keepdim=True)
+
+
 def _covering(
     x: torch.Tensor,
     size: Sequence[int],
@@ -77,27 +101,32 @@ def _covering(
     kernel: Callable[[torch.Tensor], torch.Tensor],
     radius: int,
 ) -> object:
-    """A product with the weights of the old elements in a new one, for each dimension. Where it
-    shrinks, `kernel` is as much wider. Integers, which PyTorch rounds in between, are left to it.
-    """
+    """A product with the weights for each dimension. Integers, which PyTorch rounds in between,
+    are left to it."""
     if not x.dtype.is_floating_point:
         return NotImplemented
     for dim, (new, given) in enumerate(zip(size, scales or [None] * len(size), strict=True), 2):
-        old = x.shape[dim]
-        if align_corners:
-            step = (old - 1) / (new - 1) if new > 1 else 0.0
-        else:
-            step = 1 / given if given else old / new
-        wide = max(step, 1.0)
-        centre = ((torch.arange(new, dtype=torch.float64) + 0.5) * step).unsqueeze(1)
-        first = (centre - radius * wide + 0.5).to(torch.int64).clamp(min=0)
-        last = (centre + radius * wide + 0.5).to(torch.int64).clamp(max=old)
-        place = torch.arange(old)
-        weights = kernel((place - centre + 0.5) / wide)
-        weights = torch.where((place >= first) & (place < last), weights, 0.0)
-        weights = (weights / weights.sum(1, keepdim=True)).to(x.dtype)
-        x = (x.transpose(dim, -1) @ weights.T).transpose(dim, -1)
+        weights = _covering_weights(x.shape[dim], new, align_corners, given, kernel, radius)
+        x = (x.transpose(dim, -1) @ weights.to(x.dtype).T).transpose(dim, -1)
     return x
+
+
+def _covering_backward(
+    gradient: torch.Tensor,
+    size: Sequence[int],
+    old_size: Sequence[int],
+    align_corners: bool,
+    *scales: float | None,
+    kernel: Callable[[torch.Tensor], torch.Tensor],
+    radius: int,
+) -> torch.Tensor:
+    """The product with the same weights, transposed."""
+    for dim, given in enumerate(scales or [None] * len(size), 2):
+        old, new = old_size[dim], size[dim - 2]
+        weights = _covering_weights(old, new, align_corners, given, kernel, radius)
+        moved = gradient.transpose(dim, -1) @ weights.to(gradient.dtype)
+        gradient = moved.transpose(dim, -1)
+    return gradient
 
 
 def _covering_given(
@@ -110,10 +139,11 @@ def _covering_given(
     return _covering(x, size, align_corners, *(scales or ()), **how)  # pyright: ignore
 
 
-for _operator, _kernel, _radius in (
-    (aten._upsample_bilinear2d_aa, _linear, 1),
-    (aten._upsample_bicubic2d_aa, _cubic, 2),
+for _operator, _backward, _kernel, _radius in (
+    (aten._upsample_bilinear2d_aa, aten._upsample_bilinear2d_aa_backward, _linear, 1),
+    (aten._upsample_bicubic2d_aa, aten._upsample_bicubic2d_aa_backward, _cubic, 2),
 ):
     _how = {"kernel": _kernel, "radius": _radius}
     mend(_operator.vec)(functools.partial(_covering_given, **_how))
     mend(_operator.default)(functools.partial(_covering, **_how))
+    mend(_backward.default)(functools.partial(_covering_backward, **_how))

@@ -16,7 +16,7 @@ Table = dict[Any, Callable[..., object]]
 """What an operator does, by dispatch key or by mode."""
 
 _instead: list[tuple[Any, str, Any, Decomposition]] = []
-_of_torch: list[Callable[..., object]] = []
+_of_torch: list[Callable[..., object] | None] = []
 _changing = threading.Lock()
 _inside: list[bool] = []
 """One for each thread, or level of a thread, that is inside: the first changes the rules, the last
@@ -24,8 +24,8 @@ restores them."""
 
 
 def instead(operator: Any, table: str, key: Any) -> Callable[[Decomposition], Decomposition]:
-    """Decorator: the function takes the place of `operator.table[key]`, and returns NotImplemented
-    where that is to be asked."""
+    """Decorator: the function takes the place of `operator.table[key]`, which may be none, and
+    returns NotImplemented where that is to be asked."""
 
     def enter(function: Decomposition) -> Decomposition:
         _instead.append((operator, table, key, function))
@@ -41,9 +41,10 @@ def own_rules() -> Iterator[None]:
         _inside.append(True)
         if len(_inside) == 1:
             for operator, table, key, function in _instead:
-                rule = _rules(operator, table)[key]
+                rule = _rules(operator, table).get(key)
                 _of_torch.append(rule)
-                _set_rule(operator, table, key, functools.partial(_either, function, rule))
+                own = function if rule is None else functools.partial(_either, function, rule)
+                _set_rule(operator, table, key, own)
     try:
         yield
     finally:
@@ -59,11 +60,16 @@ def _rules(operator: Any, table: str) -> Table:
     return getattr(operator, table)
 
 
-def _set_rule(operator: Any, table: str, key: Any, rule: Callable[..., object]) -> None:
-    _rules(operator, table)[key] = rule
+def _set_rule(operator: Any, table: str, key: Any, rule: Callable[..., object] | None) -> None:
+    if rule is None:
+        del _rules(operator, table)[key]
+    else:
+        _rules(operator, table)[key] = rule
     operator._dispatch_cache.clear()
 
 
-def _either(first: Decomposition, second: Decomposition, *arguments: object) -> object:
-    result = first(*arguments)
-    return second(*arguments) if result is NotImplemented else result
+def _either(
+    first: Decomposition, second: Decomposition, *arguments: object, **keywords: object
+) -> object:
+    result = first(*arguments, **keywords)
+    return second(*arguments, **keywords) if result is NotImplemented else result

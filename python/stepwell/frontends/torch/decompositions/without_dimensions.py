@@ -90,6 +90,40 @@ for _overload in (aten.scatter_add.default, aten.scatter.src):
     mend(_overload)(functools.partial(_scatter, _overload))
 
 
+@mend(aten.scatter.value)
+def _scatter_value(x: torch.Tensor, dim: int, index: torch.Tensor, value: float) -> object:
+    if x.dim():
+        return NotImplemented
+    return aten.scatter.value(x.reshape(1), 0, index.reshape(-1), value).reshape(())
+
+
+@mend(aten.index_select.default)
+def _index_select(x: torch.Tensor, dim: int, index: torch.Tensor) -> object:
+    if x.dim() and index.dim():
+        return NotImplemented
+    whole = x if x.dim() else x.reshape(1)
+    found = aten.index_select.default(whole, dim, index.reshape(-1))
+    return found if x.dim() else found.reshape(())
+
+
+@mend(aten.index_add.default)
+def _index_add(
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor,
+    *,
+    alpha: float = 1,
+) -> object:
+    if x.dim() and index.dim():
+        return NotImplemented
+    shape = list(x.shape) or [1]
+    shape[dim] = index.numel()
+    whole = x.reshape(1) if not x.dim() else x
+    found = aten.index_add(whole, dim, index.reshape(-1), source.reshape(shape), alpha=alpha)
+    return found.reshape(x.shape)
+
+
 @mend(aten.unfold.default)
 def _unfold(x: torch.Tensor, dimension: int, size: int, step: int) -> object:
     return NotImplemented if x.dim() else x.reshape(1)[:size].clone()
