@@ -95,3 +95,23 @@ def _spectra(x):
 
 def test_transforms_of_hermitian_signals():
     compare(_spectra, R(4, 6))
+
+
+def _of_extremes(x):
+    rows, columns = x.unsqueeze(1), x
+    return (
+        torch.isfinite(x),
+        torch.fmod(rows, columns),
+        torch.remainder(rows, columns),
+        torch.fmod(x, torch.inf),
+        torch.hypot(rows, columns),
+        torch.searchsorted(torch.tensor([-1.0, 0.0, 2.0]), x),
+        torch.searchsorted(torch.tensor([-1.0, 0.0, 2.0]), x, right=True),
+        torch.median(x.expand(2, -1), 1).indices,
+    )
+
+
+def test_infinite_numbers_and_nan():
+    compare(
+        _of_extremes, torch.tensor([1.0, -2.5, 0.0, torch.nan, torch.inf, -torch.inf, torch.nan])
+    )

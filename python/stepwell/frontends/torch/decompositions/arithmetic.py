@@ -24,14 +24,24 @@ def _like(number: Number, x: torch.Tensor) -> torch.Tensor:
 @mend(aten.fmod.Scalar)
 def _fmod(x: torch.Tensor, divisor: Number) -> torch.Tensor:
     number = _like(divisor, x)
-    return aten.fmod.Tensor(x.to(number.dtype), number)
+    return torch.fmod(x.to(number.dtype), number)
+
+
+@mend(aten.fmod.Tensor)
+def _fmod_of_infinite(x: torch.Tensor, divisor: torch.Tensor) -> object:
+    """A finite number is all that is left of it by an infinite one; elsewhere the lowering is
+    right."""
+    if not torch.result_type(x, divisor).is_floating_point:
+        return NotImplemented
+    rest = itself(aten.fmod.Tensor, x, divisor)
+    return torch.where(divisor.isinf() & x.isfinite(), x.to(rest.dtype), rest)  # pyright: ignore
 
 
 @mend(aten.remainder.Scalar)
 def _remainder_of_number(x: torch.Tensor, divisor: Number) -> torch.Tensor:
     """The sign is known here; a comparison of two constants is folded wrong by the importer."""
     number = _like(divisor, x)
-    rest = aten.fmod.Tensor(x.to(number.dtype), number)
+    rest = torch.fmod(x.to(number.dtype), number)
     if not number.dtype.is_signed:
         return rest
     return torch.where(rest > 0 if divisor < 0 else rest < 0, rest + number, rest)
@@ -47,7 +57,7 @@ def _remainder(x: torch.Tensor, divisor: torch.Tensor) -> torch.Tensor:
     """With the sign of the divisor, where fmod has that of the dividend."""
     dtype = torch.result_type(x, divisor)
     x, divisor = x.to(dtype), divisor.to(dtype)
-    rest = aten.fmod.Tensor(x, divisor)
+    rest = torch.fmod(x, divisor)
     if not dtype.is_signed:
         return rest
     other_sign = (rest != 0) & ((rest < 0) != (divisor < 0))
@@ -123,12 +133,12 @@ def _xor_number(x: torch.Tensor, number: Number) -> torch.Tensor:
 
 @mend(aten.hypot.default)
 def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Scaled by the larger, so that no square overflows."""
+    """Scaled by the larger, so that no square overflows; infinite beside NaN, too."""
     a, b = x.abs(), y.abs()
     high, low = torch.maximum(a, b), torch.minimum(a, b)
     ratio = torch.where(high == 0, torch.zeros_like(high), low / high)
     length = high * (1 + ratio * ratio).sqrt()
-    return torch.where(high.isinf(), high, length)
+    return torch.where(a.isinf() | b.isinf(), torch.inf, length)
 
 
 @mend(aten.fmax.default)
@@ -208,8 +218,11 @@ def _reciprocal(x: torch.Tensor) -> object:
 
 @mend(aten.isfinite.default)
 def _isfinite(x: torch.Tensor) -> object:
-    if x.dtype.is_floating_point or x.dtype.is_complex:
+    """NaN compares as no number does, which the importer overlooks."""
+    if x.dtype.is_complex:
         return NotImplemented
+    if x.dtype.is_floating_point:
+        return x.abs() < torch.inf
     return torch.full_like(x, True, dtype=torch.bool)
 
 

@@ -76,12 +76,12 @@ def _searchsorted(
     side: str | None = None,
     sorter: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """As many boundaries as lie before a value."""
+    """As many boundaries as lie before a value; all of them before NaN."""
     if sorter is not None:
         boundaries = torch.gather(boundaries, -1, sorter)
     lined = boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
     found = values.unsqueeze(-1)
-    before = lined <= found if right or side == "right" else lined < found
+    before = ~(lined > found) if right or side == "right" else ~(lined >= found)
     return before.sum(-1).to(torch.int32 if out_int32 else torch.int64)
 
 

@@ -41,7 +41,7 @@ def _kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> 
 
 @mend(aten.median.dim)
 def _median_along(x: torch.Tensor, dim: int, keepdim: bool = False) -> Pair:
-    """The lower of the two in the middle; NaN, which sorts last, wins over all."""
+    """The lower of the two in the middle; NaN, of which the first is taken, wins over all."""
     if x.dim() == 0:
         return x.clone(), torch.zeros((), dtype=torch.int64)
     values, indices = torch.sort(x, dim=dim)
@@ -49,9 +49,10 @@ def _median_along(x: torch.Tensor, dim: int, keepdim: bool = False) -> Pair:
     middle, last = (size - 1) // 2, size - 1
     found = [part.narrow(dim, middle, 1) for part in (values, indices)]
     if x.dtype.is_floating_point:
-        lost = values.narrow(dim, last, 1).isnan()
-        ends = [part.narrow(dim, last, 1) for part in (values, indices)]
-        found = [torch.where(lost, end, part) for end, part in zip(ends, found, strict=True)]
+        lost = values.narrow(dim, last, 1)
+        first = x.isnan().to(torch.int32).argmax(dim, keepdim=True)
+        ends = lost, first
+        found = [torch.where(lost.isnan(), e, part) for e, part in zip(ends, found, strict=True)]
     return (found[0], found[1]) if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
 
 
