@@ -227,6 +227,10 @@ class FusionGraph:
         self.nodes: list[Node] = []
         self.by_value: dict[ir.Value, Node] = {}
         self.groups: list[Group] = []
+        # While nodes are placed: the groups that read one, and the last node that one waits for,
+        # of its own or of the groups it needs.
+        self._group_readers: dict[Group, dict[Group, None]] = {}
+        self._reach: dict[Group, int] = {}
         for order, child in enumerate(block.operations):
             op = child.operation
             structured = Structured.of(op)
@@ -334,6 +338,8 @@ class FusionGraph:
         merged = Group(kind, groups[-1].domain, nodes=nodes)
         for node in nodes:
             node.group = merged
+        self._reach[merged] = max(self._reach[group] for group in groups)
+        self._group_readers[merged] = dict(self._group_readers.get(groups[-1], {}))
         self.groups = [g for g in self.groups if g not in groups] + [merged]
         return merged
 
@@ -375,7 +381,8 @@ class FusionGraph:
         """Put `node` into the latest group that can take it, or into one of its own. Beside an
         anchor, operations without rows come last: they may follow the node (`absorb_producers`),
         which an anchor never does."""
-        candidates = {p.group: None for p in self.producers(node) if p.group is not None}
+        producers = self.producers(node)
+        candidates = {p.group: None for p in producers if p.group is not None}
         has_anchor = any(group.kind in ANCHORED for group in candidates)
 
         def rank(group: Group) -> tuple[bool, int]:
@@ -383,12 +390,14 @@ class FusionGraph:
             return has_anchor and follows, -group.last
 
         for group in sorted(candidates, key=rank):
-            if self._can_join(node, group) and not self._makes_cycle(node, group):
+            if self._can_join(node, group) and not self._makes_cycle(producers, group):
                 self._join(node, group)
+                self._note_reach(node, producers)
                 return
-        self._start(node)
+        self.start(node, producers)
 
-    def _start(self, node: Node) -> None:
+    def start(self, node: Node, producers: list[Node]) -> None:
+        """Put `node`, which reads `producers`, into a group of its own."""
         domain = elements(node.op.results[0]) if node.op.results else 0
         group = Group(node.role, domain)
         if node.role is Role.ROW_REDUCTION:
@@ -399,6 +408,21 @@ class FusionGraph:
         self.groups.append(group)
         node.group = group
         group.nodes.append(node)
+        self._note_reach(node, producers)
+
+    def _note_reach(self, node: Node, producers: list[Node]) -> None:
+        """What the group of `node` needs, it now waits for, and so do the groups that read it."""
+        assert node.group is not None
+        makers = [p.group for p in producers if p.group is not None and p.group is not node.group]
+        for maker in makers:
+            self._group_readers.setdefault(maker, {})[node.group] = None
+        reach = max(node.order, *(self._reach[maker] for maker in makers), -1)
+        stack = [node.group]
+        while stack:
+            group = stack.pop()
+            if self._reach.get(group, -1) < reach:
+                self._reach[group] = reach
+                stack.extend(self._group_readers.get(group, ()))
 
     def _join(self, node: Node, group: Group) -> None:
         node.group = group
@@ -492,13 +516,13 @@ class FusionGraph:
         bases = [b for v in self.operands(node) if v not in direct for b in self.bases(v)]
         return {self.by_value[base] for base in bases if base in self.by_value}
 
-    def _makes_cycle(self, node: Node, group: Group) -> bool:
-        """Whether `node` depends on `group` through some other group."""
-        stack = [p for p in self.producers(node) if p.group is not group]
+    def _makes_cycle(self, producers: list[Node], group: Group) -> bool:
+        """Whether one of `producers` depends on `group`, of which it is none, through its group."""
+        stack = [p for p in producers if p.group is not group]
         seen: set[Group] = set()
         while stack:
             other = stack.pop().group
-            if other is None or other in seen or other.last < group.first:
+            if other is None or other in seen or self._reach[other] < group.first:
                 continue
             seen.add(other)
             for member in other.nodes:

@@ -126,7 +126,7 @@ class _Outliner:
         for node in graph.nodes:
             if node.role is not Role.INLINE and node.op.name not in TERMINATORS:
                 if self._stands_alone(graph, node):
-                    graph._start(node)
+                    graph.start(node, graph.producers(node))
                 else:
                     graph.place(node)
         if not self.limit:

@@ -252,3 +252,55 @@ func.func @scalar(%x: tensor<64xf32>, %n: tensor<i32>) -> tensor<64xf32> {
   }
   return %r : tensor<64xf32>
 }
+
+// -----
+
+// The last subtraction may not join the group of the square: it reads the reversed sums as well, whose
+// kernel the sum with the square has joined.
+
+#one = affine_map<(d0) -> (d0)>
+
+// CHECK-LABEL: func.func @joined_later
+// CHECK: %[[C:.*]] = call {{.*}}(%arg1,
+// CHECK: %[[A:.*]]:2 = call {{.*}}(%arg0, %[[C]],
+// CHECK: call {{.*}}(%[[A]]#0, %[[C]],
+func.func @joined_later(%x: tensor<4x16xf32>, %y: tensor<16xf32>) -> (tensor<16xf32>, tensor<16xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<16xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<16xf32>) -> tensor<16xf32>
+  %a = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0)>],
+      iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<4x16xf32>) outs(%init : tensor<16xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %s = arith.addf %out, %in : f32
+    linalg.yield %s : f32
+  } -> tensor<16xf32>
+  %b = linalg.generic {indexing_maps = [#one], iterator_types = ["parallel"]}
+      outs(%empty : tensor<16xf32>) {
+  ^bb0(%out: f32):
+    %last = arith.constant 15 : index
+    %i = linalg.index 0 : index
+    %j = arith.subi %last, %i : index
+    %s = tensor.extract %a[%j] : tensor<16xf32>
+    linalg.yield %s : f32
+  } -> tensor<16xf32>
+  %c = linalg.generic {indexing_maps = [#one, #one], iterator_types = ["parallel"]}
+      ins(%y : tensor<16xf32>) outs(%empty : tensor<16xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %s = arith.mulf %in, %in : f32
+    linalg.yield %s : f32
+  } -> tensor<16xf32>
+  %d = linalg.generic {indexing_maps = [#one, #one, #one], iterator_types = ["parallel"]}
+      ins(%a, %c : tensor<16xf32>, tensor<16xf32>) outs(%empty : tensor<16xf32>) {
+  ^bb0(%in: f32, %in_0: f32, %out: f32):
+    %s = arith.addf %in, %in_0 : f32
+    linalg.yield %s : f32
+  } -> tensor<16xf32>
+  %e = linalg.generic {indexing_maps = [#one, #one, #one], iterator_types = ["parallel"]}
+      ins(%b, %c : tensor<16xf32>, tensor<16xf32>) outs(%empty : tensor<16xf32>) {
+  ^bb0(%in: f32, %in_0: f32, %out: f32):
+    %s = arith.subf %in, %in_0 : f32
+    linalg.yield %s : f32
+  } -> tensor<16xf32>
+  return %d, %e : tensor<16xf32>, tensor<16xf32>
+}
