@@ -33,7 +33,7 @@ def _without_guarantee() -> list[jax.export.DisabledSafetyCheck]:
     from jax.export import DisabledSafetyCheck
 
     targets = [f"lapack_{prefix}{name}_ffi" for prefix in "sdcz" for name in _FUNCTIONS]
-    targets.append("tridiagonal_solve_perturbed_ffi")
+    targets += ["cpu_csr_sparse_dense_ffi", "tridiagonal_solve_perturbed_ffi"]
     return [DisabledSafetyCheck.custom_call(target) for target in targets]
 
 
@@ -167,7 +167,7 @@ def _exported(
             targets = sorted(set(re.findall(r"custom_call @([^\s(]+)", str(error))))
             raise ModelError(
                 f"the function {name} calls {', '.join(targets)} by way of jax.ffi, which compiled "
-                "code does not; only functions of LAPACK are known"
+                "code does not; known are functions of LAPACK and products of sparse rows"
             ) from error
         if "host_callbacks" not in str(error):
             raise

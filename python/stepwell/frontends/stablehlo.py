@@ -33,6 +33,7 @@ from stepwell.frontends.shardy import (
     without_shardy,
     without_shardy_syntax,
 )
+from stepwell.frontends.sparse_rows import legalize_sparse_rows
 from stepwell.frontends.top_k import legalize_top_k
 from stepwell.frontends.weak_order import (
     has_weak_order,
@@ -148,6 +149,7 @@ def from_parsed(
             tuples.flatten(main)
             _refine(module, main, shapes or {}, values or {})
             legalize_top_k(module)
+            legalize_sparse_rows(module)
             legalize_weak_order(module)
             run_upstream(module.operation, "symbol-dce")
             _legalize_dynamic_and_quantized(module, main)
