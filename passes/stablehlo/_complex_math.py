@@ -283,7 +283,8 @@ def cosh(x: Pair) -> Pair:
 @in_f64
 def tanh(x: Pair) -> Pair:
     """With t = tan b, s = sinh a, c = cosh a, d = 1 + t^2: (c s d + i t) / (1 + d s^2) (Kahan); for
-    large |a| the real part is +-1 and the imaginary one 4 sin b cos b e^(-2|a|)."""
+    large |a| the real part is +-1 and the imaginary one 4 sin b cos b e^(-2|a|). Numbers that are
+    not finite are as C has them (ISO C, G.6.2.6)."""
     cosh, sinh, _ = _hyperbolic(x.real)
     sin, cos = hlo.sine(x.imaginary), hlo.cosine(x.imaginary)
     tangent = hlo.divide(sin, cos)
@@ -295,11 +296,18 @@ def tanh(x: Pair) -> Pair:
     )
     size = hlo.abs(x.real)
     slope = hlo.multiply(scaled(sin, 4.0), cos)
+    known = hlo.compare(slope, slope, "EQ")
+    infinite = compare_to(size, "EQ", math.inf)
     far = Pair(
-        hlo.sign(x.real),
-        _times(hlo.exponential(scaled(size, -2.0)), slope),
+        hlo.select(hlo.or_(known, infinite), hlo.sign(x.real), slope),
+        _times(
+            hlo.exponential(scaled(size, -2.0)),
+            hlo.select(hlo.and_(infinite, hlo.not_(known)), hlo.full_like(slope, 0.0), slope),
+        ),
     )
-    return choose(compare_to(size, "GT", 20.0), far, near)
+    result = choose(compare_to(size, "GT", 20.0), far, near)
+    level = compare_to(x.imaginary, "EQ", 0.0)
+    return Pair(result.real, hlo.select(level, x.imaginary, result.imaginary))
 
 
 @in_f64

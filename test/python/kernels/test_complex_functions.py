@@ -90,3 +90,21 @@ def test_special_values(name: str) -> None:
         np.testing.assert_allclose(result, expected, rtol=1e-15)
         number = ~np.isnan(expected)
         np.testing.assert_array_equal(np.signbit(result)[number], np.signbit(expected)[number])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["tanh", "tan"])
+def test_tangents_that_are_not_finite(name: str, kind: str) -> None:
+    """C, annex G, which says the same of tan by way of i tan z = tanh i z."""
+    inf, nan = np.inf, np.nan
+    parts = [(inf, 30.0), (-inf, 2.0), (inf, -0.0), (inf, inf), (-inf, nan), (2.0, inf)]
+    parts += [(30.0, inf), (-30.0, nan), (nan, 0.0), (nan, -0.0), (nan, 1.0), (nan, nan)]
+    x = np.array([complex(*pair[:: 1 if name == "tanh" else -1]) for pair in parts], KINDS[kind])
+    got, want = run(f"stablehlo.{name}", kind, x), getattr(np, name)(x)
+    np.testing.assert_array_equal(got.real, want.real)
+    np.testing.assert_array_equal(got.imag, want.imag)
+    told = np.array([np.isfinite(pair[1]) for pair in parts])
+    for result, expected in ((got.real, want.real), (got.imag, want.imag)):
+        number = told & ~np.isnan(expected)
+        np.testing.assert_array_equal(np.signbit(result)[number], np.signbit(expected)[number])
