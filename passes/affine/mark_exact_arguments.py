@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell.extents import Extent
 from stepwell.frontends.open_sizes import (
     EXACT_INPUTS,
     EXACT_RESULTS,
@@ -34,7 +35,6 @@ from stepwell.mlir import ir
 from stepwell.passes.affine._loop_indices import LoopIndices
 from stepwell.passes.base import Pass, State
 from stepwell.passes.buffers.plan_arena import VIEWS
-from stepwell.sizes import Extent
 
 _ACCESSES = ("affine.load", "affine.vector_load", "affine.store", "affine.vector_store")
 _HARMLESS = ("affine.prefetch",)

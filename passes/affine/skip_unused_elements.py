@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from stepwell.extents import Extent
 from stepwell.frontends.open_sizes import EXTENTS, SCALARS, read_extents
 from stepwell.kernels.builder import REWRITTEN
 from stepwell.kernels.index import Index, Variable, delinearize
@@ -29,7 +30,6 @@ from stepwell.passes.affine.lower_groups_to_affine import EXACT_READS
 from stepwell.passes.base import Pass, State
 from stepwell.passes.buffers.plan_arena import VIEWS
 from stepwell.passes.linalg.mark_open_extents import UNFILLED_EXTENTS, kernel_extents
-from stepwell.sizes import Extent
 
 affine = dialect("affine")
 arith = dialect("arith")

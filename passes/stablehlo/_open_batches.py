@@ -9,13 +9,13 @@ import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
+from stepwell.extents import Extent
 from stepwell.mlir import ir
 from stepwell.open_dimensions import Dimension, Layout, closed, is_open, prefix, unified
 from stepwell.passes.stablehlo._lapack_call import zeros
 from stepwell.passes.stablehlo._lapack_signatures import batch_rank
 from stepwell.passes.stablehlo._open_program import OpenProgram
 from stepwell.passes.stablehlo._open_rules import Extents, Rule, elementwise, entering
-from stepwell.sizes import Extent
 
 RULES: dict[str, Rule] = {}
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
+from stepwell.extents import Atom, Extent
 from stepwell.mlir import ir
 from stepwell.open_dimensions import (
     Factor,
@@ -23,7 +24,6 @@ from stepwell.open_dimensions import (
     is_open,
     prefix,
 )
-from stepwell.sizes import Extent
 
 Number = bool | int | float
 
@@ -97,10 +97,16 @@ class OpenProgram:
         total = hlo.full(0, [], np.int64)
         for monomial, factor in extent.terms:
             product = hlo.full(factor, [], np.int64)
-            for symbol in monomial:
-                product = hlo.binary("multiply", product, self._scalar(Extent.size(symbol)))
-            total = hlo.binary("add", total, product)
+            for atom in monomial:
+                product = hlo.multiply(product, self._atom(atom))
+            total = hlo.add(total, product)
         return total
+
+    def _atom(self, atom: Atom) -> ir.Value:
+        if isinstance(atom, int):
+            return self._scalar(Extent.size(atom))
+        divisor = hlo.full(atom.divisor, [], np.int64)
+        return hlo.divide(self._scalar(atom.dividend), divisor)  # which is not negative
 
     def in_use(self, dimension: Sequence[Factor]) -> ir.Value:
         """A vector of booleans: which elements of `dimension` are in use."""

@@ -16,6 +16,7 @@ import numpy as np
 from stepwell.dense import is_complex, read_complex
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
+from stepwell.extents import Extent
 from stepwell.frontends.open_sizes import BOUNDS
 from stepwell.mlir import ir
 from stepwell.open_dimensions import (
@@ -29,7 +30,6 @@ from stepwell.open_dimensions import (
 )
 from stepwell.passes.stablehlo._open_program import Number, OpenProgram
 from stepwell.passes.stablehlo._values import ELEMENTWISE, full_name, integers, splat
-from stepwell.sizes import Extent
 from stepwell.weights import WeightTable
 
 Extents = Sequence[Sequence[Extent]]
@@ -246,13 +246,12 @@ def slice_(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Lay
     strides, shape, sizes = integers(op, "strides"), hlo.shape(operand), hlo.shape(result)
     layout = []
     for number, dimension in enumerate(program.layout(operand)):
-        whole = sizes[number] == shape[number]
-        if dimension is None or whole:
-            layout.append(dimension)
-        elif as_prefix(dimension) is None:
-            raise LoweringError("a slice takes a part of a dimension that is a product")
-        else:
+        if dimension is not None and as_prefix(dimension) is not None:
             layout.append(prefix(sizes[number], extents[0][number]))
+        elif dimension is None or sizes[number] == shape[number]:
+            layout.append(dimension)
+        else:
+            raise LoweringError("a slice takes a part of a dimension that is a product")
     if not varies(op, "start_indices", "strides"):
         return [tuple(layout)]
     moves = [start for start in starts if not start.is_constant]

@@ -9,13 +9,13 @@ import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
+from stepwell.extents import Extent
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.open_dimensions import Dimension, Layout, as_prefix, closed, is_open, prefix, unified
 from stepwell.passes.stablehlo._open_program import Number, OpenProgram
 from stepwell.passes.stablehlo._open_rules import Extents, Rule, bounds, entering
 from stepwell.passes.stablehlo._values import integers, optional_integers, padding, splat
-from stepwell.sizes import Extent
 
 RULES: dict[str, Rule] = {}
 

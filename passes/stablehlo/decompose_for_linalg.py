@@ -52,6 +52,7 @@ from stepwell.passes.linalg._grouped_convolution import is_grouped, is_taken_who
 from stepwell.passes.stablehlo import _joined_groups, _random_numbers, choose_layout
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
+    constant_attribute,
     i64_pairs,
     integer,
     optional_integers,
@@ -410,6 +411,30 @@ def _one_contraction(
 
 
 # --- Data movement -------------------------------------------------------------------------------
+
+
+@RULES.on("gather")
+def repeated_elements(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """All elements along one dimension, each as many times, are a broadcast."""
+    numbers = bindings.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    operand, indices = op.operands
+    places = constant_attribute(indices)
+    shape, sizes = hlo.shape(operand), hlo.shape(op.results[0])
+    along = list(numbers.start_index_map)
+    if places is None or len(along) != 1 or list(numbers.collapsed_slice_dims) != along:
+        return None
+    (dim,) = along
+    whole = [n for d, n in enumerate(shape) if d != dim]
+    others = [d for d in range(len(sizes)) if d != dim]
+    times, rest = divmod(sizes[dim], shape[dim]) if len(sizes) == len(shape) else (0, 0)
+    in_place = list(numbers.offset_dims) == others and [sizes[d] for d in others] == whole
+    if not in_place or rest or times < 1 or numbers.operand_batching_dims:
+        return None
+    if not np.array_equal(weights.array(places).ravel(), np.repeat(np.arange(shape[dim]), times)):
+        return None
+    spread = [*shape[: dim + 1], times, *shape[dim + 1 :]]
+    kept = [d for d in range(len(spread)) if d != dim + 1]
+    return hlo.reshape(hlo.broadcast_in_dim(operand, spread, kept), sizes)
 
 
 @RULES.on("gather")

@@ -19,6 +19,7 @@ operation for which there is no rule may not have open dimensions. The added arg
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -27,12 +28,13 @@ from stepwell.artifact import hidden_inputs
 from stepwell.attributes import i64, spec, strings
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
+from stepwell.extents import Extent
 from stepwell.frontends.open_sizes import (
     BOUNDS,
     CAPACITIES,
     EXTENTS,
+    OVER,
     PREFIXES,
-    RECIPROCAL,
     SCALARS,
     read_extents,
 )
@@ -43,7 +45,6 @@ from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo import _open_batches, _open_places, _open_rules, _open_sums
 from stepwell.passes.stablehlo._open_program import OpenProgram
 from stepwell.passes.stablehlo._open_rules import BOUNDED
-from stepwell.sizes import Extent
 
 INPUTS = "stepwell.inputs"
 """Of the function: what its arguments are, as users see them."""
@@ -168,13 +169,9 @@ class _Legalizer:
         shape, kind = hlo.shape(result), hlo.dtype(result)
         numbers = []
         for text in op.attributes[SCALARS]:
-            formula = ir.StringAttr(text).value
-            inverse = formula.startswith(RECIPROCAL)
-            extent = Extent.parse(formula.removeprefix(RECIPROCAL).strip("()"))
-            number = hlo.convert(self.program.scalar(extent), kind)
-            if inverse:
-                number = hlo.binary("divide", hlo.full(1, [], kind), number)
-            numbers.append(number)
+            parts = map(self.program.scalar, _extents_in(text))
+            converted = (hlo.convert(part, kind) for part in parts)
+            numbers.append(functools.reduce(hlo.divide, converted))
         if len(numbers) == 1:
             value = hlo.broadcast_in_dim(numbers[0], shape, [])
         else:
@@ -209,6 +206,11 @@ class _Legalizer:
             program.layouts[result] = layout
 
 
+def _extents_in(text: ir.Attribute) -> list[Extent]:
+    """The extent that a text of `stepwell.scalars` has, or the two of a quotient."""
+    return [Extent.parse(part) for part in ir.StringAttr(text).value.split(OVER)]
+
+
 def _is_annotation(name: str) -> bool:
     return name in (EXTENTS, SCALARS) or name.startswith(BOUNDS)
 
@@ -230,7 +232,6 @@ def _all_extents(main: ir.Operation) -> list[Extent]:
             found.update(dict.fromkeys(shape))
         for name in op.attributes:
             if name == SCALARS or name.startswith(BOUNDS):
-                texts = [ir.StringAttr(text).value for text in op.attributes[name]]
-                parsed = [Extent.parse(t.removeprefix(RECIPROCAL).strip("()")) for t in texts]
-                found.update(dict.fromkeys(parsed))
+                for text in op.attributes[name]:
+                    found.update(dict.fromkeys(_extents_in(text)))
     return [extent for extent in found if not extent.is_constant]

@@ -25,9 +25,10 @@ import numpy as np
 import xxhash
 
 from stepwell.errors import ArtifactError
+from stepwell.extents import Extent
 from stepwell.launch import LaunchProgram
 from stepwell.packing import DerivedWeight, derived_from_dict, derived_to_dict
-from stepwell.sizes import Extent, OpenSizes
+from stepwell.sizes import OpenSizes
 
 MAGIC = b"STEPWELL"
 FORMAT_VERSION = 10

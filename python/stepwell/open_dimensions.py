@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stepwell.errors import LoweringError
-from stepwell.sizes import Extent
+from stepwell.extents import Extent
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 from stepwell.attributes import spec
 from stepwell.errors import LoweringError, ModelError, UsageError
-from stepwell.frontends import Imported, TensorSpec, load, open_sizes
+from stepwell.frontends import Imported, TensorSpec, load, open_comparison
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir, run_upstream
 from stepwell.options import CompileOptions
@@ -379,7 +379,7 @@ def compile_to_artifact(
     begin = time.perf_counter()
     sizes = specialization.sizes if specialization is not None else None
     if sizes is not None:
-        imported = open_sizes.load(sizes, lambda known: load(source, shapes=known))
+        imported = open_comparison.load(sizes, lambda known: load(source, shapes=known))
     else:
         imported = load(source, shapes=shapes, specialization=specialization)
     if progress is not None:

@@ -1,22 +1,19 @@
 """Sizes that a call tells, and what a program compiled once for any of them says about itself.
 
 A model with open dimensions is compiled for the largest sizes it takes, its *capacities*; how much
-of each dimension is in use is an `Extent`, a polynomial in the model's open sizes `s0`, `s1`, ...
+of each dimension is in use is an `Extent`, a function of the model's open sizes `s0`, `s1`, ...
 Imports no MLIR, since it is used on both sides of the compiler's process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
-import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from stepwell.errors import ModelError
+from stepwell.extents import Extent
 
 T = TypeVar("T")
 
@@ -35,152 +32,6 @@ LEAST_CAPACITY = 16
 
 Sum = tuple[tuple[str, int], ...]
 """Names of sizes and their factors, which are added up; the name of the number 1 is ""."""
-
-Monomial = tuple[int, ...]
-"""A product of open sizes, by number, in ascending order: () is 1."""
-
-_TERM = re.compile(r"\s*([+-]?)\s*(?:(\d+)\s*(?:\*\s*)?)?((?:s\d+)(?:\s*\*\s*s\d+)*)?\s*")
-
-
-@dataclass(frozen=True)
-class Extent:
-    """A sum of multiples of products of open sizes: `2*s0*s1 + s0 + 1`. `terms` has each product
-    once, in order, without those of factor zero."""
-
-    terms: tuple[tuple[Monomial, int], ...]
-
-    @staticmethod
-    def of(constant: int) -> Extent:
-        """The extent that is always `constant`."""
-        return Extent((((), constant),) if constant else ())
-
-    @staticmethod
-    def size(symbol: int) -> Extent:
-        """The open size of that number."""
-        return Extent((((symbol,), 1),))
-
-    @staticmethod
-    def make(terms: Mapping[Monomial, int]) -> Extent:
-        """From factors by product."""
-        return Extent(tuple(sorted((m, f) for m, f in terms.items() if f)))
-
-    @staticmethod
-    def parse(text: str) -> Extent:
-        """The inverse of `str`. Raises ValueError."""
-        terms: dict[Monomial, int] = {}
-        position = 0
-        while position < len(text):
-            match = _TERM.match(text, position)
-            if match is None or match.end() == position or not (match[2] or match[3]):
-                raise ValueError(f"{text!r} is not an extent")
-            factor = int(match[2] or 1) * (-1 if match[1] == "-" else 1)
-            symbols = tuple(sorted(int(s) for s in re.findall(r"s(\d+)", match[3] or "")))
-            terms[symbols] = terms.get(symbols, 0) + factor
-            position = match.end()
-        return Extent.make(terms)
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether no open size occurs in it."""
-        return all(not monomial for monomial, _ in self.terms)
-
-    def at(self, sizes: Sequence[int]) -> int:
-        """Its value for these open sizes."""
-        return sum(f * math.prod(sizes[s] for s in monomial) for monomial, f in self.terms)
-
-    def plus(self, other: Extent, factor: int = 1) -> Extent:
-        """`self + factor * other`."""
-        terms = dict(self.terms)
-        for monomial, value in other.terms:
-            terms[monomial] = terms.get(monomial, 0) + factor * value
-        return Extent.make(terms)
-
-    def times(self, other: Extent) -> Extent:
-        """The product of the two."""
-        terms: dict[Monomial, int] = {}
-        for first, factor in self.terms:
-            for second, other_factor in other.terms:
-                monomial = tuple(sorted((*first, *second)))
-                terms[monomial] = terms.get(monomial, 0) + factor * other_factor
-        return Extent.make(terms)
-
-    def divided(self, divisor: int) -> Extent | None:
-        """The whole number of times that `divisor` goes into it; None when a rest may be left."""
-        if any(factor % divisor for _, factor in self.terms):
-            return None
-        return Extent.make({monomial: factor // divisor for monomial, factor in self.terms})
-
-    def __str__(self) -> str:
-        if not self.terms:
-            return "0"
-        parts = []
-        for monomial, factor in sorted(self.terms, key=lambda term: (-len(term[0]), term)):
-            symbols = "*".join(f"s{s}" for s in monomial)
-            size = (
-                symbols
-                if abs(factor) == 1 and symbols
-                else "*".join(filter(None, (str(abs(factor)), symbols)))
-            )
-            parts.append(("- " if factor < 0 else "+ ") + size)
-        text = " ".join(parts)
-        return text[2:] if text.startswith("+ ") else "-" + text[2:]
-
-
-def fit(
-    points: Sequence[Sequence[int]], values: Sequence[int], sides: Iterable[Extent] = ()
-) -> Extent | None:
-    """The simplest extent that has `values` at `points` of open sizes: a constant, a multiple of
-    one product plus a constant, multiples of two sizes plus a constant, or a multiple of a product
-    of two or three of `sides` plus a constant. None when there is no such with integer factors."""
-    if len(set(values)) == 1:
-        return Extent.of(values[0])
-    symbols = range(len(points[0]))
-    monomials = [
-        monomial
-        for degree in (1, 2, 3)
-        for monomial in itertools.combinations_with_replacement(symbols, degree)
-    ]
-    for monomial in monomials:
-        found = _line(points, values, Extent.make({monomial: 1}))
-        if found is not None:
-            return found
-    for first, second in itertools.combinations(symbols, 2):
-        slopes = [_slope(points, values, symbol) for symbol in (first, second)]
-        if None not in slopes:
-            terms = {(s,): f for s, f in zip((first, second), slopes, strict=True) if f is not None}
-            rest = values[0] - Extent.make(terms).at(points[0])
-            found = Extent.make({**terms, (): rest})
-            if all(found.at(p) == v for p, v in zip(points, values, strict=True)):
-                return found
-    products = (
-        functools.reduce(Extent.times, factors)
-        for count in (2, 3)
-        for factors in itertools.combinations_with_replacement(sides, count)
-    )
-    lines = (_line(points, values, product) for product in products)
-    return next((found for found in lines if found is not None), None)
-
-
-def _line(points: Sequence[Sequence[int]], values: Sequence[int], product: Extent) -> Extent | None:
-    """`factor * product + constant` through all values."""
-    xs = [product.at(point) for point in points]
-    other = next((i for i, x in enumerate(xs) if x != xs[0]), None)
-    if other is None:
-        return None
-    factor, left = divmod(values[other] - values[0], xs[other] - xs[0])
-    found = Extent.of(values[0] - factor * xs[0]).plus(product, factor)
-    exact = not left and all(found.at(p) == v for p, v in zip(points, values, strict=True))
-    return found if exact else None
-
-
-def _slope(points: Sequence[Sequence[int]], values: Sequence[int], symbol: int) -> int | None:
-    """How fast values grow with `symbol`, from a point that differs from the first in it alone."""
-    for point, value in zip(points, values, strict=True):
-        moved = [i for i, (a, b) in enumerate(zip(point, points[0], strict=True)) if a != b]
-        if moved == [symbol]:
-            factor, left = divmod(value - values[0], point[symbol] - points[0][symbol])
-            return None if left else factor
-    return None
 
 
 @dataclass(frozen=True)
@@ -229,6 +80,11 @@ class OpenShapes:
             found.append((*most[:number], _changed(capacity), *most[number + 1 :]))
         return found
 
+    def rounding_samples(self) -> list[tuple[int, ...]]:
+        """Sizes by which, beside the others, numbers are told apart that strides divide."""
+        halves = list(map(_half, self.capacities.values()))
+        return [tuple(n - 1 for n in halves), tuple(n // 2 + 3 for n in halves)]
+
     def small_samples(self) -> list[tuple[int, ...]]:
         """Small sizes to look at it for, so that bounds that only small sizes keep to show; then
         larger ones, for a model that does not take these."""
@@ -248,6 +104,8 @@ class OpenShapes:
         """What `at` gives for the sizes that a model is looked at for, where that has to be told
         ahead. Raises ModelError as `at` does for large sizes, or for all small ones."""
         found = [at(point) for point in self.samples()]
+        with contextlib.suppress(ModelError):
+            found += map(at, self.rounding_samples())
         errors: list[ModelError] = []
         for small in self.small_samples():
             try:
@@ -294,8 +152,14 @@ class OpenShapes:
 
 
 def _changed(capacity: int) -> int:
-    """Another large size, which is even where `capacity` is odd."""
-    return 2 * (capacity // 3) + (1 - capacity % 2)
+    """Another large size, which is even where `capacity` is odd, and no multiple of many numbers."""
+    half, odd = _half(capacity), 1 + capacity % 2
+    return next(n for n in (half + half // 4 + odd, half + odd, half - odd) if n < capacity)
+
+
+def _half(capacity: int) -> int:
+    """The largest power of two below `capacity`."""
+    return 1 << (capacity - 1).bit_length() - 1
 
 
 @dataclass(frozen=True)
@@ -357,7 +221,8 @@ class OpenSizes:
         a constant rest."""
         for number, shape in enumerate(self.inputs):
             for dimension, extent in enumerate(shape):
-                factors = dict(extent.terms)
-                rest = factors.pop((), 0)
-                if len(factors) == 1 and len(monomial := next(iter(factors))) == 1:
-                    yield monomial[0], number, dimension, factors[monomial], rest
+                parts, rest = extent.split()
+                if len(parts) == 1 and len(parts[0][0]) == 1:
+                    (symbol,), factor = parts[0]
+                    if isinstance(symbol, int):
+                        yield symbol, number, dimension, factor, rest

@@ -12,10 +12,11 @@ import numpy as np
 
 from stepwell.artifact import Artifact, KernelInfo, Manifest, TensorSpec
 from stepwell.errors import InputError
+from stepwell.extents import Extent
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array, named_inputs, numpy_dtype, wrong_count
 from stepwell.runtime.trace import Trace
-from stepwell.sizes import Extent, Fixed, OpenSizes
+from stepwell.sizes import Fixed, OpenSizes
 from stepwell.specialization import OpenSpec
 
 _SYMBOL = re.compile(r"\bs(\d+)\b")

@@ -18,9 +18,10 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import stepwell
+from stepwell.extents import Extent, fit
 from stepwell.open_shapes import Relation, generalized
 from stepwell.runtime.open_sizes import OpenSizeExecutable
-from stepwell.sizes import Extent, OpenShapes, fit
+from stepwell.sizes import OpenShapes
 from stepwell.specialization import OpenSpec
 from stepwell.specializing import SpecializingExecutable
 

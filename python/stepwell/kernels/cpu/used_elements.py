@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stepwell.extents import Extent
 from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize
 from stepwell.kernels.reduction import Combiner
 from stepwell.kernels.structured import RESHAPES, Structured, defining_op, elements, shape_of
 from stepwell.mlir import dialect, ir
 from stepwell.open_dimensions import Factor, as_prefix, parse_layout
-from stepwell.sizes import Extent
 
 arith = dialect("arith")
 

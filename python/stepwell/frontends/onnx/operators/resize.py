@@ -2,8 +2,8 @@
 
 Nearest gathers along an axis by constant indices, linear the two neighbours of a position, which
 are weighed. Cubic, and filters that are wider as they shrink, have a constant matrix
-[output, input] whose rows hold the filter's weights. What depends on the input's size is computed
-from that number, so that all else is the same for any size.
+[output, input] whose rows hold the filter's weights. What depends on the sizes before and after is
+computed from these numbers, so that all else is the same for any size.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from stepwell.mlir import ir
 
 @dataclass(frozen=True)
 class _Axis:
-    """One resized axis: sizes before and after, their ratio, and the region for tf_crop."""
+    """One resized axis: sizes before and after, their ratio, and the region for tf_crop.
+    `is_ratio`: the scale is that of the sizes, and no number of the model."""
 
     size: int
     result: int
     scale: float
     start: float = 0.0
     end: float = 1.0
+    is_ratio: bool = False
 
 
 def _half_pixel(axis: _Axis, x: np.ndarray) -> np.ndarray:
@@ -153,7 +155,7 @@ def _sized_axes(node: Node, x: Tensor, chosen: list[int], sizes: list[int]) -> l
         sizes = [math.floor(ratio * x.shape[d] + 0.5) for d in chosen]
     axes = [_Axis(n, n, 1.0) for n in x.shape]
     for d, size, ratio in zip(chosen, sizes, ratios, strict=True):
-        axes[d] = _Axis(x.shape[d], size, ratio)
+        axes[d] = _Axis(x.shape[d], size, ratio, is_ratio=policy == "stretch")
     return axes
 
 
@@ -166,19 +168,23 @@ def _resize(node: Node, x: Tensor, axes: list[_Axis], coordinates: str) -> Resul
     for d, axis in enumerate(axes):
         if axis.size == axis.result == 0:
             continue
-        if axis.size == axis.result and axis.scale == 1 and (axis.start, axis.end) == (0, 1):
+        same = axis.size == axis.result and axis.scale == 1 and (axis.start, axis.end) == (0, 1)
+        if same and (d < 2 or not axis.is_ratio):  # images may have it by chance
             continue
         position = _COORDINATES[coordinates](axis, np.arange(axis.result, dtype=np.float64))
         if coordinates == "tf_crop_and_resize":
             missed = (position < 0) | (position > axis.size - 1)
             outside |= missed.reshape([-1 if e == d else 1 for e in range(len(axes))])
-        if mode == "nearest":
+        known = _fraction(axis, coordinates)
+        if mode == "nearest" and known is not None:
+            result = _taken(result, d, _nearest(node, axis, *known))
+        elif mode == "nearest":
             result = _gather(node, result, d, axis, position)
         elif mode == "linear" and (axis.scale >= 1 or not node.integer("antialias", 0)):
-            if coordinates == "align_corners":
-                place = _aligned_corners(axis)
-            else:
+            if known is None:
                 place = node.constant(position, f"position_{d}")
+            else:
+                place = hlo.divide(*(hlo.convert(number, np.float64) for number in known))
             result = _interpolate(result, d, axis, place)
         else:
             result = _weigh(node, result, d, _weights(node, axis, position, mode))
@@ -190,8 +196,7 @@ def _resize(node: Node, x: Tensor, axes: list[_Axis], coordinates: str) -> Resul
 
 def _gather(node: Node, x: ir.Value, d: int, axis: _Axis, position: np.ndarray) -> ir.Value:
     """Elements at rounded positions; whole repetitions become a broadcast."""
-    default = "floor" if node.opset < 11 else "round_prefer_floor"
-    rounding = _ROUNDING[node.text("nearest_mode", default)]
+    rounding = _ROUNDING[node.text("nearest_mode", _default_rounding(node))]
     index = np.maximum(rounding(position), 0).astype(np.int64)
     shape = list(hlo.shape(x))
     times = axis.result // axis.size
@@ -205,6 +210,23 @@ def _gather(node: Node, x: ir.Value, d: int, axis: _Axis, position: np.ndarray) 
     return _taken(x, d, hlo.minimum(place, hlo.full_like(place, axis.size - 1)))
 
 
+def _nearest(node: Node, axis: _Axis, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
+    """The indices of positions that are quotients of integers, rounded and kept inside."""
+    mode = node.text("nearest_mode", _default_rounding(node))
+    one, twice = hlo.full_like(divisor, 1), hlo.add(divisor, divisor)
+    last = hlo.subtract(divisor, one)
+    if mode in ("floor", "ceil"):
+        index = hlo.divide(dividend if mode == "floor" else hlo.add(dividend, last), divisor)
+    else:
+        half = divisor if mode == "round_prefer_ceil" else last
+        index = hlo.divide(hlo.add(hlo.add(dividend, dividend), half), twice)
+    return hlo.clamp(hlo.full(0, [], np.int64), index, hlo.full(axis.size - 1, [], np.int64))
+
+
+def _default_rounding(node: Node) -> str:
+    return "floor" if node.opset < 11 else "round_prefer_floor"
+
+
 def _taken(x: ir.Value, d: int, index: ir.Value) -> ir.Value:
     """The elements `index` along axis `d`."""
     shape = hlo.shape(x)
@@ -213,11 +235,26 @@ def _taken(x: ir.Value, d: int, index: ir.Value) -> ir.Value:
     return hlo.gather(x, index, hlo.GatherDimensions(offsets, [d], [d], 1), sizes)
 
 
-def _aligned_corners(axis: _Axis) -> ir.Value:
-    """`_align_corners` computed from the sizes before and after."""
-    steps = hlo.iota([axis.result], 0, np.float64)
-    distance = hlo.multiply(steps, hlo.full_like(steps, axis.size - 1))
-    return hlo.divide(distance, hlo.full_like(steps, max(axis.result - 1, 1)))
+def _fraction(axis: _Axis, coordinates: str) -> tuple[ir.Value, ir.Value] | None:
+    """What `_COORDINATES` give as quotients of integers, computed from the sizes before and after;
+    None where they depend on other numbers of the model."""
+    if not axis.is_ratio and coordinates != "align_corners":
+        return None
+    x = hlo.iota([axis.result], 0, np.int64)
+    size, result, one = (hlo.full_like(x, number) for number in (axis.size, axis.result, 1))
+    if coordinates == "align_corners":
+        steps = hlo.full_like(x, max(axis.result - 1, 1))
+        return hlo.multiply(x, hlo.subtract(size, one)), steps
+    if coordinates == "asymmetric":
+        return hlo.multiply(x, size), result
+    twice = hlo.add(result, result)
+    centre = hlo.multiply(hlo.add(hlo.add(x, x), one), size)
+    if coordinates == "tf_half_pixel_for_nn":
+        return centre, twice
+    position = hlo.subtract(centre, result)
+    if coordinates == "pytorch_half_pixel":
+        position = hlo.select(hlo.compare(result, one, "EQ"), hlo.full_like(x, 0), position)
+    return (position, twice) if coordinates.startswith(("half", "pytorch")) else None
 
 
 def _interpolate(x: ir.Value, d: int, axis: _Axis, position: ir.Value) -> ir.Value:

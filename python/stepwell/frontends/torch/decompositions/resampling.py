@@ -23,12 +23,12 @@ def _resize(x: torch.Tensor, size: Sizes, scales: Scales, exact: bool) -> torch.
     for dim, scale in enumerate(scales, 2):
         old = x.shape[dim]
         new = int(old * scale) if size is None and scale else size[dim - 2]  # pyright: ignore
-        if new % old == 0 and (scale is None or scale == new // old):
+        if scale and float(scale).is_integer() and new == old * scale:
             spread = x.unsqueeze(dim + 1)
             shape = [*x.shape[: dim + 1], new // old, *x.shape[dim + 1 :]]
             x = spread.expand(shape).flatten(dim, dim + 1)
             continue
-        step = 1.0 / scale if scale else old / new
+        step = 1.0 / scale if scale else x.new_full((), old, dtype=torch.float32) / new
         position = (torch.arange(new, dtype=torch.float32) + (0.5 if exact else 0.0)) * step
         x = x.index_select(dim, position.to(torch.int64).clamp(max=old - 1))
     return x

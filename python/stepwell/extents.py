@@ -1,0 +1,296 @@
+"""How much of a dimension is in use, as a function of a model's open sizes.
+
+Imports no MLIR, since it is used on both sides of the compiler's process.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+_TOKEN = re.compile(r"\s*(\d+|s\d+|floordiv|[-+*()])")
+
+_MOST_FACTORS = 3
+"""Of a product that is looked for."""
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """`dividend` divided by `divisor`, rounded down. `Extent.floordiv` makes it: there is one form
+    of each, whose factors are not negative and below the divisor."""
+
+    dividend: Extent
+    divisor: int
+
+    def __str__(self) -> str:
+        text = str(self.dividend)
+        return f"{text if text.isalnum() else f'({text})'} floordiv {self.divisor}"
+
+
+Atom = int | Quotient
+"""An open size, by number, or a quotient."""
+
+Monomial = tuple[Atom, ...]
+"""A product of atoms, in order: () is 1."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A sum of multiples of products of open sizes and of quotients of such sums, as
+    `2*s0*s1 + (s0 + 3) floordiv 4 + 1`. `terms` has each product once, in order, without those of
+    factor zero."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    @staticmethod
+    def of(constant: int) -> Extent:
+        """The extent that is always `constant`."""
+        return Extent((((), constant),) if constant else ())
+
+    @staticmethod
+    def size(symbol: int) -> Extent:
+        """The open size of that number."""
+        return Extent.atom(symbol)
+
+    @staticmethod
+    def atom(atom: Atom) -> Extent:
+        """The extent that is `atom`."""
+        return Extent((((atom,), 1),))
+
+    @staticmethod
+    def make(terms: Mapping[Monomial, int]) -> Extent:
+        """From factors by product."""
+        kept = ((monomial, factor) for monomial, factor in terms.items() if factor)
+        return Extent(tuple(sorted(kept, key=lambda term: list(map(_order, term[0])))))
+
+    @staticmethod
+    def parse(text: str) -> Extent:
+        """The inverse of `str`. Raises ValueError."""
+        return _Parser(text).whole()
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no open size occurs in it."""
+        return all(not monomial for monomial, _ in self.terms)
+
+    @property
+    def is_polynomial(self) -> bool:
+        """Whether no quotient occurs in it."""
+        return all(isinstance(atom, int) for monomial, _ in self.terms for atom in monomial)
+
+    def split(self) -> tuple[list[tuple[Monomial, int]], int]:
+        """The terms that depend on sizes, and the constant."""
+        return [term for term in self.terms if term[0]], dict(self.terms).get((), 0)
+
+    def at(self, sizes: Sequence[int]) -> int:
+        """Its value for these open sizes."""
+        return sum(f * math.prod(_value(a, sizes) for a in m) for m, f in self.terms)
+
+    def plus(self, other: Extent, factor: int = 1) -> Extent:
+        """`self + factor * other`."""
+        terms = dict(self.terms)
+        for monomial, value in other.terms:
+            terms[monomial] = terms.get(monomial, 0) + factor * value
+        return Extent.make(terms)
+
+    def times(self, other: Extent) -> Extent:
+        """The product of the two."""
+        terms: dict[Monomial, int] = {}
+        for first, factor in self.terms:
+            for second, other_factor in other.terms:
+                monomial = tuple(sorted((*first, *second), key=_order))
+                terms[monomial] = terms.get(monomial, 0) + factor * other_factor
+        return Extent.make(terms)
+
+    def divided(self, divisor: int) -> Extent | None:
+        """The whole number of times that `divisor` goes into it; None when a rest may be left."""
+        if any(factor % divisor for _, factor in self.terms):
+            return None
+        return Extent.make({monomial: factor // divisor for monomial, factor in self.terms})
+
+    def floordiv(self, divisor: int) -> Extent:
+        """Divided by `divisor`, a positive number, and rounded down."""
+        parts = {monomial: divmod(factor, divisor) for monomial, factor in self.terms}
+        whole = Extent.make({monomial: factor for monomial, (factor, _) in parts.items()})
+        rest = Extent.make({monomial: factor for monomial, (_, factor) in parts.items()})
+        if rest.is_constant:
+            return whole
+        (first, *others), constant = rest.split()
+        (monomial, factor), inner = first, first[0][0]
+        if isinstance(inner, Quotient) and len(monomial) == factor == 1 and not others:
+            # ((a floordiv m) + c) floordiv n == (a + c m) floordiv (m n)
+            joint = inner.dividend.plus(Extent.of(constant * inner.divisor))
+            return whole.plus(joint.floordiv(inner.divisor * divisor))
+        return whole.plus(Extent.atom(Quotient(rest, divisor)))
+
+    def __str__(self) -> str:
+        if not self.terms:
+            return "0"
+        parts = []
+        order = sorted(self.terms, key=lambda term: (-len(term[0]), list(map(_order, term[0]))))
+        for monomial, factor in order:
+            factors = [str(abs(factor))] if abs(factor) != 1 or not monomial else []
+            alone = len(monomial) == 1 and not factors
+            factors += [_text(atom, alone=alone) for atom in monomial]
+            parts.append(("- " if factor < 0 else "+ ") + "*".join(factors))
+        text = " ".join(parts)
+        return text[2:] if text.startswith("+ ") else "-" + text[2:]
+
+
+def _value(atom: Atom, sizes: Sequence[int]) -> int:
+    return sizes[atom] if isinstance(atom, int) else atom.dividend.at(sizes) // atom.divisor
+
+
+def _order(atom: Atom) -> tuple[int, str]:
+    """What atoms are sorted by: open sizes by number, then quotients."""
+    return (atom, "") if isinstance(atom, int) else (1 << 32, str(atom))
+
+
+def _text(atom: Atom, *, alone: bool) -> str:
+    if isinstance(atom, int):
+        return f"s{atom}"
+    return str(atom) if alone else f"({atom})"
+
+
+class _Parser:
+    """Reads what `Extent.__str__` writes."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[str] = []
+        position = 0
+        while text[position:].strip():
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise self._error()
+            self.tokens.append(match[1])
+            position = match.end()
+
+    def _error(self) -> ValueError:
+        return ValueError(f"{self.text!r} is not an extent")
+
+    def _taken(self, *wanted: str) -> str | None:
+        """The next token, if it is one of those `wanted`."""
+        return self.tokens.pop(0) if self.tokens and self.tokens[0] in wanted else None
+
+    def whole(self) -> Extent:
+        found = self._sum()
+        if self.tokens:
+            raise self._error()
+        return found
+
+    def _sum(self) -> Extent:
+        sign = self._taken("-")
+        found = Extent.of(0).plus(self._product(), -1 if sign else 1)
+        while sign := self._taken("+", "-"):
+            found = found.plus(self._product(), -1 if sign == "-" else 1)
+        return found
+
+    def _product(self) -> Extent:
+        found = self._factor()
+        while operator := self._taken("*", "floordiv"):
+            other = self._factor()
+            if operator == "*":
+                found = found.times(other)
+            elif other.is_constant and other.at(()) > 0:
+                found = found.floordiv(other.at(()))
+            else:
+                raise self._error()
+        return found
+
+    def _factor(self) -> Extent:
+        if not self.tokens:
+            raise self._error()
+        token = self.tokens.pop(0)
+        if token.isdigit():
+            return Extent.of(int(token))
+        if token[0] == "s":
+            return Extent.size(int(token[1:]))
+        found = self._sum() if token == "(" else None
+        if found is None or not self._taken(")"):
+            raise self._error()
+        return found
+
+
+Points = Sequence[Sequence[int]]
+"""Open sizes for which a model was looked at."""
+
+
+def fit(points: Points, values: Sequence[int], sides: Iterable[Extent] = ()) -> Extent | None:
+    """The simplest extent that has `values` at `points`: a constant, a multiple of one product of
+    sizes plus a constant, multiples of two sizes plus a constant, or what `sides` make alike: a
+    multiple of one, of the sum of two, or of a product of two or three, plus a constant. None when
+    there is no such with integer factors, or several that only other points tell apart."""
+    if len(set(values)) == 1:
+        return Extent.of(values[0])
+    found = next(_lines(points, values, _monomials(len(points[0]))), None)
+    found = found or _plane(points, values)
+    if found is not None:
+        return found
+    for candidates in _made_of(list(dict.fromkeys(sides))):
+        lines = set(_lines(points, values, candidates))
+        if lines:
+            return lines.pop() if len(lines) == 1 else None
+    return None
+
+
+def has(points: Points, values: Sequence[int], extent: Extent) -> bool:
+    """Whether `extent` has `values` at `points`."""
+    return all(extent.at(p) == v for p, v in zip(points, values, strict=True))
+
+
+def _monomials(symbols: int) -> Iterator[Extent]:
+    """The products of so many open sizes."""
+    for degree in range(1, _MOST_FACTORS + 1):
+        for monomial in itertools.combinations_with_replacement(range(symbols), degree):
+            yield Extent.make({monomial: 1})
+
+
+def _made_of(sides: Sequence[Extent]) -> Iterator[Iterator[Extent]]:
+    """What is looked for among `sides`, the simplest first."""
+    yield iter(sides)
+    yield (a.plus(b) for a, b in itertools.combinations(sides, 2))
+    for count in range(2, _MOST_FACTORS + 1):
+        chosen = itertools.combinations_with_replacement(sides, count)
+        yield (functools.reduce(Extent.times, factors) for factors in chosen)
+
+
+def _lines(points: Points, values: Sequence[int], extents: Iterable[Extent]) -> Iterator[Extent]:
+    """`factor * extent + constant` through all values, of those `extents` that there is one of."""
+    for extent in extents:
+        xs = [extent.at(point) for point in points]
+        other = next((i for i, x in enumerate(xs) if x != xs[0]), None)
+        if other is None:
+            continue
+        factor = (values[other] - values[0]) // (xs[other] - xs[0])
+        found = Extent.of(values[0] - factor * xs[0]).plus(extent, factor)
+        if has(points, values, found):
+            yield found
+
+
+def _plane(points: Points, values: Sequence[int]) -> Extent | None:
+    """Multiples of two sizes, plus a constant, through all values."""
+    for pair in itertools.combinations(range(len(points[0])), 2):
+        slopes = [_slope(points, values, symbol) for symbol in pair]
+        if None not in slopes:
+            terms: dict[Monomial, int] = {}
+            terms |= {(s,): f for s, f in zip(pair, slopes, strict=True) if f is not None}
+            rest = values[0] - Extent.make(terms).at(points[0])
+            found = Extent.make({**terms, (): rest})
+            if has(points, values, found):
+                return found
+    return None
+
+
+def _slope(points: Points, values: Sequence[int], symbol: int) -> int | None:
+    """How fast values grow with `symbol`, from a point that differs from the first in it alone."""
+    for point, value in zip(points, values, strict=True):
+        moved = [i for i, (a, b) in enumerate(zip(point, points[0], strict=True)) if a != b]
+        if moved == [symbol]:
+            factor, left = divmod(value - values[0], point[symbol] - points[0][symbol])
+            return None if left else factor
+    return None

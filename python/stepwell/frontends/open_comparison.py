@@ -1,0 +1,369 @@
+"""Models with open sizes, imported once for any of them.
+
+A frontend imports a model for shapes that it knows. Here it does so for a few of them, and what
+differs is put down as a function of the open sizes (`open_sizes`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stepwell.attributes import strings
+from stepwell.dense import is_complex, read_complex
+from stepwell.dialects import stablehlo as hlo
+from stepwell.errors import Error, ModelError
+from stepwell.extents import Extent, fit
+from stepwell.frontends import Imported
+from stepwell.frontends.open_join import Operations, Together, join
+from stepwell.frontends.open_sizes import BOUNDS, CAPACITIES, EXTENTS, OVER, RESULT_EXTENTS, SCALARS
+from stepwell.frontends.open_windows import has_unlike_ends, numbers, strided, takes_steps
+from stepwell.kernels.structured import source_name
+from stepwell.mlir import ir
+from stepwell.sizes import OpenShapes
+
+_MOST_FORMULAS = 64
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def load(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> Imported:
+    """The program of `load_for(shapes)` at the capacities, with what depends on the sizes.
+
+    Models may be others for the smallest sizes, whose slices reach beyond the end, or refuse these:
+    `open_shapes.least` of the program says from where on it is right. Raises ModelError when the
+    programs for other sizes are not the same but for numbers that follow from the sizes, and what
+    `load_for` does.
+    """
+    large = [load_for(open_shapes.shapes_at(point)) for point in open_shapes.samples()]
+    base = large[0]
+    if base.cuts or base.results:
+        raise ModelError("the model has results whose shape depends on data, or sequences of them")
+    if base.checks:
+        raise ModelError("the model has checks, which compare results of known shapes")
+    points = open_shapes.samples()
+    if takes_steps(base.module.operation):
+        points += open_shapes.rounding_samples()
+        large += [load_for(open_shapes.shapes_at(point)) for point in points[len(large) :]]
+    comparison = _Comparison(large, points)
+    sizes = _SmallSizes(open_shapes, load_for, comparison)
+    least = sizes.least(sizes.compared())
+    sizes.comparison.run(base.module.operation)
+    with base.context:
+        main = _main(base.module.operation)
+        main.attributes[CAPACITIES] = ir.DenseI64ArrayAttr.get(list(open_shapes.samples()[0]))
+    return replace(base, open_shapes=replace(open_shapes, least=least))
+
+
+def _main(module: ir.Operation) -> ir.Operation:
+    return module.regions[0].blocks[0].operations[0].operation
+
+
+@dataclass
+class _SmallSizes:
+    """Which small sizes the program that `comparison` makes of large ones is right for."""
+
+    open_shapes: OpenShapes
+    load_for: Callable[[Shapes], Imported]
+    comparison: _Comparison
+
+    def compared(self) -> tuple[int, ...]:
+        """Small sizes for which it is the same, with which `comparison` goes on. Raises ModelError
+        when there are none."""
+        first, *larger = self.open_shapes.small_samples()
+        try:
+            self.comparison = self._with(first)
+            return first
+        except ModelError:
+            for point in larger:
+                with contextlib.suppress(Error):
+                    self.comparison = self._with(point)
+                    return point
+            raise
+
+    def least(self, small: tuple[int, ...]) -> tuple[int, ...]:
+        """The smallest that each open size may be, which is right for `small` ones; empty where
+        they may all be 1."""
+        tried = [tuple(map(min, point, small)) for point in self.open_shapes.least_samples()]
+        found = next((p for p in tried if p == small or self._is_the_same(p)), small)
+        alone = [
+            size == 1 or self._is_the_same((*found[:number], 1, *found[number + 1 :]))
+            for number, size in enumerate(found)
+        ]
+        if all(alone):
+            return () if max(found) == 1 else found
+        mixed = tuple(1 if one else size for one, size in zip(alone, found, strict=True))
+        return mixed if mixed == found or self._is_the_same(mixed) else found
+
+    def _is_the_same(self, point: Sequence[int]) -> bool:
+        """Whether the program for sizes `point` is that of the samples."""
+        try:
+            self._with(point)
+        except Error:
+            return False
+        return True
+
+    def _with(self, point: Sequence[int]) -> _Comparison:
+        """The comparison with the program for sizes `point`, too. Raises ModelError where that is
+        another, and what `load_for` does."""
+        smaller = self.load_for(self.open_shapes.shapes_at(point))
+        known = self.comparison
+        found = _Comparison([*known.samples, smaller], [*known.points, point])
+        found.run(known.samples[0].module.operation.clone())
+        return found
+
+
+@dataclass
+class _Comparison:
+    """The same program for several sizes."""
+
+    samples: list[Imported]
+    points: Sequence[Sequence[int]]
+    _entered: list[tuple[Operations, Sequence[Together]]] = field(default_factory=list)
+    """The operations that belong together, those of values before their users."""
+    _known: dict[ir.Value, list[Extent]] = field(default_factory=dict)
+    """Extents of values of the joint program."""
+    _sides: dict[Extent, None] = field(default_factory=dict)
+    """Open extents of dimensions, of which others are made."""
+
+    def run(self, module: ir.Operation) -> None:
+        """Make `module`, the first program or a copy of it, that of all. Raises ModelError when the
+        others are not the same."""
+        modules = [module, *(sample.module.operation for sample in self.samples[1:])]
+        mains = [_main(module) for module in modules]
+        blocks = [main.regions[0].blocks[0] for main in mains]
+        inputs = [[value.type for value in block.arguments] for block in blocks]
+        with self.samples[0].context:
+            for kept in (self._entered, self._known, self._sides):
+                kept.clear()
+            join(blocks, lambda ops, results: self._entered.append((ops, results)))
+            columns = zip(*inputs, strict=True)
+            arguments = [self._extents(list(column), mains[0], []) for column in columns]
+            self._known.update(zip(blocks[0].arguments, arguments, strict=True))
+            self._results()
+            for ops, _ in self._entered:
+                self._attributes(ops)
+            end = list(blocks[0].operations)[-1].operation
+            results = [self._known[value] for value in end.operands]
+            mains[0].attributes[EXTENTS] = _texts(arguments)
+            mains[0].attributes[RESULT_EXTENTS] = _texts(results)
+
+    def _results(self) -> None:
+        """The extents of all results: first those that the sizes and operands tell, then those that
+        users tell, then those made of any others. Raises ModelError."""
+        rest = [item for item in self._entered if not self._is_told(*item)]
+        rest = [item for item in reversed(rest) if not self._is_told(*item, by_users=True)]
+        for ops, results in reversed(rest):
+            self._operation(ops, results, sides=self._sides)
+
+    def _is_told(
+        self, ops: Operations, results: Sequence[Together], *, by_users: bool = False
+    ) -> bool:
+        """Whether the extents of `results` are made of those of operands, or `by_users` of those
+        that these are used with."""
+        assert ops[0] is not None
+        try:
+            self._operation(ops, results, _beside(ops[0]) if by_users else ())
+        except ModelError:
+            return False
+        return True
+
+    def _operation(
+        self,
+        ops: Operations,
+        results: Sequence[Together],
+        beside: Sequence[ir.Value] = (),
+        sides: Iterable[Extent] = (),
+    ) -> None:
+        first = ops[0]
+        assert first is not None
+        present = [op for op in ops if op is not None]
+        moved: dict[int, Extent] = {}
+        if len(present) == len(ops) and first.operands and first.operands[0] in self._known:
+            moved = strided(present, self._known[first.operands[0]], self.points)
+        near = self._near(beside or first.operands)
+        extents = [
+            self._extents([value.type for value in column], first, near, sides, moved)
+            for column in results
+        ]
+        self._known.update(zip(first.results, extents, strict=True))
+        if any(not e.is_constant for shape in extents for e in shape):
+            first.attributes[EXTENTS] = _texts(extents)
+
+    def _near(self, values: Iterable[ir.Value]) -> list[Extent]:
+        """The open extents of `values`, where strides divide one of them."""
+        known = dict.fromkeys(e for value in values for e in self._known.get(value, ()))
+        found = [extent for extent in known if not extent.is_constant]
+        return found if any(not extent.is_polynomial for extent in found) else []
+
+    def _limits(self, ops: list[ir.Operation], extents: list[Extent]) -> None:
+        """Of slices from the beginning on, which are left out where they are all that there is."""
+        first = ops[0]
+        for name in ("start_indices", "strides"):
+            if len({str(op.attributes[name]) for op in ops}) > 1:
+                raise ModelError(f"{source_name(first)}: its {name} is another for other sizes")
+        if not all(extent.is_constant for extent in extents):
+            first.attributes[f"{BOUNDS}limit_indices"] = strings(map(str, extents))
+
+    def _extents(
+        self,
+        types: list[ir.Type],
+        op: ir.Operation,
+        near: Sequence[Extent],
+        sides: Iterable[Extent] = (),
+        moved: Mapping[int, Extent] | None = None,
+    ) -> list[Extent]:
+        """The extents of a value of `types`: those that are `moved`, dimensions by number, and
+        others as `_fit` has them."""
+        if not isinstance(types[0], ir.RankedTensorType):
+            return []
+        kinds = [ir.RankedTensorType(kind) for kind in types]
+        if len({(kind.rank, str(kind.element_type)) for kind in kinds}) > 1:
+            raise ModelError(f"{source_name(op)}: the model is another for other sizes")
+        found = [
+            (moved or {}).get(d) or self._fit(sizes, op, near, sides)
+            for d, sizes in enumerate(zip(*(tuple(k.shape) for k in kinds), strict=True))
+        ]
+        self._sides.update((extent, None) for extent in found if _is_side(extent))
+        return found
+
+    def _fit(
+        self,
+        values: Sequence[int],
+        op: ir.Operation,
+        near: Sequence[Extent],
+        sides: Iterable[Extent],
+    ) -> Extent:
+        """What `values` are: made of sizes, and of those extents that are `near`, or where there
+        are none, of `sides`. Raises ModelError."""
+        found = fit(self.points, values, near or sides)
+        if found is None:
+            listed = ", ".join(map(str, values))
+            raise ModelError(
+                f"{source_name(op)}: the numbers {listed} are no simple function of the open sizes"
+            )
+        return found
+
+    def _attributes(self, ops: Operations) -> None:
+        first, *_ = present = [op for op in ops if op is not None]
+        extents = [self._known[result] for result in first.results]
+        if len(present) < len(ops):
+            if first.name == "stablehlo.slice":
+                self._limits(present, extents[0])
+            return
+        if first.name == "stablehlo.constant":
+            self._constant(present, extents[0])
+            return
+        near = self._near([*first.operands, *first.results])
+        for name in [name for name in first.attributes if name != EXTENTS]:
+            found = [op.attributes.get(name) for op in present]
+            if len({str(attribute) for attribute in found}) == 1:
+                continue
+            if name == "padding" and has_unlike_ends(present):
+                continue
+            arrays = [numbers(attribute) for attribute in found]
+            if len({len(array or ()) for array in arrays} | {0}) > 2 or None in arrays:
+                raise ModelError(f"{source_name(first)}: its {name} is another for other sizes")
+            columns = zip(*arrays, strict=True)
+            fitted = [self._fit(values, first, near, self._sides) for values in columns]
+            first.attributes[BOUNDS + name] = strings(map(str, fitted))
+
+    def _constant(self, ops: list[ir.Operation], extents: list[Extent]) -> None:
+        if is_complex(ops[0]):
+            arrays = [
+                np.broadcast_to(read_complex(op, sample.weights), hlo.shape(op.results[0]))
+                for sample, op in zip(self.samples, ops, strict=True)
+            ]
+        else:
+            texts = {str(op.attributes["value"])[:200] for op in ops}
+            if len(texts) == 1 and all("dense_resource" not in text for text in texts):
+                return
+            arrays = [
+                sample.weights.array(op.attributes["value"])
+                for sample, op in zip(self.samples, ops, strict=True)
+            ]
+        base = arrays[0]
+        if all(_begins(base, array) for array in arrays[1:]):
+            return
+        if any(not array.size for array in arrays):
+            raise ModelError(f"{source_name(ops[0])}: it has no elements for some sizes")
+        if any(not extent.is_constant for extent in extents):
+            parts = [array.reshape(-1)[:1] for array in arrays]
+            same = all((array == part).all() for array, part in zip(arrays, parts, strict=True))
+        else:
+            same = all((array == array.reshape(-1)[:1]).all() for array in arrays)
+            parts = [array.reshape(-1)[: 1 if same else None] for array in arrays]
+            same = True
+        if not same or parts[0].size > _MOST_FORMULAS:
+            raise ModelError(f"{source_name(ops[0])}: its data is other for other sizes")
+        formulas = [self._formula(values, ops[0]) for values in zip(*parts, strict=True)]
+        ops[0].attributes[SCALARS] = strings(formulas)
+
+    def _formula(self, values: Sequence[np.generic], op: ir.Operation) -> str:
+        """What `values` are, as a text: an extent, or one divided by another."""
+        numbers = [value.item() for value in values]
+        if isinstance(numbers[0], (int, float)) and not isinstance(numbers[0], bool):
+            if all(float(number).is_integer() for number in numbers):
+                found = fit(self.points, [int(number) for number in numbers], self._sides)
+                if found is not None:
+                    return str(found)
+            elif all(map(math.isfinite, numbers)) and all(numbers):
+                found = self._ratio(values, [round(1 / number) for number in numbers])
+                if found is not None:
+                    return OVER.join(map(str, found))
+        listed = ", ".join(map(str, numbers))
+        raise ModelError(
+            f"{source_name(op)}: the values {listed} are no simple function of the open sizes"
+        )
+
+    def _ratio(
+        self, values: Sequence[np.generic], inverses: Sequence[int]
+    ) -> tuple[Extent, Extent] | None:
+        """What `values` are quotients of: of 1, or of two sides or what is one less."""
+        one = Extent.of(1)
+        divisor = fit(self.points, inverses, self._sides)
+        if divisor is not None and self._is_ratio(values, one, divisor):
+            return one, divisor
+        sides = dict.fromkeys([*self._sides, *(side.plus(one, -1) for side in self._sides)])
+        pairs = itertools.permutations(sides, 2)
+        fitting = [pair for pair in pairs if self._is_ratio(values, *pair)]
+        return fitting[0] if len(fitting) == 1 else None
+
+    def _is_ratio(self, values: Sequence[np.generic], dividend: Extent, divisor: Extent) -> bool:
+        """Whether `values` are the quotients of the two, rounded once."""
+        kind = values[0].dtype
+        for point, value in zip(self.points, values, strict=True):
+            over, under = (np.array(extent.at(point), kind) for extent in (dividend, divisor))
+            if not under or np.divide(over, under, dtype=kind) != value:
+                return False
+        return True
+
+
+def _beside(op: ir.Operation) -> list[ir.Value]:
+    """What the users of the results of `op` give, and their other operands."""
+    users = [use.owner.operation for result in op.results for use in result.uses]
+    return [value for user in users for value in (*user.results, *user.operands)]
+
+
+def _is_side(extent: Extent) -> bool:
+    """Whether it is open, and no product of sizes itself."""
+    return not extent.is_constant and all(len(monomial) < 2 for monomial, _ in extent.terms)
+
+
+def _begins(base: np.ndarray, other: np.ndarray) -> bool:
+    """Whether `other` is the beginning of `base` in each dimension."""
+    part = base[tuple(slice(0, n) for n in other.shape)]
+    return part.shape == other.shape and np.array_equal(part, other, equal_nan=_has_nan(base))
+
+
+def _has_nan(array: np.ndarray) -> bool:
+    return array.dtype.kind in "fc"
+
+
+def _texts(extents: Sequence[Sequence[Extent]]) -> ir.Attribute:
+    return strings(", ".join(map(str, shape)) for shape in extents)
