@@ -127,6 +127,14 @@ class Extent:
             return whole.plus(joint.floordiv(inner.divisor * divisor))
         return whole.plus(Extent.atom(Quotient(rest, divisor)))
 
+    def replacing(self, atom: Atom, other: Atom) -> Extent:
+        """With `other` in place of `atom`."""
+        found = Extent.of(0)
+        for monomial, factor in self.terms:
+            atoms = [Extent.atom(other if a == atom else a) for a in monomial]
+            found = found.plus(functools.reduce(Extent.times, atoms, Extent.of(factor)))
+        return found
+
     def __str__(self) -> str:
         if not self.terms:
             return "0"
@@ -223,8 +231,9 @@ Points = Sequence[Sequence[int]]
 def fit(points: Points, values: Sequence[int], sides: Iterable[Extent] = ()) -> Extent | None:
     """The simplest extent that has `values` at `points`: a constant, a multiple of one product of
     sizes plus a constant, multiples of two sizes plus a constant, or what `sides` make alike: a
-    multiple of one, of the sum of two, or of a product of two or three, plus a constant. None when
-    there is no such with integer factors, or several that only other points tell apart."""
+    multiple of one, of the sum or difference of two, or of a product of two or three, plus a
+    constant. None when there is no such with integer factors, or several that only other points
+    tell apart."""
     if len(set(values)) == 1:
         return Extent.of(values[0])
     found = next(_lines(points, values, _monomials(len(points[0]))), None)
@@ -243,6 +252,20 @@ def has(points: Points, values: Sequence[int], extent: Extent) -> bool:
     return all(extent.at(p) == v for p, v in zip(points, values, strict=True))
 
 
+def rounded_elsewhere(points: Points, extent: Extent) -> Extent | None:
+    """Another extent of the same values at `points`, a quotient in which is rounded in another
+    place; None when there is none."""
+    values = [extent.at(point) for point in points]
+    quotients = {a for monomial, _ in extent.terms for a in monomial if isinstance(a, Quotient)}
+    for quotient in quotients:
+        for shift in (*range(1 - quotient.divisor, 0), *range(1, quotient.divisor)):
+            moved = quotient.dividend.plus(Extent.of(shift))
+            other = extent.replacing(quotient, Quotient(moved, quotient.divisor))
+            if has(points, values, other):
+                return other
+    return None
+
+
 def _monomials(symbols: int) -> Iterator[Extent]:
     """The products of so many open sizes."""
     for degree in range(1, _MOST_FACTORS + 1):
@@ -253,7 +276,8 @@ def _monomials(symbols: int) -> Iterator[Extent]:
 def _made_of(sides: Sequence[Extent]) -> Iterator[Iterator[Extent]]:
     """What is looked for among `sides`, the simplest first."""
     yield iter(sides)
-    yield (a.plus(b) for a, b in itertools.combinations(sides, 2))
+    pairs = itertools.combinations(sides, 2)
+    yield (a.plus(b, sign) for a, b in pairs for sign in (1, -1))
     for count in range(2, _MOST_FACTORS + 1):
         chosen = itertools.combinations_with_replacement(sides, count)
         yield (functools.reduce(Extent.times, factors) for factors in chosen)

@@ -80,10 +80,32 @@ class OpenShapes:
             found.append((*most[:number], _changed(capacity), *most[number + 1 :]))
         return found
 
-    def rounding_samples(self) -> list[tuple[int, ...]]:
-        """Sizes by which, beside the others, numbers are told apart that strides divide."""
+    def rounding_sampled(
+        self, at: Callable[[tuple[int, ...]], T]
+    ) -> list[tuple[tuple[int, ...], T]]:
+        """Sizes by which, beside the others, numbers are told apart that strides divide, and what
+        `at` gives for them. Raises ModelError as `at` does for those of them above the halves of
+        the capacities, which a model takes that does not take small ones."""
         halves = list(map(_half, self.capacities.values()))
-        return [tuple(n - 1 for n in halves), tuple(n // 2 + 3 for n in halves)]
+        room = [capacity - 1 for capacity in self.capacities.values()]
+        above = [tuple(map(min, [n + n // k + 3 for n in halves], room)) for k in (8, 2)]
+        above.insert(0, tuple(map(min, [n + 1 for n in halves], room)))
+        below = [tuple(n - 1 for n in halves), tuple(n // 2 + 3 for n in halves)]
+        try:
+            return [(point, at(point)) for point in (above[0], *below)]
+        except ModelError:
+            return [(point, at(point)) for point in above]
+
+    def sample_with(self, wanted: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...] | None:
+        """Large sizes that are `wanted`, of which one is not the capacity; None if there are none
+        such."""
+        most = tuple(self.capacities.values())
+        for number, capacity in enumerate(most):
+            for size in range(capacity - 1, 0, -1):
+                point = (*most[:number], size, *most[number + 1 :])
+                if wanted(point):
+                    return point
+        return None
 
     def small_samples(self) -> list[tuple[int, ...]]:
         """Small sizes to look at it for, so that bounds that only small sizes keep to show; then
@@ -105,7 +127,7 @@ class OpenShapes:
         ahead. Raises ModelError as `at` does for large sizes, or for all small ones."""
         found = [at(point) for point in self.samples()]
         with contextlib.suppress(ModelError):
-            found += map(at, self.rounding_samples())
+            found += [result for _, result in self.rounding_sampled(at)]
         errors: list[ModelError] = []
         for small in self.small_samples():
             try:
@@ -152,7 +174,7 @@ class OpenShapes:
 
 
 def _changed(capacity: int) -> int:
-    """Another large size, which is even where `capacity` is odd, and no multiple of many numbers."""
+    """Another large size, which is even where `capacity` is odd, and that few numbers divide."""
     half, odd = _half(capacity), 1 + capacity % 2
     return next(n for n in (half + half // 4 + odd, half + odd, half - odd) if n < capacity)
 

@@ -260,3 +260,27 @@ func.func @diagonal(%x: tensor<3x3xf32>) -> tensor<3xf32> {
   %y = "stablehlo.unary_einsum"(%x) {einsum_config = "ii->i"} : (tensor<3x3xf32>) -> tensor<3xf32>
   return %y : tensor<3xf32>
 }
+
+// Elements that are taken as often, one after the other, are repeated.
+// CHECK-LABEL: func.func @repeated
+// CHECK-NEXT: %[[B:.*]] = stablehlo.broadcast_in_dim %arg0, dims = [0, 1, 3] : (tensor<2x3x4xf32>) -> tensor<2x3x2x4xf32>
+// CHECK-NEXT: %[[Y:.*]] = stablehlo.reshape %[[B]] : (tensor<2x3x2x4xf32>) -> tensor<2x6x4xf32>
+// CHECK-NEXT: return %[[Y]]
+func.func @repeated(%x: tensor<2x3x4xf32>) -> tensor<2x6x4xf32> {
+  %i = stablehlo.constant dense<[0, 0, 1, 1, 2, 2]> : tensor<6xi64>
+  %y = "stablehlo.gather"(%x, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 2],
+      collapsed_slice_dims = [1], start_index_map = [1], index_vector_dim = 1>,
+      slice_sizes = array<i64: 2, 1, 4>}> : (tensor<2x3x4xf32>, tensor<6xi64>) -> tensor<2x6x4xf32>
+  return %y : tensor<2x6x4xf32>
+}
+
+// Those in another order are not.
+// CHECK-LABEL: func.func @taken
+// CHECK: "stablehlo.gather"
+func.func @taken(%x: tensor<2x3x4xf32>) -> tensor<2x6x4xf32> {
+  %i = stablehlo.constant dense<[0, 0, 1, 2, 1, 2]> : tensor<6xi64>
+  %y = "stablehlo.gather"(%x, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 2],
+      collapsed_slice_dims = [1], start_index_map = [1], index_vector_dim = 1>,
+      slice_sizes = array<i64: 2, 1, 4>}> : (tensor<2x3x4xf32>, tensor<6xi64>) -> tensor<2x6x4xf32>
+  return %y : tensor<2x6x4xf32>
+}

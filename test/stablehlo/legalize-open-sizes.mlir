@@ -209,6 +209,54 @@ func.func @main(%s: tensor<2xui64>, %x: tensor<3x16xf32>) -> (tensor<2xui64>, te
 
 // -----
 
+// Strides need not divide a size: the number of windows in use is rounded down.
+
+// CHECK-LABEL: func.func @main(
+// CHECK-SAME: %[[SIZES:arg1]]: tensor<2xi64>, %[[USED:arg2]]: tensor<16xi1>, %[[WINDOWS:arg3]]: tensor<8xi1>)
+// CHECK-SAME: stepwell.prefixes = {{\[\[}}"s0", 16], ["(s0 + 1) floordiv 2", 8]]
+// CHECK-SAME: stepwell.scalars = ["s0", "(s0 + 1) floordiv 2"]
+// CHECK: stablehlo.broadcast_in_dim %[[USED]]
+// CHECK: stablehlo.slice %[[SIZES]] [1:2]
+// CHECK: "stablehlo.reduce_window"
+// CHECK: stablehlo.broadcast_in_dim %[[WINDOWS]]
+// CHECK: stablehlo.reduce
+// CHECK: stablehlo.divide %{{.*}}, %{{.*}} : tensor<4xf32>
+func.func @main(%x: tensor<4x16xf32>) -> tensor<4xf32>
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["4, s0"]} {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = "stablehlo.reduce_window"(%x, %zero) <{window_dimensions = array<i64: 1, 3>,
+      window_strides = array<i64: 1, 2>, padding = dense<[[0, 0], [1, 1]]> : tensor<2x2xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %s : tensor<f32>
+  }) {stepwell.extents = ["4, (s0 + 1) floordiv 2"]}
+    : (tensor<4x16xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [1]
+     : (tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32>
+  %n = stablehlo.constant {stepwell.scalars = ["(s0 + 1) floordiv 2"]} dense<8.0> : tensor<4xf32>
+  %2 = stablehlo.divide %1, %n : tensor<4xf32>
+  return %2 : tensor<4xf32>
+}
+
+// -----
+
+// A slice that is all there is of the capacity is a part of other sizes.
+
+// CHECK-LABEL: func.func @main(
+// CHECK-SAME: ["2*(s0 floordiv 2)", 16]
+// CHECK: stablehlo.select
+func.func @main(%x: tensor<16xf32>) -> tensor<f32>
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0"]} {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.slice %x [0:16] {stepwell.bounds.limit_indices = ["2*(s0 floordiv 2)"],
+      stepwell.extents = ["2*(s0 floordiv 2)"]} : (tensor<16xf32>) -> tensor<16xf32>
+  %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [0]
+     : (tensor<16xf32>, tensor<f32>) -> tensor<f32>
+  return %1 : tensor<f32>
+}
+
+// -----
+
 // Rejected: the elements that a transform would mix are not all in use.
 
 // expected-error@+1 {{a dimension of open size is transformed}}

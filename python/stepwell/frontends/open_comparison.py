@@ -6,7 +6,6 @@ differs is put down as a function of the open sizes (`open_sizes`).
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,18 +17,31 @@ from stepwell.attributes import strings
 from stepwell.dense import is_complex, read_complex
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import Error, ModelError
-from stepwell.extents import Extent, fit
+from stepwell.extents import Extent, fit, rounded_elsewhere
 from stepwell.frontends import Imported
 from stepwell.frontends.open_join import Operations, Together, join
 from stepwell.frontends.open_sizes import BOUNDS, CAPACITIES, EXTENTS, OVER, RESULT_EXTENTS, SCALARS
-from stepwell.frontends.open_windows import has_unlike_ends, numbers, strided, takes_steps
+from stepwell.frontends.open_windows import (
+    UntoldSizesError,
+    has_free_sizes,
+    has_unlike_ends,
+    moved,
+    moves,
+    numbers,
+    same_places,
+    takes_steps,
+)
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir
 from stepwell.sizes import OpenShapes
 
 _MOST_FORMULAS = 64
+_MOST_POINTS = 24
 
 Shapes = dict[str, tuple[int, ...]]
+
+_Joined = tuple[Operations, Sequence[Together]]
+"""Operations that belong together, and their results."""
 
 
 def load(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> Imported:
@@ -48,11 +60,21 @@ def load(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> Imp
         raise ModelError("the model has checks, which compare results of known shapes")
     points = open_shapes.samples()
     if takes_steps(base.module.operation):
-        points += open_shapes.rounding_samples()
-        large += [load_for(open_shapes.shapes_at(point)) for point in points[len(large) :]]
-    comparison = _Comparison(large, points)
-    sizes = _SmallSizes(open_shapes, load_for, comparison)
-    least = sizes.least(sizes.compared())
+        found = open_shapes.rounding_sampled(lambda point: load_for(open_shapes.shapes_at(point)))
+        points += [point for point, _ in found]
+        large += [program for _, program in found]
+    while True:
+        sizes = _SmallSizes(open_shapes, load_for, _Comparison(large, points))
+        try:
+            small = sizes.compared()
+            break
+        except UntoldSizesError as error:
+            point = open_shapes.sample_with(error.wanted)
+            if point is None or len(points) > _MOST_POINTS:
+                raise
+            points.append(point)
+            large.append(load_for(open_shapes.shapes_at(point)))
+    least = sizes.least(small)
     sizes.comparison.run(base.module.operation)
     with base.context:
         main = _main(base.module.operation)
@@ -73,18 +95,19 @@ class _SmallSizes:
     comparison: _Comparison
 
     def compared(self) -> tuple[int, ...]:
-        """Small sizes for which it is the same, with which `comparison` goes on. Raises ModelError
-        when there are none."""
-        first, *larger = self.open_shapes.small_samples()
-        try:
-            self.comparison = self._with(first)
-            return first
-        except ModelError:
-            for point in larger:
-                with contextlib.suppress(Error):
-                    self.comparison = self._with(point)
-                    return point
-            raise
+        """Small sizes for which it is the same, with which `comparison` goes on. Raises Error
+        when there are none: that of the largest, which a model is likeliest to take."""
+        found: Error | None = None
+        for point in self.open_shapes.small_samples():
+            try:
+                self.comparison = self._with(point)
+                return point
+            except UntoldSizesError:
+                raise
+            except Error as error:
+                found = error
+        assert found is not None
+        raise found
 
     def least(self, small: tuple[int, ...]) -> tuple[int, ...]:
         """The smallest that each open size may be, which is right for `small` ones; empty where
@@ -124,8 +147,8 @@ class _Comparison:
 
     samples: list[Imported]
     points: Sequence[Sequence[int]]
-    _entered: list[tuple[Operations, Sequence[Together]]] = field(default_factory=list)
-    """The operations that belong together, those of values before their users."""
+    _entered: list[_Joined] = field(default_factory=list)
+    """Those of values before their users."""
     _known: dict[ir.Value, list[Extent]] = field(default_factory=dict)
     """Extents of values of the joint program."""
     _sides: dict[Extent, None] = field(default_factory=dict)
@@ -154,46 +177,79 @@ class _Comparison:
             mains[0].attributes[RESULT_EXTENTS] = _texts(results)
 
     def _results(self) -> None:
-        """The extents of all results: first those that the sizes and operands tell, then those that
-        users tell, then those made of any others. Raises ModelError."""
-        rest = [item for item in self._entered if not self._is_told(*item)]
-        rest = [item for item in reversed(rest) if not self._is_told(*item, by_users=True)]
-        for ops, results in reversed(rest):
-            self._operation(ops, results, sides=self._sides)
+        """The extents of all results: those that the sizes, operands or users tell, and only where
+        there are no more of these, one that is made of any others. Raises ModelError."""
+        rest = self._entered
+        while rest:
+            left = [item for item in rest if not self._is_told(*item)]
+            left = [item for item in left[::-1] if not self._is_told(*item)][::-1]
+            rest = left if len(left) < len(rest) else self._without_one(left)
 
-    def _is_told(
-        self, ops: Operations, results: Sequence[Together], *, by_users: bool = False
-    ) -> bool:
-        """Whether the extents of `results` are made of those of operands, or `by_users` of those
-        that these are used with."""
-        assert ops[0] is not None
+    def _without_one(self, rest: list[_Joined]) -> list[_Joined]:
+        """`rest` without the first operation of known operands whose extents are made of any
+        others. Raises ModelError when there is none: what windows ask for, if they do."""
+        errors: list[ModelError] = []
+        for number, (ops, results) in enumerate(rest):
+            assert ops[0] is not None
+            if all(operand in self._known for operand in ops[0].operands):
+                try:
+                    self._operation(ops, results, sides=self._sides)
+                except ModelError as error:
+                    errors.append(error)
+                else:
+                    return [*rest[:number], *rest[number + 1 :]]
+        raise min(errors, key=lambda error: not isinstance(error, UntoldSizesError))
+
+    def _is_told(self, ops: Operations, results: Sequence[Together]) -> bool:
+        """Whether the extents of `results` are told by those of operands or users."""
         try:
-            self._operation(ops, results, _beside(ops[0]) if by_users else ())
+            self._operation(ops, results)
         except ModelError:
             return False
         return True
 
     def _operation(
-        self,
-        ops: Operations,
-        results: Sequence[Together],
-        beside: Sequence[ir.Value] = (),
-        sides: Iterable[Extent] = (),
+        self, ops: Operations, results: Sequence[Together], sides: Iterable[Extent] = ()
     ) -> None:
         first = ops[0]
         assert first is not None
         present = [op for op in ops if op is not None]
-        moved: dict[int, Extent] = {}
-        if len(present) == len(ops) and first.operands and first.operands[0] in self._known:
-            moved = strided(present, self._known[first.operands[0]], self.points)
-        near = self._near(beside or first.operands)
-        extents = [
-            self._extents([value.type for value in column], first, near, sides, moved)
-            for column in results
-        ]
+        unknown = any(operand not in self._known for operand in first.operands)
+        known: dict[int, Extent] = {}
+        free = bool(sides) or unknown or has_free_sizes(present)
+        if free and [type(value[0].type) for value in results] == [ir.RankedTensorType]:
+            known = self._forced(first)
+        if len(present) == len(ops) and moves(first):
+            if unknown:
+                raise ModelError(f"{source_name(first)}: its operand has unknown sizes")
+            known |= moved(present, self._known[first.operands[0]], self.points)
+        near = self._near(first.operands)
+        extents = []
+        for column in results:
+            types = [value.type for value in column]
+            extents.append(self._extents(types, first, near, sides, known, free=free))
         self._known.update(zip(first.results, extents, strict=True))
         if any(not e.is_constant for shape in extents for e in shape):
             first.attributes[EXTENTS] = _texts(extents)
+
+    def _forced(self, op: ir.Operation) -> dict[int, Extent]:
+        """Extents of dimensions of the result of `op` that are those of operands, or of what it is
+        used with."""
+        found: dict[int, Extent] = {}
+        shape = hlo.shape(op.results[0])
+        repeats = op.name == "stablehlo.broadcast_in_dim"
+        if repeats and op.operands[0] in self._known:
+            known, sizes = self._known[op.operands[0]], hlo.shape(op.operands[0])
+            places = same_places(op, len(sizes))
+            found |= {at: known[d] for d, at in places.items() if sizes[d] > 1}
+        users = [use.owner.operation for use in op.results[0].uses]
+        for user in users if repeats else [op, *users]:
+            places = same_places(user, len(shape))
+            for value in (*user.results, *user.operands) if places else ():
+                known = self._known.get(value, [])
+                if len(known) == len(hlo.shape(user.results[0])):
+                    found |= {d: known[at] for d, at in places.items() if shape[d] > 1}
+        return found
 
     def _near(self, values: Iterable[ir.Value]) -> list[Extent]:
         """The open extents of `values`, where strides divide one of them."""
@@ -216,17 +272,19 @@ class _Comparison:
         op: ir.Operation,
         near: Sequence[Extent],
         sides: Iterable[Extent] = (),
-        moved: Mapping[int, Extent] | None = None,
+        known: Mapping[int, Extent] | None = None,
+        *,
+        free: bool = False,
     ) -> list[Extent]:
-        """The extents of a value of `types`: those that are `moved`, dimensions by number, and
-        others as `_fit` has them."""
+        """The extents of a value of `types`: those that are `known`, dimensions by number, and
+        others as `_fit` has them. Where they are `free`, operands do not tell them."""
         if not isinstance(types[0], ir.RankedTensorType):
             return []
         kinds = [ir.RankedTensorType(kind) for kind in types]
         if len({(kind.rank, str(kind.element_type)) for kind in kinds}) > 1:
             raise ModelError(f"{source_name(op)}: the model is another for other sizes")
         found = [
-            (moved or {}).get(d) or self._fit(sizes, op, near, sides)
+            (known or {}).get(d) or self._fit(sizes, op, near, sides, free=free)
             for d, sizes in enumerate(zip(*(tuple(k.shape) for k in kinds), strict=True))
         ]
         self._sides.update((extent, None) for extent in found if _is_side(extent))
@@ -238,16 +296,28 @@ class _Comparison:
         op: ir.Operation,
         near: Sequence[Extent],
         sides: Iterable[Extent],
+        *,
+        free: bool = True,
     ) -> Extent:
-        """What `values` are: made of sizes, and of those extents that are `near`, or where there
-        are none, of `sides`. Raises ModelError."""
-        found = fit(self.points, values, near or sides)
+        """What `values` are: made of sizes, of those extents that are `near`, or of `sides`. Raises
+        ModelError, for those that are `free` also where they may be rounded in another place."""
+        found = fit(self.points, values, near) or fit(self.points, values, sides)
         if found is None:
             listed = ", ".join(map(str, values))
             raise ModelError(
                 f"{source_name(op)}: the numbers {listed} are no simple function of the open sizes"
             )
+        if free:
+            self._check_rounding(found, op)
         return found
+
+    def _check_rounding(self, extent: Extent, op: ir.Operation) -> None:
+        other = rounded_elsewhere(self.points, extent)
+        if other is not None:
+            raise UntoldSizesError(
+                f"{source_name(op)}: how {extent} is rounded is not known",
+                lambda point: extent.at(point) != other.at(point),
+            )
 
     def _attributes(self, ops: Operations) -> None:
         first, *_ = present = [op for op in ops if op is not None]
@@ -311,10 +381,13 @@ class _Comparison:
             if all(float(number).is_integer() for number in numbers):
                 found = fit(self.points, [int(number) for number in numbers], self._sides)
                 if found is not None:
+                    self._check_rounding(found, op)
                     return str(found)
             elif all(map(math.isfinite, numbers)) and all(numbers):
                 found = self._ratio(values, [round(1 / number) for number in numbers])
                 if found is not None:
+                    for extent in found:
+                        self._check_rounding(extent, op)
                     return OVER.join(map(str, found))
         listed = ", ".join(map(str, numbers))
         raise ModelError(
@@ -342,12 +415,6 @@ class _Comparison:
             if not under or np.divide(over, under, dtype=kind) != value:
                 return False
         return True
-
-
-def _beside(op: ir.Operation) -> list[ir.Value]:
-    """What the users of the results of `op` give, and their other operands."""
-    users = [use.owner.operation for result in op.results for use in result.uses]
-    return [value for user in users for value in (*user.results, *user.operands)]
 
 
 def _is_side(extent: Extent) -> bool:

@@ -1,22 +1,34 @@
-"""Sizes that strides divide: how much is in use of what a convolution, windows or a slice give.
+"""Sizes that strides divide, and paddings up to multiples: how much is in use of what convolutions,
+windows, slices and paddings give.
 
     %y = stablehlo.convolution(%x, %w) window = {stride = [2], pad = [[1, 1]]}
 
-of `s0` elements and a filter of 3 gives `(s0 - 1) floordiv 2 + 1`. What is computed here is not
-looked for among functions that have the sizes of a few programs: many would.
+of `s0` elements and a filter of 3 gives `(s0 - 1) floordiv 2 + 1`; padding `s0` elements to a
+multiple of 32, `32*((s0 + 31) floordiv 32)`. What is computed here is not looked for among
+functions that have the sizes of a few programs: many would.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
+from stepwell.errors import ModelError
 from stepwell.extents import Extent, Points, has
+from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir, nested_operations
 from stepwell.mlir import stablehlo as bindings
+
+
+class UntoldSizesError(ModelError):
+    """The sizes that were looked at do not tell those of others: `wanted` ones are missing."""
+
+    def __init__(self, message: str, wanted: Callable[[Sequence[int]], bool]) -> None:
+        super().__init__(message)
+        self.wanted = wanted
 
 
 @dataclass(frozen=True)
@@ -32,38 +44,94 @@ class _Axis:
     rests: tuple[int, ...]
 
 
-def strided(
+def moved(
     ops: Sequence[ir.Operation], operand: Sequence[Extent], points: Points
 ) -> dict[int, Extent]:
-    """The extents of the dimensions of the result along which `ops`, one operation in programs for
-    the sizes `points`, take steps of more than one, or between whose elements are others; `operand`
-    has those of the operand. Dimensions of which nothing can be told are left out."""
+    """The extents of the dimensions of the result in which `ops`, one operation in programs for the
+    sizes `points`, take steps or pad as many elements as the size asks for; `operand` has those of
+    the operand. Raises ModelError where there is no one function of the sizes."""
+    if ops[0].name == "stablehlo.pad":
+        return _padded(ops, operand, points)
+    return _strided(ops, operand, points)
+
+
+def _padded(
+    ops: Sequence[ir.Operation], operand: Sequence[Extent], points: Points
+) -> dict[int, Extent]:
+    """Paddings that differ, of which all are seen from the least to one less than the step."""
+    low, high = (
+        list(zip(*(ir.DenseI64ArrayAttr(op.attributes[name]) for op in ops), strict=True))
+        for name in ("edge_padding_low", "edge_padding_high")
+    )
+    found = {}
+    for d, pads in enumerate(high):
+        sizes = [hlo.shape(op.results[0])[d] for op in ops]
+        step = max(pads) - min(pads) + 1
+        if step == 1 or len(set(low[d])) > 1 or any((n - sizes[0]) % step for n in sizes):
+            continue
+        rest = sizes[0] % step
+        least = operand[d].plus(Extent.of(low[d][0] + min(pads) - rest + step - 1))
+        padded = least.floordiv(step).times(Extent.of(step)).plus(Extent.of(rest))
+        if has(points, sizes, padded):
+            found[d] = padded
+    return found
+
+
+def _strided(
+    ops: Sequence[ir.Operation], operand: Sequence[Extent], points: Points
+) -> dict[int, Extent]:
+    """Steps of more than one, and those along dimensions between whose elements are others."""
     found = {}
     for axis in _axes(ops):
         extent = operand[axis.operand]
         if axis.stride == axis.dilation == 1 or extent.is_constant:
             continue
-        last = extent.plus(Extent.of(1), -1).times(Extent.of(axis.dilation))
         values = [hlo.shape(op.results[0])[axis.result] for op in ops]
-        fitting = {
-            windows
-            for rest in _possible(axis)
-            if has(points, values, windows := _windows(last, rest, axis.stride))
-        }
-        if len(fitting) == 1:
-            found[axis.result] = fitting.pop()
+        try:
+            found[axis.result] = _windows(axis, extent, points, values)
+        except ModelError as error:
+            error.args = (f"{source_name(ops[0])}: {error}",)
+            raise
     return found
 
 
-def _windows(last: Extent, rest: int, stride: int) -> Extent:
-    return last.plus(Extent.of(rest)).floordiv(stride).plus(Extent.of(1))
+def _windows(axis: _Axis, extent: Extent, points: Points, values: Sequence[int]) -> Extent:
+    """How many windows there are, of which `values` are known.
+
+    What is padded may depend on the size: for a last window that elements do not fill, or for as
+    many windows as elements. It cannot have stayed the same by chance when it was seen for two
+    sizes of other rests by the stride, one of them such that any more would be another window.
+    """
+    stride = axis.stride
+    last = extent.plus(Extent.of(1), -1).times(Extent.of(axis.dilation))
+    fitting = set()
+    for rest in range(max(axis.rests), min(axis.rests) + stride):
+        windows = last.plus(Extent.of(rest)).floordiv(stride).plus(Extent.of(1))
+        if has(points, values, windows):
+            fitting.add(windows)
+    lasts = {last.at(point) % stride for point in points}
+    full = -1 - max(axis.rests)
+    listed = ", ".join(map(str, values))
+    if not fitting:
+        raise ModelError(f"{listed} windows are no function of the sizes")
+    if len(fitting) > 1 or (len(lasts) == 1 and _changes(last, stride)):
+        missing = next(n % stride for n in (full, full + 1) if n % stride not in lasts)
+        raise UntoldSizesError(
+            f"{listed} windows tell no others", lambda point: last.at(point) % stride == missing
+        )
+    return fitting.pop()
 
 
-def _possible(axis: _Axis) -> range:
-    """What may stand for `rests` for all sizes: where a last window that elements do not fill is
-    padded, or a slice ends with the last element it takes, they differ by less than a stride."""
-    least, most = min(axis.rests), max(axis.rests)
-    return range(least, most + axis.stride if most > least else most + 1)
+def _changes(extent: Extent, divisor: int) -> bool:
+    """Whether it is not always the same what is left of `extent` by `divisor`."""
+    terms, _ = extent.split()
+    return any(factor % divisor for _, factor in terms)
+
+
+def moves(op: ir.Operation) -> bool:
+    """Whether `op` is one of those that `moved` is for."""
+    name = op.name.removeprefix("stablehlo.")
+    return name in ("slice", "convolution", "reduce_window", "pad")
 
 
 def takes_steps(program: ir.Operation) -> bool:
@@ -83,6 +151,41 @@ def has_unlike_ends(ops: Sequence[ir.Operation]) -> bool:
     columns = [set(column) for column in zip(*edges, strict=True)]
     unlike = [place for place, column in enumerate(columns) if len(column) > 1]
     return all(place % 2 == 1 and strides[place // 2 :][:1] > [1] for place in unlike)
+
+
+_ELEMENTWISE = (
+    *("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "remainder"),
+    *("and", "or", "xor", "not", "compare", "select", "clamp", "convert", "exponential", "log"),
+    *("tanh", "logistic", "sqrt", "rsqrt", "negate", "abs", "sine", "cosine", "floor", "ceil"),
+)
+"""Common ones, whose sizes are those of what they are used with."""
+
+_WITHOUT_SIZES = ("iota", "dynamic_iota", "constant", "broadcast_in_dim", "rng_bit_generator")
+
+
+def has_free_sizes(ops: Sequence[ir.Operation]) -> bool:
+    """Whether the operands of `ops` do not tell the sizes of their results."""
+    name = ops[0].name.removeprefix("stablehlo.")
+    if name in _WITHOUT_SIZES:
+        return True
+    if name == "slice":
+        return any(len(set(axis.rests)) > 1 for axis in _slice(ops))
+    names = ("padding", "slice_sizes", "edge_padding_low", "edge_padding_high")
+    return any(len({str(op.attributes.get(name)) for op in ops}) > 1 for name in names)
+
+
+def same_places(op: ir.Operation, rank: int) -> dict[int, int]:
+    """Where the result of `op` has the dimensions of an operand of so many; empty where it may have
+    others."""
+    name = op.name.removeprefix("stablehlo.")
+    if name in _ELEMENTWISE:
+        return {d: d for d in range(rank)}
+    if name == "concatenate":
+        joined = ir.IntegerAttr(op.attributes["dimension"]).value
+        return {d: d for d in range(rank) if d != joined}
+    if name == "broadcast_in_dim":
+        return dict(enumerate(numbers(op.attributes["broadcast_dimensions"]) or ()))
+    return {}
 
 
 def numbers(attribute: ir.Attribute | None) -> list[int] | None:

@@ -262,17 +262,39 @@ def test_names_of_symbolic_dimensions() -> None:
     np.testing.assert_allclose(ahead(x, y)[0], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_sizes_that_are_bounded_below() -> None:
+def pairs(x: jax.Array) -> jax.Array:
+    return jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, 2), (1, 2), "VALID")
+
+
+@pytest.mark.parametrize("function", [lambda x: x.sum(1), pairs], ids=["sum", "strides"])
+def test_sizes_that_are_bounded_below(function: Callable) -> None:
     """There is not much room between 8 and the capacity, 16."""
     shape = jax.export.symbolic_shape("b, c", constraints=["b >= 8", "c >= 8"])
     spec = jax.ShapeDtypeStruct(shape, np.float32)
-    exported = jax.export.export(jax.jit(lambda x: x.sum(1)), platforms=["cpu"])(spec)
+    exported = jax.export.export(jax.jit(function), platforms=["cpu"])(spec)
     exe = stepwell.compile(exported, threads=1, options={"progress": False})
     assert isinstance(exe, SpecializingExecutable)
     for sizes in ((9, 12), (15, 8), (8, 9), (16, 16)):
         x = R.standard_normal(sizes).astype(np.float32)
-        np.testing.assert_allclose(exe(x)[0], x.sum(1), 1e-5, 1e-5)
+        np.testing.assert_allclose(exe(x)[0], function(x), 1e-5, 1e-5)
     assert repr(exe).endswith("2 compiled>")
+
+
+def test_numbers_that_are_rounded_in_other_places() -> None:
+    """Half of what is joined has (n - 2) // 4 + 1 rows, the other half (n + 1) // 4: the same for
+    the sizes that are looked at, and not for others."""
+
+    def join(x: jax.Array) -> jax.Array:
+        windows = jax.lax.reduce_window(x, 0.0, jax.lax.add, (2, 1), (4, 1), "VALID")
+        other = jnp.broadcast_to(x[0], ((x.shape[0] + 1) // 4, 4))
+        return jnp.concatenate([windows, other])
+
+    (n,) = jax.export.symbolic_shape("n", constraints=["n >= 16"])
+    spec = jax.ShapeDtypeStruct((n, 4), np.float32)
+    exe = stepwell.compile(jax.export.export(jax.jit(join))(spec))
+    for size in (48, 53, 54):
+        x = R.standard_normal((size, 4)).astype(np.float32)
+        np.testing.assert_allclose(exe(x)[0], join(x), 1e-5, 1e-5)
 
 
 def test_sizes_that_an_export_does_not_take() -> None:

@@ -42,6 +42,13 @@ STEPS = (
     "{y}a = GlobalAveragePool({x}) {y}b = Sigmoid({y}a) {y} = Mul({x}, {y}b)",
     "{y}a = Conv <pads = [1, 1, 1, 1]> ({x}, square) {y}b = Relu({y}a) {y} = Add({x}, {y}b)",
     "{y}a = Concat <axis = 1> ({x}, x) {y} = Conv <pads = [1, 1, 1, 1]> ({y}a, double)",
+    "{y}a = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> ({x}, square) "
+    '{y}s = Shape({x}) {y} = Resize <mode = "nearest"> ({y}a,,, {y}s)',
+    "{y}a = MaxPool <kernel_shape = [3, 3], strides = [2, 3], pads = [1, 1, 1, 1]> ({x}) "
+    '{y}s = Shape({x}) {y} = Resize <mode = "linear"> ({y}a,,, {y}s)',
+    "{y}a = AveragePool <kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1> ({x}) "
+    "{y}b = ConvTranspose <strides = [2, 2]> ({y}a, even) {y}s = Shape <start = 2> ({x}) "
+    "{y} = Slice({y}b, none, {y}s, spatial)",
     "{y}a = Shape({x}) {y}b = Reshape({x}, flat) {y}c = Softmax({y}b) {y}d = Reshape({y}c, {y}a) "
     "{y} = Add({x}, {y}d)",
 )
@@ -57,6 +64,8 @@ CONSTANTS = """
     one = Constant <value_floats = [1.0, 1.0]> ()
     twice = Constant <value_floats = [1.0, 1.0, 2.0, 2.0]> ()
     flat = Constant <value_ints = [0, 0, -1]> ()
+    none = Constant <value_ints = [0, 0]> ()
+    spatial = Constant <value_ints = [2, 3]> ()
     corner = Constant <value_ints = [0, 0, 1, 0, 0, 0, 0, 1]> ()
 """
 

@@ -72,6 +72,32 @@ def test_open_dimensions_are_compiled_when_called():
     for size in (2, 3, 9, 1):
         _check(executable, module, torch.randn(size, 16))
     assert isinstance(executable.specialized(torch.randn(5, 16)), OpenSizeExecutable)
+
+
+def test_images_of_any_size():
+    """Strides need not divide them, and features are resized to those of another layer."""
+
+    class Features(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Conv2d(3, 8, 3, 2, 1)
+            self.second = nn.Conv2d(8, 4, 3, 2, 1)
+            self.pool = nn.MaxPool2d(2)
+
+        def forward(self, x):
+            near = self.first(x)
+            far = torch.relu(self.second(near))
+            size = near.shape[-2:]
+            pair = [nn.functional.interpolate(far, size, mode=m) for m in ("nearest", "bilinear")]
+            return self.pool(torch.cat([near, *pair], 1))
+
+    module = Features().eval()
+    sides = {2: torch.export.Dim("h", min=8), 3: torch.export.Dim("w", min=8)}
+    program = torch.export.export(module, (torch.randn(1, 3, 33, 47),), dynamic_shapes=(sides,))
+    executable = stepwell.compile(program)
+    for size in ((33, 47), (64, 62), (57, 33), (40, 51)):
+        _check(executable, module, torch.randn(1, 3, *size))
+    assert isinstance(executable.specialized(torch.randn(1, 3, 39, 60)), OpenSizeExecutable)
     fixed = stepwell.compile(program, shapes={"input": (7, 16)})
     assert fixed.inputs[0].shape == (7, 16)
     with pytest.raises(stepwell.ModelError, match="16"):

@@ -158,7 +158,8 @@ class CompiledForAnySize(Compiled):
         samples = list(map(described, (*shapes.samples(), shapes.small_samples()[0])))
         with contextlib.suppress(Exception):  # of operators for such sizes
             samples.append(described([_LEAST] * len(capacities)))
-            samples += map(described, shapes.rounding_samples())
+        with contextlib.suppress(Exception):
+            samples += [sample for _, sample in shapes.rounding_sampled(described)]
         if not samples[0].program.outputs:
             raise ModelError("the graph returns no tensor")
         special = Specialization(sizes=shapes)

@@ -154,7 +154,8 @@ def _padded(
             count -= 1
         outputs.append(count)
         pads = [pad, max((count - 1) * step + window - size - pad, 0), *pads]
-    return aten.constant_pad_nd(x, pads, value) if any(pads) else x, outputs
+    # By nothing, too, for sizes that have all windows inside: another size has not.
+    return aten.constant_pad_nd(x, pads, value) if any(pads) or ceil_mode else x, outputs
 
 
 def _each(sizes: Sizes, count: int = 2) -> list[int]:
