@@ -115,3 +115,65 @@ def test_infinite_numbers_and_nan():
     compare(
         _of_extremes, torch.tensor([1.0, -2.5, 0.0, torch.nan, torch.inf, -torch.inf, torch.nan])
     )
+
+
+def _near_zero(x, y):
+    functional = torch.nn.functional
+    small = functional.elu(x), functional.selu(x), functional.celu(x, 2.0)
+    return *small, torch.logaddexp2(torch.zeros_like(y), y)
+
+
+def test_results_near_zero():
+    """Relative to each of them, within a few roundings of float32."""
+    inputs = torch.tensor([-1e-38, -1e-9, -3e-5, 1e-9]), torch.tensor([-120.0, -30.0, -5.0, 2.0])
+    torch._dynamo.reset()
+    found = torch.compile(_near_zero, backend="stepwell")(*inputs)
+    torch.testing.assert_close(found, _near_zero(*inputs), rtol=1e-6, atol=0.0)
+
+
+def _floors(x, y):
+    number = torch.floor_divide(x, 1e30), torch.div(x, -0.1, rounding_mode="floor")
+    return torch.floor_divide(x, y), *number, torch.floor_divide(x.half(), y.half())
+
+
+def test_quotients_that_would_be_rounded_up():
+    x = torch.tensor([-1e-30, 1e-30, 1.0, -1.0, 1.0, 5.0, 0.0, torch.inf, 1.0, -1.0, 0.3])
+    y = torch.tensor([1e30, -1e30, 0.1, 0.1, 0.0, -2.0, -3.0, 2.0, torch.inf, torch.inf, 0.1])
+    compare(_floors, x, y)
+
+
+def _margins(x, target, targets):
+    functional = torch.nn.functional
+    weight = torch.tensor([1.0, 2.0, 3.0])
+    return (
+        functional.multi_margin_loss(x, target, reduction="none"),
+        functional.multi_margin_loss(x[:1], target[:1], p=2, weight=weight),
+        functional.multilabel_margin_loss(x, targets, reduction="none"),
+    )
+
+
+def test_margins_that_are_not_numbers():
+    inf, nan = torch.inf, torch.nan
+    x = torch.tensor([[1.0, nan, 0.5], [inf, 1.0, 2.0], [1.0, 2.0, -inf], [0.0, inf, 1.0]])
+    targets = torch.tensor([[0, -1, -1], [1, 0, -1], [2, -1, 0], [0, 1, -1]])
+    inputs = x, torch.tensor([0, 1, 2, 0]), targets
+    torch._dynamo.reset()
+    found = torch.compile(_margins, backend="stepwell")(*inputs)
+    torch.testing.assert_close(found, _margins(*inputs), equal_nan=True)
+
+
+def _resized(x):
+    resize = torch.nn.functional.interpolate
+    return (
+        resize(x, size=(6, 7), mode="bilinear"),
+        resize(x, scale_factor=(1.5, 0.7), mode="bilinear"),
+        resize(x, size=(7, 7), mode="bilinear", align_corners=True),
+        resize(x[0], size=6, mode="linear"),
+        resize(x.unsqueeze(0), size=(2, 3, 6), mode="trilinear"),
+    )
+
+
+def test_resizing_among_infinite_numbers():
+    x = torch.arange(16.0).reshape(1, 1, 4, 4)
+    x[0, 0, 1:3, 1:3], x[0, 0, 0, 0], x[0, 0, 3, 3] = torch.inf, torch.nan, -torch.inf
+    compare(_resized, x)

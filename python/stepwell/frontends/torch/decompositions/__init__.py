@@ -13,6 +13,7 @@ import torch
 from torch._decomp import get_decompositions
 
 from stepwell.frontends.torch.decompositions import (
+    activations,
     adaptive_pooling,
     arithmetic,
     attention,
@@ -82,6 +83,7 @@ def _of_torch() -> dict[torch._ops.OperatorBase, Decomposition]:
 
 
 __all__ = [
+    "activations",
     "adaptive_pooling",
     "arithmetic",
     "attention",

@@ -64,6 +64,30 @@ def _remainder(x: torch.Tensor, divisor: torch.Tensor) -> torch.Tensor:
     return torch.where(other_sign, rest + divisor, rest)
 
 
+@mend(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def _divide(
+    x: torch.Tensor, divisor: torch.Tensor | Number, *, rounding_mode: str | None = None
+) -> object:
+    dtype = torch.result_type(x, divisor)
+    if rounding_mode != "floor" or not dtype.is_floating_point:
+        return NotImplemented
+    wide = torch.promote_types(dtype, torch.float32)
+    if isinstance(divisor, torch.Tensor):
+        divisor = divisor.to(wide)
+    else:
+        divisor = torch.full((), divisor, dtype=wide)
+    return _floor_of_quotient(x.to(wide), divisor).to(dtype)
+
+
+def _floor_of_quotient(x: torch.Tensor, divisor: torch.Tensor) -> torch.Tensor:
+    """Of the quotient before it is rounded, which may be up to a whole number, or to zero."""
+    rest, rounded = torch.fmod(x, divisor), x / divisor
+    other_sign = (rest != 0) & ((rest < 0) != (divisor < 0))
+    whole = ((x - rest) / divisor).round() - other_sign.to(x.dtype)
+    whole = torch.where(whole == 0, torch.copysign(torch.zeros_like(rounded), rounded), whole)
+    return torch.where(divisor == 0, rounded, whole)
+
+
 @mend(aten.__lshift__.Tensor)
 def _left_shift(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     return torch.bitwise_left_shift(x, count)
@@ -139,6 +163,19 @@ def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     ratio = torch.where(high == 0, torch.zeros_like(high), low / high)
     length = high * (1 + ratio * ratio).sqrt()
     return torch.where(a.isinf() | b.isinf(), torch.inf, length)
+
+
+@mend(aten.logaddexp2.default)
+def _logaddexp2(x: torch.Tensor, y: torch.Tensor) -> object:
+    """The larger, and what the smaller adds to it, however little that is."""
+    dtype = torch.result_type(x, y)
+    if dtype.is_complex:
+        return NotImplemented
+    wide = torch.promote_types(dtype, torch.float32)
+    x, y = x.to(wide), y.to(wide)
+    added = torch.log1p(torch.exp2(-(x - y).abs())) / math.log(2)
+    found = torch.where((x == y) & x.isinf(), x, torch.maximum(x, y) + added)
+    return found.to(dtype)
 
 
 @mend(aten.fmax.default)

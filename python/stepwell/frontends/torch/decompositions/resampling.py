@@ -1,14 +1,18 @@
-"""Resizing of images by their nearest elements, and by all that a new one covers."""
+"""Resizing of images by their nearest elements, between two of them, and by all that a new one
+covers."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 
 import torch
+from torch._prims_common import suggest_memory_format
 
-from stepwell.frontends.torch.decompositions.registry import mend
+from stepwell.frontends.torch.decompositions.registry import MENDS, mend
+from stepwell.frontends.torch.decompositions.rules import instead
 
 aten = torch.ops.aten
 
@@ -58,6 +62,62 @@ for _exact, _operators in (
         mend(_operator.default)(functools.partial(_each_given, exact=_exact))
 
 
+def _step(old: int, new: int, align_corners: bool, given: float | None) -> float:
+    """How far new elements are apart, counted in old ones."""
+    if align_corners:
+        return (old - 1) / (new - 1) if new > 1 else 0.0
+    return 1 / given if given else old / new
+
+
+def _between(
+    x: torch.Tensor, size: Sequence[int], align_corners: bool, *scales: float | None
+) -> object:
+    """Each new element from the old ones on both sides of it, along each dimension: parts of both,
+    as their difference is NaN where both are infinite. Half precision has no places between the
+    elements of long dimensions, and is rounded once."""
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    wide = torch.promote_types(x.dtype, torch.float32)
+    sides, parts = [], []
+    for dim, (new, given) in enumerate(zip(size, scales or [None] * len(size), strict=True), 2):
+        old, number = x.shape[dim], torch.arange(new).to(wide)
+        step = _step(old, new, align_corners, given)
+        place = number * step if align_corners else ((number + 0.5) * step - 0.5).clamp(min=0.0)
+        place = place.view(-1, *[1] * (x.dim() - dim - 1))
+        low = place.to(torch.int64)
+        sides.append((low, (low + 1).clamp(max=old - 1)))
+        parts.append((place - low).clamp(0.0, 1.0))
+    corners = itertools.product(*sides)
+    found = [aten._unsafe_index(x, [None, None, *places]).to(wide) for places in corners]
+    for part in reversed(parts):
+        pairs = zip(found[::2], found[1::2], strict=True)
+        found = [low * (1 - part) + high * part for low, high in pairs]
+    return found[0].to(x.dtype).contiguous(memory_format=suggest_memory_format(x))
+
+
+def _between_given(x: torch.Tensor, size: Sizes, align_corners: bool, scales: Scales) -> object:
+    return _between(x, _new_size(x, size, scales), align_corners, *(scales or ()))
+
+
+def _new_size(x: torch.Tensor, size: Sizes, scales: Scales) -> Sequence[int]:
+    if size is not None:
+        return size
+    assert scales is not None
+    return [int(n * s) for n, s in zip(x.shape[2:], scales, strict=True) if s is not None]
+
+
+_KEYS = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd
+
+for _operator in (aten.upsample_linear1d, aten.upsample_bilinear2d, aten.upsample_trilinear3d):
+    mend(_operator.vec)(_between_given)
+    mend(_operator.default)(_between)
+    for _key in _KEYS:
+        instead(_operator.vec, "py_kernels", _key)(MENDS[_operator.vec])
+instead(aten.upsample_bilinear2d.default, "py_kernels", _KEYS[0])(
+    MENDS[aten.upsample_bilinear2d.default]
+)
+
+
 def _linear(x: torch.Tensor) -> torch.Tensor:
     return (1 - x.abs()).clamp(min=0)
 
@@ -79,10 +139,7 @@ def _covering_weights(
 ) -> torch.Tensor:
     """[new, old]: the weights of the old elements in a new one. Where it shrinks, `kernel` is as
     much wider."""
-    if align_corners:
-        step = (old - 1) / (new - 1) if new > 1 else 0.0
-    else:
-        step = 1 / given if given else old / new
+    step = _step(old, new, align_corners, given)
     wide = max(step, 1.0)
     centre = ((torch.arange(new, dtype=torch.float64) + 0.5) * step).unsqueeze(1)
     first = (centre - radius * wide + 0.5).to(torch.int64).clamp(min=0)
@@ -132,10 +189,7 @@ def _covering_backward(
 def _covering_given(
     x: torch.Tensor, size: Sizes, align_corners: bool, scales: Scales, **how: object
 ) -> object:
-    if size is None:
-        assert scales is not None
-        old = x.shape[2:]
-        size = [int(n * s) for n, s in zip(old, scales, strict=True) if s is not None]
+    size = _new_size(x, size, scales)
     return _covering(x, size, align_corners, *(scales or ()), **how)  # pyright: ignore
 
 

@@ -1,0 +1,23 @@
+"""Activations that are near zero where their inputs are."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import torch
+
+from stepwell.frontends.torch.decompositions.registry import mend
+
+aten = torch.ops.aten
+
+Number = int | float
+
+
+@mend(aten.elu.default)
+def _elu(
+    x: torch.Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1
+) -> torch.Tensor:
+    """By expm1: exp(x) - 1, to which it is lowered, is 0 for small x. Half precision is rounded
+    once."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    below = torch.expm1(wide * input_scale) * (alpha * scale)
+    return torch.where(wide > 0, wide * scale, below).to(x.dtype)
