@@ -96,3 +96,20 @@ def test_places_in_a_grid(dtype):
     expected = _Sampled()(x.float(), grid.float()).numpy()
     tolerance = torch.finfo(dtype).eps  # the results are rounded once, and are below 4
     np.testing.assert_allclose(found.astype(np.float32), expected, tolerance, tolerance)
+
+
+class _Placed(torch.nn.Module):
+    def forward(self, x, grid):
+        functional = torch.nn.functional
+        bicubic = functional.grid_sample(x, grid, mode="bicubic", align_corners=False)
+        return functional.interpolate(x, size=(2, 701), mode="bilinear"), bicubic
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_places_in_long_rows(dtype):
+    """Of 3000 elements, between which half precision has no places."""
+    x, grid = _numbers(1, 2, 2, 3000, dtype=dtype), _numbers(1, 4, 5, 2, dtype=dtype, seed=1)
+    found = stepwell.compile(_Placed(), (x, grid))(to_array(x), to_array(grid))
+    tolerance = torch.finfo(dtype).eps  # rounded once
+    for own, other in zip(found, _Placed()(x.float(), grid.float()), strict=True):
+        np.testing.assert_allclose(own.astype(np.float32), other.numpy(), tolerance, tolerance)

@@ -1,4 +1,5 @@
-"""Sampling of volumes at points of a grid, and the gradients of it and of sampling images."""
+"""Sampling of volumes, and of images by bicubic interpolation, at points of a grid, and the
+gradients of it and of other sampling of images."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
@@ -34,6 +35,19 @@ def _grid_sampler_3d(
         return _taken(x, [place.round() for place in places])
     found = [_taken(x, near) * math.prod(parts) for near, parts, _ in _corners(places)]
     return torch.stack(found).sum(0)
+
+
+@mend(aten.grid_sampler_2d.default)
+def _grid_sampler_2d(
+    x: torch.Tensor, grid: torch.Tensor, interpolation: int, padding: int, align_corners: bool
+) -> object:
+    """`x` [N, C, H, W] at `grid` [N, h, w, 2]. Sixteen elements as a dimension: PyTorch spells
+    them out in more than a thousand operators."""
+    if interpolation != _BICUBIC:
+        return NotImplemented
+    wide = torch.promote_types(x.dtype, torch.float32)
+    near, parts, _, _ = _sixteen(x, grid.to(wide), padding, align_corners)
+    return (_taken(x.to(wide), near) * (parts[0] * parts[1]).unsqueeze(1)).sum(2).to(x.dtype)
 
 
 @mend(aten.grid_sampler_2d_backward.default, aten.grid_sampler_3d_backward.default)
@@ -126,19 +140,7 @@ def _bicubic_backward(
     align_corners: bool,
     of_elements: bool,
 ) -> tuple[torch.Tensor | None, torch.Tensor]:
-    """Of sixteen elements around each point, each of which may stand for one that is outside; they
-    are a dimension behind the batch."""
-    near, parts, slopes, scales = [], [], [], []
-    for d, size in enumerate(x.shape[2:]):
-        place, scale = _unbounded(grid[..., 1 - d], size, align_corners)
-        low = place.floor()
-        number = torch.arange(-1, 3, dtype=x.dtype).view(-1, 1, 1)
-        taps = low.unsqueeze(1) + number
-        each = _bounded(taps, size, padding, align_corners)[0], *_keys(place.unsqueeze(1) - taps)
-        spread = [part.unsqueeze(2 - d).expand(-1, 4, 4, -1, -1).flatten(1, 2) for part in each]
-        for found, part in zip((near, parts, slopes), spread, strict=True):
-            found.append(part)
-        scales.append(scale)
+    near, parts, slopes, scales = _sixteen(x, grid, padding, align_corners)
     height = (gradient.unsqueeze(2) * _taken(x, near)).sum(1)
     of_rows = (height * slopes[0] * parts[1]).sum(1) * scales[0]
     of_columns = (height * parts[0] * slopes[1]).sum(1) * scales[1]
@@ -147,6 +149,26 @@ def _bicubic_backward(
         shares = gradient.unsqueeze(2) * (parts[0] * parts[1]).unsqueeze(1)
         of_x = _given([(shares, near)], x)
     return of_x, torch.stack([of_columns, of_rows], -1)
+
+
+def _sixteen(
+    x: torch.Tensor, grid: torch.Tensor, padding: int, align_corners: bool
+) -> tuple[Tensors, list[torch.Tensor], Tensors, Sequence[float]]:
+    """The elements around each point, each of which may stand for one that is outside, as a
+    dimension behind the batch; by dimension of `x` where they are, the part of each and its slope,
+    and how places change with points."""
+    near, parts, slopes, scales = [], [], [], []
+    for d, size in enumerate(x.shape[2:]):
+        place, scale = _unbounded(grid[..., 1 - d], size, align_corners)
+        low = place.floor()
+        number = torch.arange(-1, 3, dtype=grid.dtype).view(-1, 1, 1)
+        taps = low.unsqueeze(1) + number
+        each = _bounded(taps, size, padding, align_corners)[0], *_keys(place.unsqueeze(1) - taps)
+        spread = [part.unsqueeze(2 - d).expand(-1, 4, 4, -1, -1).flatten(1, 2) for part in each]
+        for found, part in zip((near, parts, slopes), spread, strict=True):
+            found.append(part)
+        scales.append(scale)
+    return near, parts, slopes, scales
 
 
 def _keys(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -175,21 +197,23 @@ def _corners(places: Tensors) -> Iterator[tuple[list[torch.Tensor], list[torch.T
 
 def _index(x: torch.Tensor, places: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     """Of whole places: which are inside, and their numbers among the elements of a channel, the
-    nearest for others."""
+    nearest for others. Both are those of all channels."""
     inside = torch.ones_like(places[0], dtype=torch.bool)
     flat = torch.zeros_like(places[0], dtype=torch.int64)
     for place, size in zip(places, x.shape[2:], strict=True):
         inside = inside & (place >= 0) & (place < size)
         flat = flat * size + place.clamp(0, size - 1).to(torch.int64)
-    index = flat.flatten(1).unsqueeze(1).expand(-1, x.shape[1], -1)
-    return inside.unsqueeze(1), index
+    return inside, flat
 
 
 def _taken(x: torch.Tensor, places: Tensors) -> torch.Tensor:
     """Zero outside."""
     inside, index = _index(x, places)
-    found = x.flatten(2).gather(2, index).unflatten(2, places[0].shape[1:])
-    return torch.where(inside, found, 0)
+    elements = x.flatten(2).transpose(1, 2)
+    first = torch.arange(x.shape[0]).unsqueeze(1) * elements.shape[1]
+    found = elements.flatten(0, 1).index_select(0, (first + index.flatten(1)).flatten())
+    found = found.unflatten(0, index.shape).movedim(-1, 1)
+    return torch.where(inside.unsqueeze(1), found, 0)
 
 
 def _given(shares: Sequence[tuple[torch.Tensor, Tensors]], x: torch.Tensor) -> torch.Tensor:
@@ -197,5 +221,6 @@ def _given(shares: Sequence[tuple[torch.Tensor, Tensors]], x: torch.Tensor) -> t
     total = torch.zeros_like(x).flatten(2)
     for values, places in shares:
         inside, index = _index(x, places)
-        total = total.scatter_add(2, index, torch.where(inside, values, 0).flatten(2))
+        index = index.flatten(1).unsqueeze(1).expand(-1, x.shape[1], -1)
+        total = total.scatter_add(2, index, torch.where(inside.unsqueeze(1), values, 0).flatten(2))
     return total.reshape(x.shape)
