@@ -1,6 +1,7 @@
 """Linear algebra that comes down to factorisations and triangular solves.
 
-PyTorch ends with an error where a matrix has no factorisation; compiled code gives NaN there.
+PyTorch ends with an error where a matrix has no factorisation; a compiled module gives NaN there.
+Under `torch.compile` PyTorch's check stays in the graph, and runs in PyTorch.
 """
 
 # pyright: reportMissingImports=false
@@ -11,8 +12,7 @@ import math
 
 import torch
 
-from stepwell.frontends.torch.decompositions.registry import MENDS, by_kernel, itself, mend
-from stepwell.frontends.torch.decompositions.rules import instead
+from stepwell.frontends.torch.decompositions.registry import by_kernel, itself, mend
 
 aten = torch.ops.aten
 
@@ -169,18 +169,6 @@ def _svd(
 
 for _overload in (aten.linalg_norm.default, aten.linalg_norm.ord_str):
     mend(_overload)(functools.partial(by_kernel, _overload))
-
-for _overload in (
-    aten.linalg_cholesky.default,
-    aten.linalg_inv.default,
-    aten.linalg_solve.default,
-    aten.linalg_lu_factor.default,
-    aten.linalg_tensorinv.default,
-):
-    # Before gradients are taken, or the check for errors would be in their graphs.
-    instead(_overload, "py_kernels", torch._C.DispatchKey.CompositeImplicitAutograd)(
-        MENDS[_overload]
-    )
 
 _TERMS = 18
 _SMALL = {torch.float32: 3.01, torch.float64: 1.09}
