@@ -113,3 +113,17 @@ def test_places_in_long_rows(dtype):
     tolerance = torch.finfo(dtype).eps  # rounded once
     for own, other in zip(found, _Placed()(x.float(), grid.float()), strict=True):
         np.testing.assert_allclose(own.astype(np.float32), other.numpy(), tolerance, tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_means_of_boxes(dtype):
+    class Means(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.adaptive_avg_pool3d(x, (5, 2, 3))
+
+    x = _numbers(2, 2, 8, 7, 6, dtype=dtype)
+    (found,) = stepwell.compile(Means(), (x,))(to_array(x))
+    tolerance = torch.finfo(dtype).eps  # rounded once, to half of it
+    np.testing.assert_allclose(
+        found.astype(np.float32), Means()(x.float()).numpy(), rtol=tolerance, atol=1e-6
+    )

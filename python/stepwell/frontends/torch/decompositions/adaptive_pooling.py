@@ -31,7 +31,9 @@ def _adaptive_max_pool3d(x: torch.Tensor, outputs: Sizes) -> object:
 
 @mend(aten._adaptive_avg_pool3d.default)
 def _adaptive_avg_pool3d(x: torch.Tensor, outputs: Sizes) -> torch.Tensor:
-    """One dimension after the other."""
+    """One dimension after the other; half precision is rounded once."""
+    dtype = x.dtype
+    x = x.to(torch.promote_types(dtype, torch.float32))
     for dim, count in enumerate(_each(outputs, 3), x.dim() - 3):
         size = x.shape[dim]
         if size % count == 0:
@@ -42,7 +44,7 @@ def _adaptive_avg_pool3d(x: torch.Tensor, outputs: Sizes) -> torch.Tensor:
         own = (-1, places.shape[1], *[1] * (x.dim() - 1 - dim))
         total = torch.where(inside.view(own), picked, 0).sum(dim + 1)
         x = total / inside.sum(1).view(own[:1] + own[2:]).to(x.dtype)
-    return x
+    return x.to(dtype)
 
 
 def _largest(x: torch.Tensor, outputs: Sizes) -> tuple[torch.Tensor, torch.Tensor]:
