@@ -115,15 +115,22 @@ def test_places_in_long_rows(dtype):
         np.testing.assert_allclose(own.astype(np.float32), other.numpy(), tolerance, tolerance)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_means_of_boxes(dtype):
-    class Means(torch.nn.Module):
-        def forward(self, x):
-            return torch.nn.functional.adaptive_avg_pool3d(x, (5, 2, 3))
+class _RoundedOnce(torch.nn.Module):
+    def forward(self, x):
+        functional = torch.nn.functional
+        return (
+            functional.adaptive_avg_pool3d(x, (5, 2, 3)),
+            functional.gelu(x),
+            functional.gelu(x, approximate="tanh"),
+            torch.linalg.vector_norm(9 * x.flatten(1), 4, 1),
+            torch.dist(9 * x, x, 3),
+        )
 
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_results_that_are_rounded_once(dtype):
     x = _numbers(2, 2, 8, 7, 6, dtype=dtype)
-    (found,) = stepwell.compile(Means(), (x,))(to_array(x))
-    tolerance = torch.finfo(dtype).eps  # rounded once, to half of it
-    np.testing.assert_allclose(
-        found.astype(np.float32), Means()(x.float()).numpy(), rtol=tolerance, atol=1e-6
-    )
+    found = stepwell.compile(_RoundedOnce(), (x,))(to_array(x))
+    tolerance = torch.finfo(dtype).eps
+    for own, other in zip(found, _RoundedOnce()(x.float()), strict=True):
+        np.testing.assert_allclose(own.astype(np.float32), other.numpy(), tolerance, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Activations that are near zero where their inputs are."""
+"""Activations that come near zero."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
@@ -21,3 +21,11 @@ def _elu(
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     below = torch.expm1(wide * input_scale) * (alpha * scale)
     return torch.where(wide > 0, wide * scale, below).to(x.dtype)
+
+
+@mend(aten.gelu.default)
+def _gelu(x: torch.Tensor, *, approximate: str = "none") -> object:
+    """Half precision is rounded once, not where 1 is added to an error function near -1."""
+    if x.dtype not in (torch.float16, torch.bfloat16):
+        return NotImplemented
+    return torch.nn.functional.gelu(x.float(), approximate=approximate).to(x.dtype)

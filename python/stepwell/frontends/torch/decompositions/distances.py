@@ -1,15 +1,32 @@
-"""Distances between vectors, and their gradients."""
+"""Norms of vectors, distances between them, and their gradients."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
 from stepwell.frontends.torch.decompositions.registry import mend
 
 aten = torch.ops.aten
+
+
+@mend(aten.linalg_vector_norm.default)
+def _vector_norm(
+    x: torch.Tensor,
+    ord: float = 2,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> object:
+    """Half precision is rounded once: fourth powers of numbers above 16 overflow float16."""
+    if x.dtype not in (torch.float16, torch.bfloat16):
+        return NotImplemented
+    found = torch.linalg.vector_norm(x.float(), ord, dim, keepdim)  # pyright: ignore
+    return found.to(dtype or x.dtype)
 
 
 @mend(aten._cdist_forward.default)
