@@ -43,6 +43,7 @@ BOUNDED = {
     "stablehlo.pad": ("edge_padding_low", "edge_padding_high", "interior_padding"),
     "stablehlo.dynamic_slice": ("slice_sizes",),
     "stablehlo.gather": ("slice_sizes",),
+    "stablehlo.convolution": ("padding",),
     "stablehlo.reduce_window": ("window_dimensions", "padding"),
 }
 """The array attributes that may depend on sizes, of which the operation's rule decides."""

@@ -5,17 +5,21 @@ What stands beyond the part in use is replaced by what changes nothing. See `_op
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.extents import Extent
+from stepwell.frontends.open_sizes import BOUNDS
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.open_dimensions import Dimension, Layout, as_prefix, closed, is_open, prefix, unified
 from stepwell.passes.stablehlo._open_program import Number, OpenProgram
-from stepwell.passes.stablehlo._open_rules import Extents, Rule, bounds, entering
-from stepwell.passes.stablehlo._values import integers, optional_integers, padding, splat
+from stepwell.passes.stablehlo._open_rules import Extents, Rule, bounds, entering, varies
+from stepwell.passes.stablehlo._values import i64_pairs, integers, optional_integers, padding, splat
 
 RULES: dict[str, Rule] = {}
 
@@ -103,6 +107,13 @@ def convolution(program: OpenProgram, op: ir.Operation, extents: Extents) -> lis
     batch = layout[numbers.input_batch_dimension]
     if groups != 1 and is_open(batch):
         raise LoweringError("the groups of a convolution are open")
+    sizes = [hlo.shape(kernel)[d] for d in numbers.kernel_spatial_dimensions]
+    places = (numbers.input_spatial_dimensions, numbers.output_spatial_dimensions)
+    _pad_in_front(program, op, _Windows(sizes, *places, "lhs_dilation", "rhs_dilation"), 0)
+    if varies(op, "padding"):
+        raise LoweringError("the padding of a convolution depends on the sizes")
+    image = op.operands[0]
+    layout = program.layout(image)
     spatial = [d for d in numbers.input_spatial_dimensions if is_open(layout[d])]
     if any(as_prefix(layout[d]) is None for d in spatial):
         raise LoweringError("a convolution goes along a dimension that is a product")
@@ -113,6 +124,51 @@ def convolution(program: OpenProgram, op: ir.Operation, extents: Extents) -> lis
     result[numbers.output_batch_dimension] = batch
     result[numbers.output_feature_dimension] = closed(shape[numbers.output_feature_dimension])
     return [tuple(result)]
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The windows of an operation: their sizes, the dimensions of operand and result along which
+    they move, and the attributes that say how elements are apart."""
+
+    sizes: Sequence[int]
+    operand: Sequence[int]
+    result: Sequence[int]
+    inside: str
+    apart: str
+
+
+def _pad_in_front(
+    program: OpenProgram, op: ir.Operation, windows: _Windows, fill: Number | None
+) -> None:
+    """Pad the operand by what the sizes ask for, where strided windows have such a padding in
+    front: it is put at a place of a larger one that is all `fill`."""
+    count = len(windows.sizes)
+    edges = bounds(op, "padding") if varies(op, "padding") else []
+    strides, inside, apart = (
+        optional_integers(op, name, count, 1)
+        for name in ("window_strides", windows.inside, windows.apart)
+    )
+    moved = [n for n in range(count) if edges and not edges[2 * n].is_constant and strides[n] > 1]
+    if not moved:
+        return
+    if fill is None or any(inside[n] != 1 for n in moved):
+        raise LoweringError("how much is padded in front depends on the sizes")
+    x = program.masked(op.operands[0], [windows.operand[n] for n in moved], fill)
+    kept, starts = list(hlo.shape(x)), [Extent.of(0)] * len(hlo.shape(x))
+    room, layout = list(kept), list(program.layout(x))
+    pairs = padding(op, count)
+    for n in moved:
+        dim, reach = windows.operand[n], (windows.sizes[n] - 1) * apart[n]
+        kept[dim] = (hlo.shape(op.results[0])[windows.result[n]] - 1) * strides[n] + reach + 1
+        room[dim] = max(kept[dim], room[dim] + (reach + 1) // 2)
+        layout[dim], starts[dim], pairs[n] = closed(kept[dim]), edges[2 * n], (0, 0)
+    whole = hlo.full(fill, room, hlo.dtype(x))
+    whole = hlo.dynamic_update_slice(whole, x, list(map(program.scalar, starts)))
+    op.operands[0] = hlo.slice(whole, [0] * len(kept), kept)
+    program.layouts[op.operands[0]] = tuple(layout)
+    op.attributes["padding"] = i64_pairs(pairs)
+    del op.attributes[f"{BOUNDS}padding"]
 
 
 def _are_constant_or_running(op: ir.Operation, layout: Layout) -> bool:
@@ -141,6 +197,14 @@ def reduce_window(program: OpenProgram, op: ir.Operation, extents: Extents) -> l
     """Windows that reach beyond the part in use find there what changes nothing."""
     operand, shape = op.operands[0], hlo.shape(op.results[0])
     layout = program.settled(operand)
+    if len(op.results) == 1 and not varies(op, "window_dimensions"):
+        places = range(len(shape))
+        windows = _Windows(
+            integers(op, "window_dimensions"), places, places, "base_dilations", "window_dilations"
+        )
+        _pad_in_front(program, op, windows, _identity(_combiner(op), hlo.dtype(operand)))
+        operand = op.operands[0]
+        layout = program.layout(operand)
     if len(op.results) != 1 or not _are_constant_or_running(op, layout):
         raise LoweringError("the windows of a reduction depend on the sizes")
     window = integers(op, "window_dimensions")

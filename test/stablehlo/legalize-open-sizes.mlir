@@ -240,6 +240,47 @@ func.func @main(%x: tensor<4x16xf32>) -> tensor<4xf32>
 
 // -----
 
+// Padding in front that depends on the size: the image is put at a place of a larger one.
+
+// CHECK-LABEL: func.func @main(
+// CHECK: stablehlo.select
+// CHECK: %[[WHOLE:.*]] = stablehlo.dynamic_update_slice %{{.*}} : (tensor<18xf32>, tensor<16xf32>, tensor<i64>) -> tensor<18xf32>
+// CHECK: %[[X:.*]] = stablehlo.slice %[[WHOLE]] [0:18]
+// CHECK: "stablehlo.reduce_window"(%[[X]], %{{.*}}) <{padding = dense<0> : tensor<1x2xi64>
+func.func @main(%x: tensor<16xf32>) -> tensor<8xf32>
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0"],
+                stepwell.result_extents = ["(s0 + 1) floordiv 2"]} {
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %0 = "stablehlo.reduce_window"(%x, %low) <{window_dimensions = array<i64: 4>,
+      window_strides = array<i64: 2>, padding = dense<[[1, 1]]> : tensor<1x2xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = stablehlo.maximum %a, %b : tensor<f32>
+    stablehlo.return %s : tensor<f32>
+  }) {stepwell.bounds.padding = ["2*((s0 + 1) floordiv 2) - s0 + 1", "1"],
+      stepwell.extents = ["(s0 + 1) floordiv 2"]} : (tensor<16xf32>, tensor<f32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+
+// -----
+
+// Rejected: between elements that are apart, nothing is put in front.
+
+// expected-error@+1 {{how much is padded in front depends on the sizes}}
+module {
+  func.func @main(%x: tensor<1x16x1xf32>, %w: tensor<3x1x1xf32>) -> tensor<1x16x1xf32>
+      attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["1, s0, 1", "3, 1, 1"]} {
+    %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+        window = {stride = [2], pad = [[1, 2]], lhs_dilate = [2]}
+        {batch_group_count = 1 : i64, feature_group_count = 1 : i64,
+         stepwell.bounds.padding = ["2*((s0 + 1) floordiv 2) - s0 + 1", "2"],
+         stepwell.extents = ["1, s0, 1"]}
+        : (tensor<1x16x1xf32>, tensor<3x1x1xf32>) -> tensor<1x16x1xf32>
+    return %0 : tensor<1x16x1xf32>
+  }
+}
+
+// -----
+
 // A slice that is all there is of the capacity is a part of other sizes.
 
 // CHECK-LABEL: func.func @main(

@@ -28,6 +28,7 @@ from stepwell.frontends.open_windows import (
     moved,
     moves,
     numbers,
+    paddings,
     same_places,
     takes_steps,
 )
@@ -336,6 +337,12 @@ class _Comparison:
                 continue
             if name == "padding" and has_unlike_ends(present):
                 continue
+            if name == "padding" and first.operands[0] in self._known:
+                shape = self._known[first.operands[0]]
+                edges = paddings(present, shape, extents[0], self.points)
+                if edges is not None:
+                    first.attributes[BOUNDS + name] = strings(map(str, edges))
+                    continue
             arrays = [numbers(attribute) for attribute in found]
             if len({len(array or ()) for array in arrays} | {0}) > 2 or None in arrays:
                 raise ModelError(f"{source_name(first)}: its {name} is another for other sizes")

@@ -153,6 +153,33 @@ def has_unlike_ends(ops: Sequence[ir.Operation]) -> bool:
     return all(place % 2 == 1 and strides[place // 2 :][:1] > [1] for place in unlike)
 
 
+def paddings(
+    ops: Sequence[ir.Operation],
+    operand: Sequence[Extent],
+    result: Sequence[Extent],
+    points: Points,
+) -> list[Extent] | None:
+    """What is padded in front of and behind each dimension of windows, for as many of them as there
+    are elements by the stride: half of what they reach further than these. None where it is not."""
+    edges = [numbers(op.attributes.get("padding")) or [] for op in ops]
+    columns = list(zip(*edges, strict=False))
+    found = [Extent.of(column[0]) for column in columns]
+    for number, axis in enumerate(_axes(ops)):
+        fronts, ends = columns[2 * number : 2 * number + 2]
+        if len(set(fronts)) == 1:
+            continue
+        last = operand[axis.operand].plus(Extent.of(1), -1).times(Extent.of(axis.dilation))
+        reach = fronts[0] + ends[0] - axis.rests[0]
+        begin = result[axis.result].plus(Extent.of(1), -1).times(Extent.of(axis.stride))
+        total = begin.plus(Extent.of(reach)).plus(last, -1)
+        halves = (total.floordiv(2), total.plus(Extent.of(1)).floordiv(2))
+        front = next((half for half in halves if has(points, fronts, half)), None)
+        if front is None:
+            return None
+        found[2 * number : 2 * number + 2] = front, total.plus(front, -1)
+    return found
+
+
 _ELEMENTWISE = (
     *("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "remainder"),
     *("and", "or", "xor", "not", "compare", "select", "clamp", "convert", "exponential", "log"),

@@ -308,3 +308,27 @@ def test_sizes_that_an_export_does_not_take() -> None:
             stepwell.ModelError, match="the inputs do not fit the model: .*" + message
         ):
             exe(np.ones(size, np.float32))
+
+
+def test_windows_padded_as_the_size_asks_for() -> None:
+    """ "SAME" pads in front of odd sizes what it does not of even ones."""
+    first, second = (
+        R.standard_normal(shape).astype(np.float32) / 9 for shape in ((3, 3, 3, 8), (5, 4, 8, 8))
+    )
+
+    def function(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        numbers = ("NHWC", "HWIO", "NHWC")
+        y = jax.lax.conv_general_dilated(x, first, (2, 2), "SAME", dimension_numbers=numbers)
+        y = jax.lax.reduce_window(y, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+        y = jax.lax.conv_general_dilated(y, second, (3, 2), "SAME", dimension_numbers=numbers)
+        return y, y.mean((1, 2))
+
+    spec = jax.ShapeDtypeStruct((2, *jax.export.symbolic_shape("h, w"), 3), np.float32)
+    exported = jax.export.export(jax.jit(function), platforms=["cpu"])(spec)
+    exe = stepwell.compile(exported, options={"progress": False})
+    assert isinstance(exe, SpecializingExecutable)
+    for sizes in ((33, 47), (64, 64), (57, 61), (38, 41), (5, 9), (2, 3), (1, 1)):
+        x = R.standard_normal((2, *sizes, 3)).astype(np.float32)
+        for result, expected in zip(exe(x), exported.call(x), strict=True):
+            np.testing.assert_allclose(result, expected, 1e-5, 1e-5)
+    assert repr(exe).endswith("2 compiled>")

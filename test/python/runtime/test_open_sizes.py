@@ -438,6 +438,10 @@ STRIDED = {
         d = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (c, square)
         s = Shape(c) n = Resize <mode = "nearest"> (d,,, s) l = Resize <mode = "linear"> (d,,, s)
         y = Concat <axis = 1> (c, n, l) z = Sum(c, n, l)""",
+    "as many as the stride leaves": """
+        c = Conv <auto_pad = "SAME_UPPER", strides = [2, 3], dilations = [2, 1]> (x, stem)
+        y = Conv <auto_pad = "SAME_LOWER", strides = [2, 2]> (c, square)
+        z = Conv <auto_pad = "SAME_LOWER", strides = [2, 2]> (c, single)""",
     "up to a multiple": """
         n = Shape <start = 2> (x) m = Mod(n, eight) r = Sub(eight, m) b = Mod(r, eight)
         f = Constant <value_ints = [0, 0, 0, 0, 0, 0]> () p = Concat <axis = 0> (f, b)
