@@ -37,8 +37,6 @@ def gather(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Lay
         op.operands[1] = _within(program, op, layout, sizes)
     dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     window = [d for d in range(len(shape)) if d not in dropped]
-    if any(is_open(layout[d]) and sizes[d] != shape[d] for d in window):
-        raise LoweringError("a part of an open dimension is gathered")
     vector = numbers.index_vector_dim
     where = [dim for d, dim in enumerate(program.layout(indices)) if d != vector]
     batching = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
@@ -171,10 +169,7 @@ def put_in_front(program: OpenProgram, value: ir.Value, dimension: int) -> ir.Va
             index, rest = hlo.remainder(rest, count), hlo.divide(rest, count)
         place = hlo.add(place, hlo.multiply(index, hlo.full(step, [size], np.int64)))
         step, extent = step * factor.capacity, extent.times(factor.extent)
-    window = tuple(d for d in range(len(shape)) if d != dimension)
-    numbers = hlo.GatherDimensions(window, (dimension,), (dimension,), 1)
-    slices = [1 if d == dimension else n for d, n in enumerate(shape)]
-    result = hlo.gather(value, place, numbers, slices)
+    result = _taken(value, dimension, place)
     program.layouts[result] = tuple(
         prefix(size, extent) if d == dimension else found for d, found in enumerate(layout)
     )
@@ -248,12 +243,32 @@ def sort(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layou
 
 
 @on("reverse")
-def reverse(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
-    """Dimensions that are reversed are closed."""
-    layouts: list[Layout] = []
-    for along in integers(op, "dimensions"):
-        layouts = _along_closed(program, op, along, "reversed")
-    return layouts or [program.layout(op.operands[0])]
+def reverse(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout] | None:
+    """Along open dimensions the last element in use comes first."""
+    operand, along = op.operands[0], integers(op, "dimensions")
+    layout = program.layout(operand)
+    opened = [d for d in along if is_open(layout[d])]
+    if not opened:
+        return [layout]
+    rest = [d for d in along if d not in opened]
+    value = hlo.reverse(operand, rest) if rest else operand
+    for dim in opened:
+        factor = as_prefix(layout[dim])
+        if factor is None:
+            raise LoweringError("a dimension that is a product is reversed")
+        size = hlo.shape(value)[dim]
+        last = program.scalar(factor.extent.plus(Extent.of(1), -1))
+        place = hlo.subtract(hlo.broadcast_in_dim(last, [size], []), hlo.iota([size], 0, np.int64))
+        value = _taken(value, dim, hlo.maximum(place, hlo.full_like(place, 0)))
+    return replaced(program, op, value, layout)
+
+
+def _taken(value: ir.Value, dim: int, places: ir.Value) -> ir.Value:
+    """The elements at `places` along dimension `dim`."""
+    shape = hlo.shape(value)
+    window = tuple(d for d in range(len(shape)) if d != dim)
+    numbers = hlo.GatherDimensions(window, (dim,), (dim,), 1)
+    return hlo.gather(value, places, numbers, [1 if d == dim else n for d, n in enumerate(shape)])
 
 
 def _along_closed(program: OpenProgram, op: ir.Operation, along: int, verb: str) -> list[Layout]:

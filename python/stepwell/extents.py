@@ -17,6 +17,9 @@ _TOKEN = re.compile(r"\s*(\d+|s\d+|floordiv|[-+*()])")
 _MOST_FACTORS = 3
 """Of a product that is looked for."""
 
+_MOST_DIVISOR = 64
+"""Of a size that is looked for."""
+
 
 @dataclass(frozen=True)
 class Quotient:
@@ -250,6 +253,16 @@ def fit(points: Points, values: Sequence[int], sides: Iterable[Extent] = ()) -> 
 def has(points: Points, values: Sequence[int], extent: Extent) -> bool:
     """Whether `extent` has `values` at `points`."""
     return all(extent.at(p) == v for p, v in zip(points, values, strict=True))
+
+
+def quotients(points: Points, values: Sequence[int]) -> Iterator[Extent]:
+    """Sizes plus a constant, divided by a number and rounded down, that have `values`."""
+    for symbol, divisor in itertools.product(range(len(points[0])), range(2, _MOST_DIVISOR + 1)):
+        least = values[0] * divisor - points[0][symbol]
+        for constant in range(least, least + divisor):
+            extent = Extent.size(symbol).plus(Extent.of(constant)).floordiv(divisor)
+            if has(points, values, extent):
+                yield extent
 
 
 def rounded_elsewhere(points: Points, extent: Extent) -> Extent | None:

@@ -84,14 +84,30 @@ func.func @closed(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 // -----
 
-// Rejected: a reversal would begin in what is not in use.
+// The last element in use comes first.
 
-// expected-error@+1 {{an open dimension is reversed}}
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[LAST:.*]] = stablehlo.broadcast_in_dim %{{.*}}, dims = [] : (tensor<i64>) -> tensor<16xi64>
+// CHECK: %[[PLACE:.*]] = stablehlo.subtract %[[LAST]], %{{.*}}
+// CHECK: %[[INSIDE:.*]] = stablehlo.maximum %[[PLACE]], %{{.*}}
+// CHECK: "stablehlo.gather"(%{{.*}}, %[[INSIDE]])
+func.func @main(%x: tensor<4x16xf32>) -> tensor<4x16xf32>
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["4, s0"]} {
+  %0 = stablehlo.reverse %x, dims = [0, 1] {stepwell.extents = ["4, s0"]} : tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+// Rejected: those of a product do not lie one behind another.
+
+// expected-error@+1 {{a dimension that is a product is reversed}}
 module {
-  func.func @main(%x: tensor<16xf32>) -> tensor<16xf32>
-      attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0"]} {
-    %0 = stablehlo.reverse %x, dims = [0] {stepwell.extents = ["s0"]} : tensor<16xf32>
-    return %0 : tensor<16xf32>
+  func.func @main(%x: tensor<4x16xf32>) -> tensor<64xf32>
+      attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["4, s0"]} {
+    %0 = stablehlo.reshape %x {stepwell.extents = ["4*s0"]} : (tensor<4x16xf32>) -> tensor<64xf32>
+    %1 = stablehlo.reverse %0, dims = [0] {stepwell.extents = ["4*s0"]} : tensor<64xf32>
+    return %1 : tensor<64xf32>
   }
 }
 

@@ -17,7 +17,7 @@ from stepwell.attributes import strings
 from stepwell.dense import is_complex, read_complex
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import Error, ModelError
-from stepwell.extents import Extent, fit, rounded_elsewhere
+from stepwell.extents import Extent, fit, quotients, rounded_elsewhere
 from stepwell.frontends import Imported
 from stepwell.frontends.open_join import Operations, Together, join
 from stepwell.frontends.open_sizes import BOUNDS, CAPACITIES, EXTENTS, OVER, RESULT_EXTENTS, SCALARS
@@ -37,7 +37,7 @@ from stepwell.mlir import ir
 from stepwell.sizes import OpenShapes
 
 _MOST_FORMULAS = 64
-_MOST_POINTS = 24
+_LEAST_POINTS, _MOST_POINTS = 6, 24
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -303,6 +303,8 @@ class _Comparison:
         """What `values` are: made of sizes, of those extents that are `near`, or of `sides`. Raises
         ModelError, for those that are `free` also where they may be rounded in another place."""
         found = fit(self.points, values, near) or fit(self.points, values, sides)
+        if found is None and sides:
+            found = self._quotient(values, op)
         if found is None:
             listed = ", ".join(map(str, values))
             raise ModelError(
@@ -310,6 +312,23 @@ class _Comparison:
             )
         if free:
             self._check_rounding(found, op)
+        return found
+
+    def _quotient(self, values: Sequence[int], op: ir.Operation) -> Extent | None:
+        """The one quotient of a size that `values` are, None where there is none. Raises
+        UntoldSizesError where there are several."""
+        every = itertools.chain(dict.fromkeys(quotients(self.points, values)), (None, None))
+        found, other = itertools.islice(every, 2)
+        if found is not None and other is not None:
+            raise UntoldSizesError(
+                f"{source_name(op)}: whether a size is {found} or {other} is not known",
+                lambda point: found.at(point) != other.at(point),
+            )
+        if found is not None and len(self.points) < _LEAST_POINTS:
+            raise UntoldSizesError(
+                f"{source_name(op)}: {found} was seen for few sizes",
+                lambda point: all(tuple(point) != tuple(seen) for seen in self.points),
+            )
         return found
 
     def _check_rounding(self, extent: Extent, op: ir.Operation) -> None:

@@ -332,3 +332,21 @@ def test_windows_padded_as_the_size_asks_for() -> None:
         for result, expected in zip(exe(x), exported.call(x), strict=True):
             np.testing.assert_allclose(result, expected, 1e-5, 1e-5)
     assert repr(exe).endswith("2 compiled>")
+
+
+def test_elements_taken_in_another_order() -> None:
+    """Every other one, of which half as many are there, a part, and the last one first."""
+
+    def function(x: jax.Array) -> tuple[jax.Array, ...]:
+        return x[:, ::2].sum((1, 2)), x[:, 1::3], x[:, 1:3], x[:, ::-1], jnp.flip(x[:, :-1], 1)
+
+    shape = (2, *jax.export.symbolic_shape("n", constraints=["n >= 4"]), 3)
+    spec = jax.ShapeDtypeStruct(shape, np.float32)
+    exported = jax.export.export(jax.jit(function), platforms=["cpu"])(spec)
+    exe = stepwell.compile(exported, options={"progress": False})
+    assert isinstance(exe, SpecializingExecutable)
+    for size in (33, 64, 57, 20, 4, 5, 23):
+        x = R.standard_normal((2, size, 3)).astype(np.float32)
+        for result, expected in zip(exe(x), exported.call(x), strict=True):
+            np.testing.assert_allclose(result, expected, 1e-5, 1e-5)
+    assert repr(exe).endswith("2 compiled>")
