@@ -17,7 +17,7 @@ from stepwell.attributes import strings
 from stepwell.dense import is_complex, read_complex
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import Error, ModelError
-from stepwell.extents import Extent, fit, quotients, rounded_elsewhere
+from stepwell.extents import Extent, fit, has, quotients, rounded_elsewhere
 from stepwell.frontends import Imported
 from stepwell.frontends.open_join import Operations, Together, join
 from stepwell.frontends.open_sizes import BOUNDS, CAPACITIES, EXTENTS, OVER, RESULT_EXTENTS, SCALARS
@@ -284,10 +284,12 @@ class _Comparison:
         kinds = [ir.RankedTensorType(kind) for kind in types]
         if len({(kind.rank, str(kind.element_type)) for kind in kinds}) > 1:
             raise ModelError(f"{source_name(op)}: the model is another for other sizes")
-        found = [
-            (known or {}).get(d) or self._fit(sizes, op, near, sides, free=free)
-            for d, sizes in enumerate(zip(*(tuple(k.shape) for k in kinds), strict=True))
-        ]
+        found = []
+        for d, sizes in enumerate(zip(*(tuple(kind.shape) for kind in kinds), strict=True)):
+            extent = (known or {}).get(d)
+            if extent is None or not has(self.points, sizes, extent):
+                extent = self._fit(sizes, op, near, sides, free=free)
+            found.append(extent)
         self._sides.update((extent, None) for extent in found if _is_side(extent))
         return found
 
