@@ -167,6 +167,8 @@ def paddings(
     for number, axis in enumerate(_axes(ops)):
         fronts, ends = columns[2 * number : 2 * number + 2]
         if len(set(fronts)) == 1:
+            if len(set(ends)) > 1 and axis.stride == 1:
+                return None
             continue
         last = operand[axis.operand].plus(Extent.of(1), -1).times(Extent.of(axis.dilation))
         reach = fronts[0] + ends[0] - axis.rests[0]

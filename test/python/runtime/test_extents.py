@@ -87,7 +87,8 @@ def test_functions_that_fit() -> None:
 )
 def test_functions_of_sides(sides: list[str], text: str) -> None:
     shapes = OpenShapes({}, {"a": 64, "b": 512})
-    points = [*shapes.samples(), *shapes.rounding_samples(), shapes.small_samples()[0]]
+    rounding = [point for point, _ in shapes.rounding_sampled(lambda point: point)]
+    points = [*shapes.samples(), *rounding, shapes.small_samples()[0]]
     extent = Extent.parse(text)
     values = [extent.at(point) for point in points]
     assert fit(points, values, map(Extent.parse, sides)) == extent
