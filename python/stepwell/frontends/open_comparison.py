@@ -72,7 +72,7 @@ def load(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> Imp
         except UntoldSizesError as error:
             point = open_shapes.sample_with(error.wanted)
             if point is None or len(points) > _MOST_POINTS:
-                raise
+                raise ModelError(str(error)) from error
             points.append(point)
             large.append(load_for(open_shapes.shapes_at(point)))
     least = sizes.least(small)

@@ -10,6 +10,7 @@ functions that have the sizes of a few programs: many would.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -69,12 +70,25 @@ def _padded(
         step = max(pads) - min(pads) + 1
         if step == 1 or len(set(low[d])) > 1 or any((n - sizes[0]) % step for n in sizes):
             continue
-        rest = sizes[0] % step
-        least = operand[d].plus(Extent.of(low[d][0] + min(pads) - rest + step - 1))
-        padded = least.floordiv(step).times(Extent.of(step)).plus(Extent.of(rest))
-        if has(points, sizes, padded):
-            found[d] = padded
+        steps = {step, math.gcd(*(n - sizes[0] for n in sizes))} - {0}
+        first = operand[d].plus(Extent.of(low[d][0] + min(pads)))
+        every = [_up_to_multiple(first, n, sizes[0] % n) for n in steps]
+        fitting = [extent for extent in every if has(points, sizes, extent)]
+        if len(fitting) > 1:
+            one, other = fitting
+            raise UntoldSizesError(
+                f"{source_name(ops[0])}: whether it pads to {one} or {other} is not known",
+                lambda point, one=one, other=other: one.at(point) != other.at(point),
+            )
+        if fitting:
+            found[d] = fitting[0]
     return found
+
+
+def _up_to_multiple(extent: Extent, step: int, rest: int) -> Extent:
+    """The least number from `extent` on that leaves `rest` when `step` divides it."""
+    multiples = extent.plus(Extent.of(step - 1 - rest)).floordiv(step)
+    return multiples.times(Extent.of(step)).plus(Extent.of(rest))
 
 
 def _strided(
