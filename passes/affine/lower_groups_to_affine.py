@@ -37,6 +37,7 @@ from stepwell.kernels.cpu import (
     winograd,
     winograd_strategy,
 )
+from stepwell.kernels.cpu.used_elements import KERNEL_SIZES
 from stepwell.kernels.evaluate import storage_type
 from stepwell.kernels.gpu import scatter, triangular
 from stepwell.kernels.gpu.approximate_math import FAST_MATH
@@ -148,7 +149,7 @@ def _emit(
             visibility="private",
             loc=kernel.location,
         )
-    for name in ("kernel.kind", KERNEL_EXTENTS, UNFILLED_EXTENTS):
+    for name in ("kernel.kind", KERNEL_EXTENTS, UNFILLED_EXTENTS, KERNEL_SIZES):
         if name in kernel.attributes:
             function.attributes[name] = kernel.attributes[name]
     results = len(ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value).results)

@@ -29,7 +29,7 @@ from stepwell.frontends.open_sizes import (
     SCALARS,
     read_extents,
 )
-from stepwell.kernels.cpu.used_elements import COUNTED
+from stepwell.kernels.cpu.used_elements import COUNTED, KERNEL_SIZES
 from stepwell.kernels.index import Index, Variable, delinearize, linearize
 from stepwell.mlir import ir
 from stepwell.passes.affine._loop_indices import LoopIndices
@@ -63,10 +63,8 @@ class MarkExactArguments(Pass):
 def _mark(host: ir.Operation, functions: dict[str, ir.Operation]) -> None:
     arguments = list(host.regions[0].blocks[0].arguments)
     inputs, results = (read_extents(host, name) or [] for name in (EXTENTS, RESULT_EXTENTS))
-    scalars = [Extent.parse(ir.StringAttr(text).value) for text in host.attributes[SCALARS]]
-    takes_sizes = {name for name, _ in _calls(arguments[len(inputs)])}
     kernels = {
-        name: _Kernel(function, scalars if name in takes_sizes else [])
+        name: _Kernel(function)
         for name, function in functions.items()
         if function != host and len(function.regions[0].blocks)
     }
@@ -118,12 +116,18 @@ def _calls(value: ir.Value) -> Iterator[tuple[str, int]]:
 
 
 class _Kernel:
-    """A kernel, and the `scalars` that its last argument tells, if it does."""
+    """A kernel, and the sizes that it is told, if it is."""
 
-    def __init__(self, function: ir.Operation, scalars: list[Extent]) -> None:
+    def __init__(self, function: ir.Operation) -> None:
         self.loops = LoopIndices(function)
-        self.scalars = scalars
         self.arguments = list(function.regions[0].blocks[0].arguments)
+        self.extents: list[Extent] = []
+        self.sizes: ir.Value | None = None
+        if KERNEL_SIZES in function.attributes:
+            texts = function.attributes[KERNEL_SIZES]
+            self.extents = [Extent.parse(ir.StringAttr(text).value) for text in texts]
+            results = ir.IntegerAttr(function.attributes["kernel.results"]).value
+            self.sizes = self.arguments[-results - 1]
 
     def is_exact(self, operand: int, shape: tuple[int, ...], extents: tuple[Extent, ...]) -> bool:
         """Whether all accesses of argument number `operand`, a tensor of `shape`, are in use."""
@@ -167,7 +171,12 @@ class _Kernel:
             block = owner.block
 
     def _condition(self, flag: ir.Value) -> Iterator[_Fact]:
-        """Of a branch that is taken where an index is below a size."""
+        """Of a branch that is taken where indices are below sizes."""
+        both = _defining(flag, "arith.andi")
+        if both is not None:
+            for operand in both.operands:
+                yield from self._condition(operand)
+            return
         op = _defining(flag, "arith.cmpi")
         is_below = op is not None and ir.IntegerAttr(op.attributes["predicate"]).value == 2
         if op is None or not is_below:
@@ -179,13 +188,13 @@ class _Kernel:
         affine_map = ir.AffineMapAttr(apply.attributes["map"]).value
         indices = self.loops.at(affine_map, list(apply.operands))
         if indices is not None:
-            yield self.scalars[number], indices[0]
+            yield self.extents[number], indices[0]
 
     def _size(self, value: ir.Value) -> int | None:
-        """Which of the sizes, the kernel's last argument, is `value`."""
+        """Which of the sizes is `value`."""
         cast = _defining(value, "arith.index_cast")
         load = _defining(cast.operands[0], "memref.load") if cast is not None else None
-        if not self.scalars or load is None or load.operands[0] != self.arguments[-1]:
+        if self.sizes is None or load is None or load.operands[0] != self.sizes:
             return None
         place = _defining(load.operands[1], "arith.constant")
         return ir.IntegerAttr(place.attributes["value"]).value if place is not None else None

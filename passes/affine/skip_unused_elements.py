@@ -9,19 +9,21 @@ needed runs a task only where one of the rows it writes is below s0:
       }                                          ->    scf.if %needed {
     }                                                    affine.for %j ... } }
 
-The same is done in loops and branches that hold loops. Kernels take the sizes as another argument.
-The threads share what is left, since they take tasks from each other.
+The same is done in loops and branches that hold loops, and for several dimensions, all of which have
+to be in use. The threads share what is left, since they take tasks from each other.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.extents import Extent
-from stepwell.frontends.open_sizes import EXTENTS, SCALARS, read_extents
-from stepwell.kernels.builder import REWRITTEN
+from stepwell.frontends.open_sizes import SCALARS
+from stepwell.kernels.builder import APART, REWRITTEN
+from stepwell.kernels.cpu.used_elements import KERNEL_SIZES
 from stepwell.kernels.index import Index, Variable, delinearize
 from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.open_dimensions import Layout, capacity
@@ -45,7 +47,10 @@ _MOST_CONDITIONS = 8
 """Of a loop: with more, its iterations run as they are."""
 
 _Condition = tuple[Extent, Index]
-"""An element is needed when the index is below the extent."""
+"""The index is below the extent."""
+
+_Conditions = tuple[_Condition, ...]
+"""An element is needed when all of these hold."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +64,12 @@ class SkipUnusedElements(Pass):
         hosts = [function for function in functions if SCALARS in function.attributes]
         if not hosts:
             return
-        host = hosts[0]
-        texts = [ir.StringAttr(text).value for text in host.attributes[SCALARS]]
-        extents = list(map(Extent.parse, texts))
-        sizes = host.regions[0].blocks[0].arguments[len(read_extents(host, EXTENTS) or ())]
         for function in functions:
             layouts = kernel_extents(function)
-            if _is_read_exactly(host, function, functions):
+            if _is_read_exactly(hosts[0], function, functions):
                 layouts = kernel_extents(function, UNFILLED_EXTENTS) or layouts
-            if layouts and _Kernel(function, layouts, extents, sizes.type).run():
-                _pass_sizes(host, function, sizes)
+            if layouts and KERNEL_SIZES in function.attributes:
+                _Kernel(function, layouts).run()
 
 
 def _is_read_exactly(
@@ -114,23 +115,6 @@ def _readers(buffer: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
             yield user, use.operand_number
 
 
-def _pass_sizes(host: ir.Operation, kernel: ir.Operation, sizes: ir.Value) -> None:
-    """Give all calls of `kernel` the sizes as their last operand."""
-    name = ir.StringAttr(kernel.attributes["sym_name"]).value
-    for op in nested_operations(host):
-        if op.name != "func.call" or _callee(op) != name:
-            continue
-        with ir.InsertionPoint(op), op.location:
-            ir.Operation.create(
-                "func.call",
-                [],
-                [*op.operands, sizes],
-                {name: op.attributes[name] for name in op.attributes},
-                loc=op.location,
-            )
-        op.erase()
-
-
 @dataclass
 class _Store:
     """A write of a kernel's result, and what has to hold for one of its elements to be needed."""
@@ -140,40 +124,36 @@ class _Store:
     """Of the elements that it writes, the place of one."""
 
 
-@dataclass
 class _Kernel:
-    function: ir.Operation
-    layouts: Sequence[Layout]
-    extents: list[Extent]
-    sizes_type: ir.Type
-    loops: LoopIndices = field(init=False)
+    """A kernel of whose results the parts of `layouts` are needed."""
 
-    def run(self) -> bool:
-        """Put conditions around what loops do; whether there are any."""
+    def __init__(self, function: ir.Operation, layouts: Sequence[Layout]) -> None:
+        self.function = function
+        arguments = list(function.regions[0].blocks[0].arguments)
+        first = len(arguments) - ir.IntegerAttr(function.attributes["kernel.results"]).value
+        self.outputs = dict(zip(arguments[first:], layouts, strict=True))
+        self.sizes = arguments[first - 1]
+        texts = function.attributes[KERNEL_SIZES]
+        self.extents = [Extent.parse(ir.StringAttr(text).value) for text in texts]
+        self.loops = LoopIndices(function)
+
+    def run(self) -> None:
+        """Put conditions around what loops do."""
         entry = self.function.regions[0].blocks[0]
-        arguments = list(entry.arguments)
-        results = ir.IntegerAttr(self.function.attributes["kernel.results"]).value
-        outputs = dict(zip(arguments[len(arguments) - results :], self.layouts, strict=True))
-        self.loops = LoopIndices(self.function)
-        plans = self._plans(entry, outputs, [])
-        if not plans:
-            return False
-        sizes = entry.add_argument(self.sizes_type, ir.Location.unknown())
-        kinds = [argument.type for argument in entry.arguments]
-        kind = ir.TypeAttr.get(ir.FunctionType.get(kinds, []))
-        self.function.attributes["function_type"] = kind
+        plans = self._plans(entry, [])
         with ir.InsertionPoint.at_block_begin(entry):
             known = {
-                extent: _size(sizes, self.extents.index(extent))
-                for extent in {extent for _, conditions in plans for extent, _ in conditions}
+                extent: _size(self.sizes, self.extents.index(extent))
+                for extent in dict.fromkeys(
+                    extent for _, options in plans for conditions in options for extent, _ in conditions
+                )
             }
-        for block, conditions in plans:
-            _guard(block, conditions, known)
-        return True
+        for block, options in plans:
+            _guard(block, options, known)
 
     def _plans(
-        self, block: ir.Block, outputs: dict[ir.Value, Layout], around: list[_Condition]
-    ) -> list[tuple[ir.Block, list[_Condition]]]:
+        self, block: ir.Block, around: list[_Conditions]
+    ) -> list[tuple[ir.Block, list[_Conditions]]]:
         """The blocks in `block` to run under conditions; `around` are those it is under."""
         plans = []
         for child in block.operations:
@@ -182,57 +162,57 @@ class _Kernel:
                 continue
             for region in op.regions:
                 for inner in region.blocks:
-                    conditions = self._conditions(op, inner, outputs)
-                    if conditions and conditions != around:
-                        plans.append((inner, conditions))
-                    plans += self._plans(inner, outputs, conditions or around)
+                    options = self._options(op, inner)
+                    if options and options != around:
+                        plans.append((inner, options))
+                    plans += self._plans(inner, options or around)
         return plans
 
-    def _conditions(
-        self, owner: ir.Operation, block: ir.Block, outputs: dict[ir.Value, Layout]
-    ) -> list[_Condition]:
-        """When `block` of `owner` has to run: one of these holds. None of them: always."""
-        children = [child.operation for child in block.operations]
-        inside = [op for child in children for op in nested_operations(child)]
+    def _options(self, owner: ir.Operation, block: ir.Block) -> list[_Conditions]:
+        """When `block` of `owner` has to run: all conditions of one of these hold. None of them:
+        always."""
+        inside = [op for child in _guarded(block) for op in nested_operations(child)]
         if owner.name != "affine.parallel" and all(op.name not in LOOPS for op in inside):
             return []
-        stores = self._stores(inside, outputs)
-        if not stores:
-            return []
+        stores = self._stores(inside)
         inner = {
             self.loops.variables[op.regions[0].blocks[0].arguments[0]]
             for op in inside
             if op.name in LOOPS
         }
-        least = [
-            {
+        found: dict[tuple, list[int]] = {}
+        for store in stores:
+            least = [
                 (extent, lowest)
                 for extent, index in store.needed
                 if (lowest := _least(index, {*inner, store.lane})) is not None
-            }
-            for store in stores
-        ]
-        found: dict[tuple[Extent, tuple], _Condition] = {}
-        for options in least:
-            if not options:
+            ]
+            moving = [(extent, index) for extent, index in least if not index.is_constant]
+            if not least:
                 return []
-            # Where several dimensions are open, that of an index which moves says most.
-            extent, index = min(options, key=lambda o: (o[1].is_constant, str(o[0]), o[1].constant))
-            key = (extent, index.terms)
-            known = found.get(key)
-            if known is None or index.constant < known[1].constant:
-                found[key] = (extent, index)
-        return list(found.values()) if len(found) <= _MOST_CONDITIONS else []
+            ordered = sorted(moving or least, key=lambda c: str(c[0]))
+            key = tuple((extent, index.terms) for extent, index in ordered)
+            constants = [index.constant for _, index in ordered]
+            found[key] = list(map(min, found.get(key, constants), constants))
+        if len(found) > _MOST_CONDITIONS:
+            return []
+        return [
+            tuple(
+                (extent, Index(terms, constant))
+                for (extent, terms), constant in zip(key, constants, strict=True)
+            )
+            for key, constants in found.items()
+        ]
 
-    def _stores(self, inside: list[ir.Operation], outputs: dict[ir.Value, Layout]) -> list[_Store]:
+    def _stores(self, inside: list[ir.Operation]) -> list[_Store]:
         """What operations write to results; nothing where they write what others read."""
         found = []
         operations = set(inside)
         for op in inside:
             if op.name in _STORES:
                 buffer = _buffer(op.operands[1])
-                if buffer in outputs:
-                    found.append(self._store(op, outputs[buffer]))
+                if buffer in self.outputs:
+                    found.append(self._store(op, self.outputs[buffer]))
                 elif not (_is_rewritten(buffer) or _stays_inside(buffer, operations)):
                     return []
             elif op.name not in _READS and _may_write(op):
@@ -255,9 +235,18 @@ class _Kernel:
         for index, dimension in zip(indices, layout, strict=False):
             parts = delinearize(index, [factor.capacity for factor in dimension or ()])
             for part, factor in zip(parts, dimension or (), strict=True):
-                if factor.is_open and factor.extent in self.extents:
-                    conditions.append((factor.extent, part))
+                if factor.is_open:
+                    conditions += self._below(part, factor.extent)
         return _Store(conditions, lane)
+
+
+    def _below(self, index: Index, extent: Extent) -> Iterator[_Condition]:
+        """`index < extent` by one of the sizes that the kernel is told, where that can be said."""
+        for known in self.extents:
+            rest = extent.plus(known, -1)
+            if rest.is_constant:
+                yield known, index + -rest.at(())
+                return
 
 
 def _buffer(value: ir.Value) -> ir.Value:
@@ -340,17 +329,28 @@ def _size(sizes: ir.Value, number: int) -> ir.Value:
     return arith.IndexCastOp(ir.IndexType.get(), stored).result
 
 
-def _guard(
-    block: ir.Block, conditions: Sequence[_Condition], known: dict[Extent, ir.Value]
-) -> None:
-    """Run `block` where one of `conditions` holds."""
+def _guarded(block: ir.Block) -> list[ir.Operation]:
+    """What `block` does, but for what is apart."""
     *body, _ = [child.operation for child in block.operations]
-    with ir.InsertionPoint.at_block_begin(block):
-        needed = None
-        for extent, index in conditions:
-            below = arith.CmpIOp(arith.CmpIPredicate.slt, _value(index), known[extent]).result
-            needed = below if needed is None else arith.OrIOp(needed, below).result
-        branch = scf.IfOp(needed)
+    return [op for op in body if APART not in op.attributes]
+
+
+def _guard(
+    block: ir.Block, options: Sequence[_Conditions], known: dict[Extent, ir.Value]
+) -> None:
+    """Run `block` where all conditions of one of `options` hold."""
+    body = _guarded(block)
+
+    def below(condition: _Condition) -> ir.Value:
+        extent, index = condition
+        return arith.CmpIOp(arith.CmpIPredicate.slt, _value(index), known[extent]).result
+
+    with ir.InsertionPoint(body[0]):
+        alternatives = [
+            functools.reduce(lambda a, b: arith.AndIOp(a, b).result, map(below, conditions))
+            for conditions in options
+        ]
+        branch = scf.IfOp(functools.reduce(lambda a, b: arith.OrIOp(a, b).result, alternatives))
     with ir.InsertionPoint(branch.then_block):
         end = scf.YieldOp([]).operation
     for op in body:

@@ -2,16 +2,18 @@
 
 In a program with open sizes (`legalize-open-sizes`), `stepwell.extents` says how much of each
 argument is in use. What a kernel computes from elements beyond that does not matter either, unless
-it was told by a vector of booleans (`stepwell.prefixes`) what to put there.
+it was told by a vector of booleans (`stepwell.prefixes`) what to put there: of such a result the
+part matters that is read (`_needed_elements.py`), an element more than are in use by a convolution.
 
     func.func private @kernel_0(%x: tensor<512x768xf32>, ...) -> tensor<512x3072xf32>
 
 becomes, where s0 rows of `%x` are in use
 
-    func.func private @kernel_0(...) attributes {kernel.extents = ["512/s0, 3072/3072"]}
+    func.func private @kernel_0(%x: tensor<512x768xf32>, %sizes: tensor<1xi64>, ...)
+        attributes {kernel.extents = ["512/s0, 3072/3072"], kernel.sizes = ["s0"]}
 
-A dimension is written as its factors, each a capacity and an extent. `skip-unused-elements` leaves
-out the rest.
+A dimension is written as its factors, each a capacity and an extent. `kernel.needed` says the same
+of what a reduction in the kernel gives. `skip-unused-elements` leaves out the rest.
 """
 
 from __future__ import annotations
@@ -22,13 +24,20 @@ from typing import ClassVar
 
 from stepwell.attributes import i64
 from stepwell.errors import LoweringError
-from stepwell.frontends.open_sizes import PREFIXES, read_extents
-from stepwell.kernels.cpu.used_elements import OPEN
+from stepwell.extents import Extent
+from stepwell.frontends.open_sizes import (
+    EXTENTS,
+    PREFIXES,
+    RESULT_EXTENTS,
+    SCALARS,
+    read_extents,
+)
+from stepwell.kernels.cpu.used_elements import KERNEL_SIZES, NEEDED, OPEN
 from stepwell.kernels.cpu.used_elements import PREFIXES as KERNEL_PREFIXES
 from stepwell.kernels.group import extracted
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.structured import RESHAPES, Structured, shape_of
-from stepwell.mlir import ir
+from stepwell.mlir import ir, nested_operations
 from stepwell.open_dimensions import (
     Dimension,
     Layout,
@@ -41,6 +50,7 @@ from stepwell.open_dimensions import (
     regrouped,
 )
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._needed_elements import NeededElements
 
 KERNEL_EXTENTS = "kernel.extents"
 
@@ -84,22 +94,92 @@ def _mark(host: ir.Operation, functions: dict[str, ir.Operation]) -> None:
     unfilled = _Flow(functions)
     unfilled.layouts.update({a: flow.layouts[a] for a in entry.arguments if a in flow.layouts})
     unfilled.block(entry)
-    for name, layouts in flow.kernels.items():
-        _state(functions[name], KERNEL_EXTENTS, layouts)
-        if unfilled.kernels[name] != layouts:
-            _state(functions[name], UNFILLED_EXTENTS, unfilled.kernels[name])
-        if flow.prefixes[name]:
+    for name, prefixes in flow.prefixes.items():
+        if prefixes:
             pairs = [
                 ir.ArrayAttr.get([i64(number), host.attributes[PREFIXES][which][0]])
-                for number, which in sorted(flow.prefixes[name])
+                for number, which in sorted(prefixes)
             ]
             functions[name].attributes[KERNEL_PREFIXES] = ir.ArrayAttr.get(pairs)
+    needed = _needed(host, functions)
+    partial = set()
+    for op, layout in needed.reductions.items():
+        if any(map(is_open, layout)):
+            op.attributes[NEEDED] = ir.StringAttr.get(layout_text(layout))
+            partial.add(op.parent.operation)
+    sizes = entry.arguments[len(read_extents(host) or ())]
+    for name, layouts in flow.kernels.items():
+        marked = functions[name] in partial
+        for attribute, found in (
+            (KERNEL_EXTENTS, layouts),
+            (UNFILLED_EXTENTS, unfilled.kernels[name]),
+        ):
+            if attribute == KERNEL_EXTENTS or found != layouts:
+                least = map(_least, found, needed.kernels[name])
+                marked |= _state(functions[name], attribute, list(least))
+        if marked:
+            _give_sizes(host, functions[name], sizes)
 
 
-def _state(function: ir.Operation, name: str, layouts: list[Layout]) -> None:
-    if any(is_open(dimension) for layout in layouts for dimension in layout):
+def _needed(host: ir.Operation, functions: dict[str, ir.Operation]) -> NeededElements:
+    """What is needed of the values of the program."""
+    known = [Extent.parse(ir.StringAttr(text).value) for text in host.attributes[SCALARS]]
+    found = NeededElements(functions, known)
+    block = host.regions[0].blocks[0]
+    results = []
+    extents = read_extents(host, RESULT_EXTENTS) or []
+    returned = list(list(block.operations)[-1].operands)
+    for number, value in enumerate(returned):
+        shape = extents[number] if extents else ()
+        size = shape_of(value)
+        parts = map(closed, size[len(shape) :])
+        results.append((*map(prefix, size, shape), *parts))
+    found.follow(block, results)
+    return found
+
+
+def _least(in_use: Layout, needed: Layout) -> Layout:
+    """What is in use, or where that is not known what is needed."""
+    return tuple(a if is_open(a) else b for a, b in zip(in_use, needed, strict=True))
+
+
+def _state(function: ir.Operation, name: str, layouts: list[Layout]) -> bool:
+    """Say the layouts of the results, if a part of one is enough."""
+    is_part = any(is_open(dimension) for layout in layouts for dimension in layout)
+    if is_part:
         texts = [ir.StringAttr.get(layout_text(layout)) for layout in layouts]
         function.attributes[name] = ir.ArrayAttr.get(texts)
+    return is_part
+
+
+def _give_sizes(host: ir.Operation, kernel: ir.Operation, sizes: ir.Value) -> None:
+    """Let all calls of `kernel` hand the sizes over, before its results."""
+    kernel.attributes[KERNEL_SIZES] = host.attributes[SCALARS]
+    kind = ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value)
+    block = kernel.regions[0].blocks[0]
+    first = len(block.arguments) - len(kind.results)
+    results = list(block.arguments)[first:]
+    block.add_argument(sizes.type, kernel.location)
+    for old in results:
+        old.replace_all_uses_with(block.add_argument(old.type, kernel.location))
+    for _ in results:
+        block.erase_argument(first)
+    types = [argument.type for argument in block.arguments]
+    kernel.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, kind.results))
+    name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    for op in nested_operations(host):
+        if op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value == name:
+            operands = list(op.operands)
+            with ir.InsertionPoint(op), op.location:
+                call = ir.Operation.create(
+                    op.name,
+                    [result.type for result in op.results],
+                    [*operands[:first], sizes, *operands[first:]],
+                    {key: op.attributes[key] for key in op.attributes},
+                )
+            for old, new in zip(op.results, call.results, strict=True):
+                old.replace_all_uses_with(new)
+            op.erase()
 
 
 class _Flow:

@@ -161,11 +161,34 @@ class OpenProgram:
         """What is known to stand in `value` beyond the part of `dimension` in use."""
         return self.fills.get(value, {}).get(dimension)
 
+    def _parts(self, value: ir.Value, dimensions: Sequence[int]) -> ir.Operation | None:
+        """The concatenation that `value` is, if it is one along none of `dimensions` whose parts
+        are in use alike there."""
+        op = None if isinstance(value.owner, ir.Block) else value.owner.operation
+        if op is None or op.name != "stablehlo.concatenate":
+            return None
+        alike = all(
+            self.layout(operand)[number] == self.layout(value)[number]
+            for operand in op.operands
+            for number in dimensions
+        )
+        along = ir.IntegerAttr(op.attributes["dimension"]).value
+        return op if alike and along not in dimensions else None
+
     def masked(self, value: ir.Value, dimensions: Sequence[int], fill: Number) -> ir.Value:
         """`value` with `fill` beyond the part of `dimensions` in use. All operations that are not
-        done yet read that, too."""
+        done yet read that, too. What was joined of parts along another dimension is filled part by
+        part, as the parts are where they are made."""
         shape = hlo.shape(value)
         layout = self.layout(value)
+        parts = self._parts(value, dimensions)
+        if parts is not None:
+            for number in range(len(parts.operands)):
+                part = self.masked(parts.operands[number], dimensions, fill)
+                parts.operands[number] = part
+            filled = [number for number in dimensions if is_open(layout[number])]
+            self.fills.setdefault(value, {}).update(dict.fromkeys(filled, fill))
+            return value
         for number in dimensions:
             dimension = layout[number]
             if dimension is None:

@@ -95,7 +95,8 @@ def _with(layout: Layout, number: int, dimension: Dimension) -> Layout:
 
 @on("convolution")
 def convolution(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
-    """Beyond the part in use stands what the padding is: zeros."""
+    """Beyond the part in use stands what the padding is: zeros; windows of one element that are not
+    padded meet nothing beyond it."""
     numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     image, kernel = op.operands
     layout = program.settled(image)
@@ -117,8 +118,13 @@ def convolution(program: OpenProgram, op: ir.Operation, extents: Extents) -> lis
     spatial = [d for d in numbers.input_spatial_dimensions if is_open(layout[d])]
     if any(as_prefix(layout[d]) is None for d in spatial):
         raise LoweringError("a convolution goes along a dimension that is a product")
-    if spatial:
-        op.operands[0] = program.masked(image, spatial, 0)
+    pairs, inside = padding(op, len(sizes)), optional_integers(op, "lhs_dilation", len(sizes), 1)
+    alone = [
+        d
+        for n, d in enumerate(numbers.input_spatial_dimensions)
+        if (sizes[n], pairs[n], inside[n]) == (1, (0, 0), 1)
+    ]
+    op.operands[0] = program.masked(image, [d for d in spatial if d not in alone], 0)
     shape = hlo.shape(op.results[0])
     result = [prefix(size, extent) for size, extent in zip(shape, extents[0], strict=True)]
     result[numbers.output_batch_dimension] = batch

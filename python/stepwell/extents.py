@@ -130,6 +130,28 @@ class Extent:
             return whole.plus(joint.floordiv(inner.divisor * divisor))
         return whole.plus(Extent.atom(Quotient(rest, divisor)))
 
+    def bound(self, others: Iterable[Extent]) -> Extent | None:
+        """The least that is one of `others` and a constant and, for all sizes, not below this; None
+        where no such is found. `d * (x floordiv d)` is no more than `x`."""
+        found: list[tuple[int, Extent]] = []
+        for other in others:
+            ends = [self, *self._rounded_up(other)]
+            beyond = [rest for end in ends if (rest := end.plus(other, -1)).is_constant]
+            found += [(rest.at(()), other.plus(rest)) for rest in beyond]
+        return min(found, key=lambda pair: pair[0])[1] if found else None
+
+    def _rounded_up(self, other: Extent) -> Iterator[Extent]:
+        """Without a quotient that is one of `other` and a constant."""
+        for monomial, factor in self.terms:
+            if factor < 2 or len(monomial) != 1 or isinstance(monomial[0], int):
+                continue
+            for shift in range(factor):
+                dividend = other.plus(Extent.of(shift))
+                rest = Extent.atom(monomial[0]).plus(dividend.floordiv(factor), -1)
+                if rest.is_constant:
+                    without = self.plus(Extent.atom(monomial[0]), -factor)
+                    yield without.plus(dividend).plus(rest, factor)
+
     def replacing(self, atom: Atom, other: Atom) -> Extent:
         """With `other` in place of `atom`."""
         found = Extent.of(0)

@@ -134,8 +134,8 @@ STEPS = (
     Step("transpose-weights", "linalg", ("transpose-weights",), 1, "gpu"),
     Step("form-fusion-groups", "linalg", ("mark-exponents", "form-fusion-groups")),
     Step("concatenate-in-place", "linalg", ("concatenate-in-place",), 2, "cpu"),
-    Step("pack-operands", "linalg", ("pack-operands",), machine="cpu"),
     Step("mark-open-extents", "linalg", ("mark-open-extents",), machine="cpu"),
+    Step("pack-operands", "linalg", ("pack-operands",), machine="cpu"),
     Step("lower-groups-to-affine", "affine", ("lower-groups-to-affine",)),
     Step("bufferize-host", "affine", ("bufferize-host",)),
     Step(

@@ -8,10 +8,11 @@
 func.func @main(%x: memref<1x16x32xf32>, %sizes: memref<1xi64>, %y: memref<16x32xf32>)
     attributes {stepwell.extents = ["1, s0, 32"], stepwell.result_extents = ["s0, 32"], stepwell.scalars = ["s0"]} {
   %rows = memref.collapse_shape %x [[0, 1], [2]] : memref<1x16x32xf32> into memref<16x32xf32>
-  call @kernel_0(%rows, %y, %sizes) : (memref<16x32xf32>, memref<16x32xf32>, memref<1xi64>) -> ()
+  call @kernel_0(%rows, %sizes, %y) : (memref<16x32xf32>, memref<1xi64>, memref<16x32xf32>) -> ()
   return
 }
-func.func private @kernel_0(%x: memref<16x32xf32>, %y: memref<16x32xf32>, %sizes: memref<1xi64>) {
+func.func private @kernel_0(%x: memref<16x32xf32>, %sizes: memref<1xi64>, %y: memref<16x32xf32>)
+    attributes {kernel.results = 1 : i64, kernel.sizes = ["s0"]} {
   %c0 = arith.constant 0 : index
   %flat = memref.collapse_shape %x [[0, 1]] : memref<16x32xf32> into memref<512xf32>
   %n = memref.load %sizes[%c0] : memref<1xi64>
@@ -38,10 +39,11 @@ func.func private @kernel_0(%x: memref<16x32xf32>, %y: memref<16x32xf32>, %sizes
 // CHECK-SAME: stepwell.exact_results = array<i64: 0>
 func.func @main(%x: memref<16xf32>, %sizes: memref<1xi64>, %y: memref<16xf32>)
     attributes {stepwell.extents = ["s0 + 1"], stepwell.result_extents = ["s0"], stepwell.scalars = ["s0", "s0 + 1"]} {
-  call @kernel_0(%x, %y, %sizes) : (memref<16xf32>, memref<16xf32>, memref<1xi64>) -> ()
+  call @kernel_0(%x, %sizes, %y) : (memref<16xf32>, memref<1xi64>, memref<16xf32>) -> ()
   return
 }
-func.func private @kernel_0(%x: memref<16xf32>, %y: memref<16xf32>, %sizes: memref<1xi64>) {
+func.func private @kernel_0(%x: memref<16xf32>, %sizes: memref<1xi64>, %y: memref<16xf32>)
+    attributes {kernel.results = 1 : i64, kernel.sizes = ["s0", "s0 + 1"]} {
   %c0 = arith.constant 0 : index
   %n = memref.load %sizes[%c0] : memref<1xi64>
   %s0 = arith.index_cast %n : i64 to index
@@ -51,6 +53,41 @@ func.func private @kernel_0(%x: memref<16xf32>, %y: memref<16xf32>, %sizes: memr
     scf.if %needed {
       %0 = affine.load %x[%i + 1] : memref<16xf32>
       affine.store %0, %y[%i] : memref<16xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+// Rows that are accessed where both of two conditions hold.
+
+// CHECK-LABEL: func.func @main
+// CHECK-SAME: stepwell.exact_inputs = array<i64: 0>
+func.func @main(%x: memref<16x32xf32>, %sizes: memref<2xi64>, %y: memref<32x16xf32>)
+    attributes {stepwell.extents = ["s0, 32"], stepwell.result_extents = ["s1, s0"], stepwell.scalars = ["s0", "s1"]} {
+  call @kernel_0(%x, %sizes, %y) : (memref<16x32xf32>, memref<2xi64>, memref<32x16xf32>) -> ()
+  return
+}
+func.func private @kernel_0(%x: memref<16x32xf32>, %sizes: memref<2xi64>, %y: memref<32x16xf32>)
+    attributes {kernel.results = 1 : i64, kernel.sizes = ["s0", "s1"]} {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %n0 = memref.load %sizes[%c0] : memref<2xi64>
+  %s0 = arith.index_cast %n0 : i64 to index
+  %n1 = memref.load %sizes[%c1] : memref<2xi64>
+  %s1 = arith.index_cast %n1 : i64 to index
+  affine.parallel (%i) = (0) to (16) {
+    affine.for %j = 0 to 32 {
+      %row = affine.apply affine_map<(d0) -> (d0)>(%i)
+      %below = arith.cmpi slt, %row, %s0 : index
+      %column = affine.apply affine_map<(d0) -> (d0)>(%j)
+      %beside = arith.cmpi slt, %column, %s1 : index
+      %needed = arith.andi %below, %beside : i1
+      scf.if %needed {
+        %0 = affine.load %x[%i, %j] : memref<16x32xf32>
+        affine.store %0, %y[%j, %i] : memref<32x16xf32>
+      }
     }
   }
   return

@@ -1,11 +1,9 @@
 // RUN: stepwell-opt %s --pass-pipeline='builtin.module(skip-unused-elements)' --split-input-file | filecheck %s
 
-// Tasks of six rows run where one of the rows is in use; the kernel takes the sizes.
+// Tasks of six rows run where one of the rows is in use.
 
-// CHECK-LABEL: func.func @main
-// CHECK: call @kernel_0(%arg0, %arg2, %arg1) : (memref<12x8xf32>, memref<12x8xf32>, memref<1xi64>) -> ()
 // CHECK-LABEL: func.func private @kernel_0(
-// CHECK-SAME: %[[SIZES:arg2]]: memref<1xi64>)
+// CHECK-SAME: %[[SIZES:arg1]]: memref<1xi64>
 // CHECK: %[[N:.*]] = memref.load %[[SIZES]]
 // CHECK: %[[S0:.*]] = arith.index_cast %[[N]]
 // CHECK: affine.parallel (%[[TASK:.*]]) = (0) to (2)
@@ -15,15 +13,56 @@
 // CHECK: affine.for
 func.func @main(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: memref<12x8xf32>)
     attributes {stepwell.extents = ["s0, 8"], stepwell.scalars = ["s0"], stepwell.prefixes = []} {
-  call @kernel_0(%x, %y) : (memref<12x8xf32>, memref<12x8xf32>) -> ()
+  call @kernel_0(%x, %sizes, %y) : (memref<12x8xf32>, memref<1xi64>, memref<12x8xf32>) -> ()
   return
 }
-func.func private @kernel_0(%x: memref<12x8xf32>, %y: memref<12x8xf32>)
-    attributes {kernel.kind = "elementwise", kernel.results = 1 : i64, kernel.extents = ["12/s0, 8/8"]} {
+func.func private @kernel_0(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: memref<12x8xf32>)
+    attributes {kernel.kind = "elementwise", kernel.results = 1 : i64, kernel.extents = ["12/s0, 8/8"], kernel.sizes = ["s0"]} {
   affine.parallel (%task) = (0) to (2) {
     affine.for %r = 0 to 6 {
       %0 = affine.vector_load %x[%task * 6 + %r, 0] : memref<12x8xf32>, vector<8xf32>
       affine.vector_store %0, %y[%task * 6 + %r, 0] : memref<12x8xf32>, vector<8xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+// Of an image both rows and columns have to be in use, one more of each than there are. What is
+// apart runs as it is.
+
+// CHECK-LABEL: func.func private @kernel_0(
+// CHECK: affine.parallel (%[[TASK:.*]]) = (0) to (4)
+// CHECK-NEXT: affine.if
+// CHECK-NEXT: affine.store {{.*}}[3, 3]
+// CHECK-NEXT: } {kernel.apart}
+// CHECK-NEXT: %[[ROW:.*]] = affine.apply #[[MINUS:.*]](%[[TASK]])
+// CHECK-NEXT: %[[BELOW:.*]] = arith.cmpi slt, %[[ROW]]
+// CHECK-NEXT: scf.if %[[BELOW]]
+// CHECK-NEXT: affine.for %[[COLUMN:.*]] = 0 to 2
+// CHECK: arith.cmpi slt
+// CHECK: arith.cmpi slt
+// CHECK-NEXT: %[[BOTH:.*]] = arith.andi
+// CHECK-NEXT: scf.if %[[BOTH]]
+// CHECK-NEXT: affine.for
+func.func @main(%x: memref<4x4xf32>, %sizes: memref<2xi64>, %y: memref<4x4xf32>)
+    attributes {stepwell.extents = ["s0, s1"], stepwell.scalars = ["s0", "s1"], stepwell.prefixes = []} {
+  call @kernel_0(%x, %sizes, %y) : (memref<4x4xf32>, memref<2xi64>, memref<4x4xf32>) -> ()
+  return
+}
+func.func private @kernel_0(%x: memref<4x4xf32>, %sizes: memref<2xi64>, %y: memref<4x4xf32>)
+    attributes {kernel.kind = "elementwise", kernel.results = 1 : i64, kernel.extents = ["4/s0 + 1, 4/s1 + 1"], kernel.sizes = ["s0", "s1"]} {
+  %zero = arith.constant 0.0 : f32
+  affine.parallel (%task) = (0) to (4) {
+    affine.if affine_set<(d0) : (d0 == 0)>(%task) {
+      affine.store %zero, %y[3, 3] : memref<4x4xf32>
+    } {kernel.apart}
+    affine.for %half = 0 to 2 {
+      affine.for %c = 0 to 2 {
+        %0 = affine.load %x[%task, %half * 2 + %c] : memref<4x4xf32>
+        affine.store %0, %y[%task, %half * 2 + %c] : memref<4x4xf32>
+      }
     }
   }
   return
@@ -37,10 +76,10 @@ func.func private @kernel_0(%x: memref<12x8xf32>, %y: memref<12x8xf32>)
 // CHECK-NOT: scf.if
 func.func @main(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: memref<12x8xf32>)
     attributes {stepwell.extents = ["s0, 8"], stepwell.scalars = ["s0"], stepwell.prefixes = []} {
-  call @kernel_0(%x, %y) : (memref<12x8xf32>, memref<12x8xf32>) -> ()
+  call @kernel_0(%x, %sizes, %y) : (memref<12x8xf32>, memref<1xi64>, memref<12x8xf32>) -> ()
   return
 }
-func.func private @kernel_0(%x: memref<12x8xf32>, %y: memref<12x8xf32>)
+func.func private @kernel_0(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: memref<12x8xf32>)
     attributes {kernel.kind = "elementwise", kernel.results = 1 : i64} {
   affine.parallel (%task) = (0) to (12) {
     %0 = affine.vector_load %x[%task, 0] : memref<12x8xf32>, vector<8xf32>
@@ -57,11 +96,11 @@ func.func private @kernel_0(%x: memref<12x8xf32>, %y: memref<12x8xf32>)
 // CHECK-NOT: scf.if
 func.func @main(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: memref<12x8xf32>)
     attributes {stepwell.extents = ["s0, 8"], stepwell.scalars = ["s0"], stepwell.prefixes = []} {
-  call @kernel_0(%x, %y) : (memref<12x8xf32>, memref<12x8xf32>) -> ()
+  call @kernel_0(%x, %sizes, %y) : (memref<12x8xf32>, memref<1xi64>, memref<12x8xf32>) -> ()
   return
 }
-func.func private @kernel_0(%x: memref<12x8xf32>, %y: memref<12x8xf32>)
-    attributes {kernel.kind = "elementwise", kernel.results = 1 : i64, kernel.extents = ["12/s0, 8/8"]} {
+func.func private @kernel_0(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: memref<12x8xf32>)
+    attributes {kernel.kind = "elementwise", kernel.results = 1 : i64, kernel.extents = ["12/s0, 8/8"], kernel.sizes = ["s0"]} {
   %scratch = memref.alloca() : memref<8xf32>
   affine.parallel (%task) = (0) to (12) {
     affine.for %r = 0 to 1 {
@@ -83,11 +122,11 @@ func.func private @kernel_0(%x: memref<12x8xf32>, %y: memref<12x8xf32>)
 // CHECK-NOT: scf.if
 func.func @main(%x: memref<4x20xf32>, %sizes: memref<1xi64>, %y: memref<4x20xf32>)
     attributes {stepwell.extents = ["4, s0"], stepwell.scalars = ["s0"], stepwell.prefixes = []} {
-  call @kernel_0(%x, %y) : (memref<4x20xf32>, memref<4x20xf32>) -> ()
+  call @kernel_0(%x, %sizes, %y) : (memref<4x20xf32>, memref<1xi64>, memref<4x20xf32>) -> ()
   return
 }
-func.func private @kernel_0(%x: memref<4x20xf32>, %y: memref<4x20xf32>)
-    attributes {kernel.kind = "elementwise", kernel.results = 1 : i64, kernel.extents = ["4/4, 20/s0"]} {
+func.func private @kernel_0(%x: memref<4x20xf32>, %sizes: memref<1xi64>, %y: memref<4x20xf32>)
+    attributes {kernel.kind = "elementwise", kernel.results = 1 : i64, kernel.extents = ["4/4, 20/s0"], kernel.sizes = ["s0"]} {
   %flat = memref.collapse_shape %x [[0, 1]] : memref<4x20xf32> into memref<80xf32>
   %out = memref.collapse_shape %y [[0, 1]] : memref<4x20xf32> into memref<80xf32>
   affine.parallel (%task) = (0) to (10) {

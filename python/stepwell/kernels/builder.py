@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,9 @@ vector = dialect("vector")
 
 _L2 = 2
 """Locality hint of a prefetch: into the second level of the cache."""
+
+APART = "kernel.apart"
+"""Of a branch at the begin of a task: what is written there has nothing to do with the rest."""
 
 REWRITTEN = "kernel.rewritten"
 """Marks scratch of which no block reads what another has written."""
@@ -292,9 +296,40 @@ class NestBuilder:
         where there are none."""
         if not bounds:
             yield
-            return
-        with self.when_below(bounds) as branch, branch.then():
-            yield
+        elif self._affine([index for index, _ in bounds]) is None:
+            with ir.InsertionPoint(scf.IfOp(self._all_below(bounds)).then_block):
+                yield
+                scf.YieldOp([])
+        else:
+            with self.when_below(bounds) as branch, branch.then():
+                yield
+
+    def unless_outside(
+        self,
+        bounds: Sequence[tuple[Index, int]],
+        inside: Callable[[], list[ir.Value]],
+        outside: list[ir.Value],
+    ) -> list[ir.Value]:
+        """What `inside` computes where all of the indices are below their bounds, else `outside`."""
+        if not bounds:
+            return inside()
+        kinds = [value.type for value in outside]
+        branch = scf.IfOp(self._all_below(bounds), kinds, has_else=True)
+        with ir.InsertionPoint(branch.then_block):
+            scf.YieldOp(inside())
+        with ir.InsertionPoint(branch.else_block):
+            scf.YieldOp(outside)
+        return list(branch.results)
+
+    def _all_below(self, bounds: Sequence[tuple[Index, int]]) -> ir.Value:
+        """Whether indices are below their bounds, as a value."""
+        below = [
+            arith.CmpIOp(
+                arith.CmpIPredicate.slt, self._apply(index), self._index_constant(size)
+            ).result
+            for index, size in bounds
+        ]
+        return functools.reduce(lambda a, b: arith.AndIOp(a, b).result, below)
 
     # Memory
 
@@ -462,11 +497,19 @@ class NestBuilder:
                 self._store_scalar(part, buffer, [lanes.at(index, lane) for index in placed])
 
     def _store_scalar(self, value: ir.Value, buffer: ir.Value, indices: Sequence[Index]) -> None:
-        affine_map, operands = self._map(indices)
+        found = self._affine(indices)
+        if found is None:
+            memref.StoreOp(value, buffer, [self._apply(index) for index in indices])
+            return
+        affine_map, operands = found
         affine.AffineStoreOp(value, buffer, operands, map=ir.AffineMapAttr.get(affine_map))
 
     def _store_vector(self, value: ir.Value, buffer: ir.Value, indices: Sequence[Index]) -> None:
-        affine_map, operands = self._map(indices)
+        found = self._affine(indices)
+        if found is None:
+            vector.StoreOp(value, buffer, [self._apply(index) for index in indices])
+            return
+        affine_map, operands = found
         affine.AffineVectorStoreOp(value, buffer, operands, map=ir.AffineMapAttr.get(affine_map))
 
     def prefetch(self, buffer: ir.Value, indices: Sequence[Index], *, write: bool = False) -> None:
@@ -610,6 +653,10 @@ class AffineIf:
 
     def __init__(self, op: ir.OpView) -> None:
         self._op = op
+
+    def set_apart(self) -> None:
+        """Mark it `APART`."""
+        self._op.operation.attributes[APART] = ir.UnitAttr.get()
 
     @contextmanager
     def then(self) -> Iterator[None]:

@@ -139,6 +139,7 @@ class KernelGroup:
                 self._fill_halo(output, lanes)
             return
         with self.nest.when(task, equals=0) as branch, branch.then(), self.evaluator.scope():
+            branch.set_apart()
             for output in padded:
                 self._fill_halo(output, lanes)
 

@@ -404,12 +404,14 @@ class Contraction:
             self.tiles.store_totals(here, sums, number * here.rows, add=True)
 
         def add_if_needed(tile: Index, begin: list[Index]) -> None:
-            bounds = self.tiles.terms_in_image(at(tile)).items()
+            here = at(tile)
+            bounds = self.tiles.terms_in_image(here).items()
             outside = [
                 below
                 for window, (start, stop) in bounds
                 for below in ((start - begin[window], 1), (begin[window] - stop, 0))
             ]
+            outside += self.tiles.needed_rows(here)
             if not outside:
                 add_chain(tile, begin)
                 return

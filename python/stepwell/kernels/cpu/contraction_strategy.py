@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stepwell.kernels.cpu import halo
+from stepwell.kernels.cpu.used_elements import needed_layout
 from stepwell.kernels.evaluate import slice_source
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.slices import slices_behind
@@ -27,6 +28,7 @@ from stepwell.kernels.structured import (
 )
 from stepwell.kernels.widened_weights import WidenedWeights
 from stepwell.mlir import ir
+from stepwell.open_dimensions import is_open
 from stepwell.packing import WORD_CODES
 from stepwell.targets import Target
 
@@ -222,6 +224,15 @@ def rows_merge(op: Structured, shape: ContractionShape) -> bool:
     return True
 
 
+def has_unneeded_rows(op: Structured, shape: ContractionShape) -> bool:
+    """Whether rows are left out between others, as those at the end of each row of an image."""
+    layout = needed_layout(op.op)
+    walked = [d for d in shape.rows if shape.sizes[d] != 1]
+    places = [expression.position for expression in op.output_map.results]
+    parts = [d for d, dimension in zip(places, layout, strict=False) if is_open(dimension)]
+    return any(d in parts for d in walked[1:])
+
+
 def flat_lhs(op: Structured, shape: ContractionShape) -> tuple[Index, list[Variable]]:
     """The element of the lhs that a point of the iteration space reads, and that space's loops."""
     dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(shape.sizes)]
@@ -296,7 +307,8 @@ def _best_tile(op: Structured, shape: ContractionShape, target: Target) -> Tile:
 def register_tiles(op: Structured, shape: ContractionShape, target: Target) -> Iterator[Tile]:
     """All register tiles that the target has registers for, and the op rows."""
     merge, windows = rows_merge(op, shape), halo.windows(op, shape)
-    for flat in (True,) if merge else (False, True):
+    walks = (False,) if has_unneeded_rows(op, shape) else (True,) if merge else (False, True)
+    for flat in walks:
         m_sizes = [shape.m] if flat else [shape.sizes[d] for d in shape.rows]
         last = m_sizes[-1] if m_sizes else 1
         before = m_sizes[-2] if len(m_sizes) > 1 else 1

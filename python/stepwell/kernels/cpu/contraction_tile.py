@@ -16,6 +16,7 @@ from stepwell.kernels.cpu.contraction_strategy import (
 from stepwell.kernels.cpu.prefetch import Prefetching
 from stepwell.kernels.cpu.register_tile import RegisterTile, RegisterVector, pieces
 from stepwell.kernels.cpu.term_loops import TermLoops
+from stepwell.kernels.cpu.used_elements import unneeded_from
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, apply_map, delinearize
 from stepwell.kernels.rows import is_costly
@@ -66,6 +67,7 @@ class ContractionTiles:
         results = [written] if written else [output.value for output in group.outputs]
         self.is_costly = any(is_costly(value) for value in results if value != result)
         self.totals: ir.Value | None = None
+        self.unneeded_from = unneeded_from(group, op)
         if self.is_costly or strategy.apart:
             rows = strategy.box[0] * strategy.box[1] * (strategy.row_tiles if strategy.apart else 1)
             self.totals = self.nest.scratch(
@@ -203,15 +205,17 @@ class ContractionTiles:
         exact = self.shape.exact
         terms = TermLoops(self.nest, self.evaluator, extents, tile.step, chains, bounds, exact)
         zeros = self.zeros(tile)
-        if self.widened is not None and self.gathered is None:
-            join = functools.partial(self._join_scaled, tile)
-            sums = terms.sum_joined(
-                zeros, self.shape.chain, join, self.prefetching.narrow_weights(tile)
-            )
-        elif self.used_terms is not None:
-            sums = terms.sum_used(zeros, self.used_terms)
-        else:
-            sums = terms.sum(zeros, results, ahead)
+
+        def total() -> list[ir.Value]:
+            if self.widened is not None and self.gathered is None:
+                join = functools.partial(self._join_scaled, tile)
+                asked = self.prefetching.narrow_weights(tile)
+                return terms.sum_joined(zeros, self.shape.chain, join, asked)
+            if self.used_terms is not None:
+                return terms.sum_used(zeros, self.used_terms)
+            return terms.sum(zeros, results, ahead)
+
+        sums = self.nest.unless_outside(self.needed_rows(tile), total, zeros)
         if self.is_costly:
             self.store_totals(tile, sums, Index())
             self.finish_rows(tile, Index())
@@ -262,6 +266,11 @@ class ContractionTiles:
             window.reduced: window.bounds(first[rows[window.row]], last[rows[window.row]])
             for window in self.windows
         }
+
+    def needed_rows(self, tile: RegisterTile) -> list[tuple[Index, int]]:
+        """The first row of the tile, beyond which its sums are not needed: indices and bounds."""
+        first = tile.place((0, 0), tile.start, [Index()] * len(self.shape.reduced))
+        return [(first[loop] - stop, 0) for loop, stop in self.unneeded_from.items()]
 
     def store_totals(
         self, tile: RegisterTile, sums: list[ir.Value], base: Index, add: bool = False

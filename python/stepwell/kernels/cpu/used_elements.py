@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stepwell.errors import LoweringError
 from stepwell.extents import Extent
 from stepwell.kernels.group import KernelGroup, accesses
-from stepwell.kernels.index import Index, Variable, apply_map, delinearize, linearize
+from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize, linearize
 from stepwell.kernels.reduction import Combiner
 from stepwell.kernels.structured import RESHAPES, Structured, defining_op, elements, shape_of
 from stepwell.mlir import dialect, ir
-from stepwell.open_dimensions import Factor, as_prefix, parse_layout
+from stepwell.open_dimensions import (
+    Dimension,
+    Factor,
+    Layout,
+    as_prefix,
+    closed,
+    parse_layout,
+    prefix,
+)
 
 arith = dialect("arith")
 
@@ -20,6 +29,13 @@ true, and how many of them: `[[3, "s0"]]`."""
 
 OPEN = "kernel.open"
 """Of a contraction in a kernel: the extents of its result's dimensions, as `kernel.extents`."""
+
+NEEDED = "kernel.needed"
+"""Of a reduction in a kernel: which part of its result is needed, as `kernel.extents`."""
+
+KERNEL_SIZES = "kernel.sizes"
+"""Of a kernel whose last argument before its results says them: what the sizes are,
+`["s0", "2*s0"]`."""
 
 COUNTED = "kernel.counted"
 """Of a loop that counts how many elements are in use: their extent."""
@@ -39,6 +55,71 @@ class UsedElements:
             return False
         layout = parse_layout(ir.StringAttr(contraction.attributes[OPEN]).value)
         return as_prefix(layout[dimension]) == Factor(size, self.extent)
+
+
+def prefixes_of(function: ir.Operation) -> dict[ir.Value, Extent]:
+    """The arguments of a kernel that are vectors of booleans, and how many of them are true."""
+    if PREFIXES not in function.attributes:
+        return {}
+    arguments = function.regions[0].blocks[0].arguments
+    return {
+        arguments[ir.IntegerAttr(number).value]: Extent.parse(ir.StringAttr(extent).value)
+        for number, extent in function.attributes[PREFIXES]
+    }
+
+
+def needed_layout(op: ir.Operation) -> Layout:
+    """Which part of the result of a reduction is needed; () where all of it is."""
+    return parse_layout(ir.StringAttr(op.attributes[NEEDED]).value) if NEEDED in op.attributes else ()
+
+
+def unneeded_from(group: KernelGroup, op: Structured) -> dict[int, Index]:
+    """For loops of the reduction `op`: from where on its results are not needed, where others of
+    the group are, which were filled there."""
+    layout = needed_layout(op.op)
+    written = [written_layout(group, number) for number in range(len(group.outputs))]
+    found = {}
+    for number, expression in enumerate(op.output_map.results):
+        part = as_prefix(layout[number]) if layout else None
+        if part is None or not part.is_open:
+            continue
+        others = [as_prefix(of[number]) if len(of) == len(layout) else None for of in written]
+        if any(other is None or other.extent != part.extent for other in others):
+            found[expression.position] = told(group, layout[number])
+    return found
+
+
+def written_layout(group: KernelGroup, number: int) -> Layout:
+    """Which part of a result of the kernel is needed, without what lies around it."""
+    output = group.outputs[number]
+    stated = group.function.attributes.get("kernel.extents", None)
+    if stated is None:
+        return tuple(map(closed, output.shape))
+    layout = parse_layout(ir.StringAttr(stated[number]).value)
+    return tuple(
+        prefix(size, part.extent.plus(Extent.of(low), -1))
+        if (part := as_prefix(dimension)) is not None and part.is_open
+        else closed(size)
+        for dimension, size, low in zip(layout, output.shape, output.low, strict=True)
+    )
+
+
+def told(group: KernelGroup, dimension: Dimension) -> Index:
+    """How many elements of `dimension`, a prefix, are needed, as the sizes that the kernel is given
+    say."""
+    part = as_prefix(dimension)
+    assert part is not None
+    if not part.is_open:
+        return constant(part.capacity)
+    nest, buffer = group.nest, group.evaluator.buffers[group.inputs[-1]]
+    for number, text in enumerate(group.function.attributes[KERNEL_SIZES]):
+        rest = part.extent.plus(Extent.parse(ir.StringAttr(text).value), -1)
+        if rest.is_constant:
+            with nest.at_top():
+                stored = nest.load_scalar(buffer, [constant(number)])
+                size = arith.IndexCastOp(ir.IndexType.get(), stored).result
+            return Index.of(Variable("size", 0, part.capacity, size)) + rest.at(())
+    raise LoweringError(f"{group.name}: nobody tells {part.extent}")
 
 
 def used_keys(group: KernelGroup, score: ir.Value, keys: int) -> UsedElements | None:
@@ -76,12 +157,7 @@ def _used_along(
 ) -> UsedElements | None:
     """How many elements of `value` at `point` are something else than `fill` as the variable
     `along` runs: a vector of booleans, true for these, selects them."""
-    if PREFIXES not in group.function.attributes:
-        return None
-    prefixes = {
-        group.inputs[ir.IntegerAttr(number).value]: Extent.parse(ir.StringAttr(extent).value)
-        for number, extent in group.function.attributes[PREFIXES]
-    }
+    prefixes = prefixes_of(group.function)
     mask = _mask(value, point, along, fill, set(prefixes))
     if mask is None:
         return None

@@ -25,12 +25,15 @@ are transformed in registers, have errors of 4.2e-7 and 1.8e-7.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from stepwell.kernels.builder import Lanes
 from stepwell.kernels.cpu.contraction_strategy import steps_at_once, summation_levels
 from stepwell.kernels.cpu.prefetch import lines_ahead
+from stepwell.kernels.cpu.used_tiles import UsedTiles
 from stepwell.kernels.cpu.winograd_strategy import LINE, ConvolutionShape, WinogradStrategy
 from stepwell.kernels.cpu.winograd_transform import FILTER, Transform
 from stepwell.kernels.group import KernelGroup, widths
@@ -72,6 +75,7 @@ class _Winograd:
         self.panels = -(-self.outputs // self.panel)
         self.here = Index()
         """The group of channels that a task works on."""
+        self.used = UsedTiles.of(group, self.op, shape, strategy.tile)
 
     def emit(self) -> None:
         strategy, nest = self.strategy, self.nest
@@ -88,30 +92,80 @@ class _Winograd:
         ):
             flat = Index.of(task)
             self.group.fill_halos(flat, self.lanes)
+            self._fill_margins(flat)
             self.here, number, block = delinearize(flat, [self.shape.groups, groups, blocks])
             start = block * strategy.block
-            stop = start + strategy.block
-            with nest.loop_between("tile", start, stop, self.tiles) as tile:
-                with self.evaluator.scope():
-                    self._transform_input(Index.of(tile), Index.of(tile) - start, moved)
+            self._for_tiles(start, functools.partial(self._transform_input, moved))
             first = number * strategy.panels
             with nest.loop_between("panel", first, first + strategy.panels, panels) as panel:
                 if strategy.plain:
-                    self._multiply_plain(Index.of(panel), moved, products)
+                    self._multiply_plain(Index.of(panel), start, moved, products)
                 else:
-                    self._multiply(Index.of(panel), moved, products)
+                    self._multiply(Index.of(panel), start, moved, products)
                 self._transform_panel(Index.of(panel), start, products)
+
+    def _fill_margins(self, task: Index) -> None:
+        """In the first task of a group, write the tiles beyond those that are computed, where what
+        follows reads what they were filled with."""
+        if self.used is None or self.used.margins is None:
+            return
+        (down, most_down), (across, most_across) = self.used.margins
+        tasks = self.shape.groups
+        self.here = task
+        with self.nest.when_all_below([(task, tasks)]), self.evaluator.scope():
+            self._fill_tiles((down, most_down), (Index(), most_across))
+            self._fill_tiles((Index(), down), (across, most_across))
+
+    def _fill_tiles(self, down: tuple[Index, Index], across: tuple[Index, Index]) -> None:
+        """Write the tiles between two rows and two columns of them, of sums that are zero."""
+        *images, most_down, most_across = self.grid
+        nest = self.nest
+        with (
+            nest.loop("image", 0, math.prod(images)) as image,
+            nest.loop_between("down", *down, most_down) as row,
+            nest.loop_between("across", *across, most_across) as column,
+            self.evaluator.scope(),
+        ):
+            place = [*delinearize(Index.of(image), images), Index.of(row), Index.of(column)]
+            for begin, end, width in widths(self.outputs, self.lanes):
+                with nest.loop("v", begin, end, width) as v, self.evaluator.scope():
+                    vector = Lanes.of(width)
+                    zero = nest.zero(element_type(self.op.op.results[0]), width)
+                    for i, j in itertools.product(range(self.strategy.tile), repeat=2):
+                        self._store(place, i, j, Index.of(v) + vector.index, zero, vector)
+
+    def _for_tiles(self, start: Index, body: Callable[[list[Index], Index], None]) -> None:
+        """Call `body(place, number)` in a loop over the tiles of the block from `start` on: the
+        place of a tile in the grid, and its number in the block."""
+        stop, total = start + self.strategy.block, self.used.count if self.used else None
+        with self.nest.loop_between("tile", start, stop, self.tiles, other=total) as tile:
+            with self.evaluator.scope():
+                number = Index.of(tile)
+                if self.used is None:
+                    body(delinearize(number, self.grid), number - start)
+                else:
+                    assert tile.value is not None
+                    body(self.used.place(tile.value, self.grid), number - start)
+
+    @contextmanager
+    def _rows(self, start: Index) -> Iterator[Index]:
+        """A loop over the register tiles of the block from `start` on: the first tile of each."""
+        block, rows = self.strategy.block, self.strategy.rows
+        if self.used is None:
+            with self.nest.loop("row", 0, block, rows) as row:
+                yield Index.of(row)
+            return
+        rest = self.used.count - start
+        with self.nest.loop_between("row", Index(), rest, block, rows) as row:
+            yield Index.of(row)
 
     def _transform_panel(self, panel: Index, start: Index, products: ir.Value) -> None:
         """Transform the outputs of a panel back; the last one may have fewer columns."""
         nest, last = self.nest, self.outputs - (self.panels - 1) * self.panel
 
         def transform(columns: int) -> None:
-            stop = start + self.strategy.block
-            with nest.loop_between("tile", start, stop, self.tiles) as tile:
-                with self.evaluator.scope():
-                    local = Index.of(tile) - start
-                    self._transform_output(Index.of(tile), local, panel, columns, products)
+            body = functools.partial(self._transform_output, panel, columns, products)
+            self._for_tiles(start, body)
 
         if self.panels == 1 or last == self.panel:
             transform(last)
@@ -122,8 +176,8 @@ class _Winograd:
             with branch.otherwise():
                 transform(self.panel)
 
-    def _transform_input(self, tile: Index, local: Index, moved: ir.Value) -> None:
-        """B^T d B of one tile, a vector of channels at a time; where they are no whole vectors,
+    def _transform_input(self, moved: ir.Value, tile: list[Index], local: Index) -> None:
+        """B^T d B of the tile at a place of the grid, a vector of channels at a time; where they are no whole vectors,
         the last one begins among those of the one before."""
         shape = self.shape
         channels = shape.sizes[shape.inputs]
@@ -148,7 +202,7 @@ class _Winograd:
 
     def _transform_phase(
         self,
-        tile: Index,
+        tile: list[Index],
         phase: tuple[int, int],
         terms: dict[int, Index],
         place: Index,
@@ -179,10 +233,10 @@ class _Winograd:
             for j, value in enumerate(values):
                 self.nest.store(value, moved, [constant(self.places[i, j]), place], vector)
 
-    def _at(self, tile: Index, i: int, j: int) -> list[Index]:
+    def _at(self, tile: list[Index], i: int, j: int) -> list[Index]:
         """The point of the iteration space at row `i` and column `j` of a tile."""
         shape, side = self.shape, self.strategy.tile
-        *images, down, across, row, column = delinearize(tile, self.grid)
+        *images, down, across, row, column = tile
         dims = [Index()] * len(shape.sizes)
         for dim, index in zip(shape.images, images, strict=True):
             dims[dim] = index
@@ -192,18 +246,22 @@ class _Winograd:
         dims[shape.width] = (column * side + j) * shape.dilations[1] + across
         return dims
 
-    def _multiply(self, panel: Index, moved: ir.Value, products: ir.Value) -> None:
+    def _multiply(
+        self, panel: Index, start: Index, moved: ir.Value, products: ir.Value
+    ) -> None:
         """For each position, [block, in] times [in, panel]."""
         panel = self.here * self.panels + panel
-        start = 0
+        begin = 0
         for region in self.shape.regions(self.strategy.tile):
-            stop = start + len(region.positions)
-            with self.nest.loop("position", start, stop) as position:
+            end = begin + len(region.positions)
+            with self.nest.loop("position", begin, end) as position:
                 terms = (region.first * self.shape.terms, region.phases * self.shape.terms)
-                self._multiply_position(panel, Index.of(position), terms, moved, products)
-            start = stop
+                self._multiply_position(panel, start, Index.of(position), terms, moved, products)
+            begin = end
 
-    def _multiply_plain(self, panel: Index, moved: ir.Value, products: ir.Value) -> None:
+    def _multiply_plain(
+        self, panel: Index, begin: Index, moved: ir.Value, products: ir.Value
+    ) -> None:
         """The same, a row of positions of some tiles at a time, whose sums are in registers with
         the transformed filters; chunks of the terms, whose filters stay in L1 meanwhile, are added.
         Weights are [panels, tap, in, 3, 3, panel]."""
@@ -217,8 +275,8 @@ class _Winograd:
         zeros = [self.nest.zero(moved.type.element_type, self.lanes)] * (rows * window)
         unroll = steps_at_once(len(zeros))
         with self.nest.loop("chunk", 0, terms, chunk) as start:
-            with self.nest.loop("row", 0, self.strategy.block, rows) as first:
-                tiles = [Index.of(first) + r for r in range(rows)]
+            with self._rows(begin) as first:
+                tiles = [first + r for r in range(rows)]
                 for i in range(window):
                     places = [constant(self.places[i, j]) for j in range(window)]
                     sums = self.nest.reduce_steps(
@@ -299,6 +357,7 @@ class _Winograd:
     def _multiply_position(
         self,
         panel: Index,
+        start: Index,
         here: Index,
         terms: tuple[int, int],
         moved: ir.Value,
@@ -319,8 +378,8 @@ class _Winograd:
             for place in lines_ahead(k, tile, tiles, count, count * self.panel, unroll):
                 nest.prefetch(self.weights, [panel, here + 1, constant(first), place])
 
-        with nest.loop("row", 0, strategy.block, strategy.rows) as row:
-            rows = [Index.of(row) + r for r in range(strategy.rows)]
+        with self._rows(start) as row:
+            rows = [row + r for r in range(strategy.rows)]
 
             def step(k: Index, carried: list[ir.Value]) -> list[ir.Value]:
                 right = [
@@ -337,7 +396,7 @@ class _Winograd:
                 return following
 
             cells = [zero] * (strategy.rows * strategy.vectors)
-            sums = self._sum(count, step, cells, functools.partial(ask, Index.of(row)))
+            sums = self._sum(count, step, cells, functools.partial(ask, row))
             for r, index in enumerate(rows):
                 for n, v in enumerate(vectors):
                     place = [here, index * self.panel + v.index + n * self.lanes]
@@ -377,9 +436,9 @@ class _Winograd:
         return self.nest.reduce_loop("block", 0, count, 1, zeros, body)
 
     def _transform_output(
-        self, tile: Index, local: Index, panel: Index, columns: int, products: ir.Value
+        self, panel: Index, columns: int, products: ir.Value, tile: list[Index], local: Index
     ) -> None:
-        """A^T m A of one tile in the first `columns` of a panel, the epilogue, and the stores that
+        """A^T m A of the tile at a place of the grid, in the first `columns` of a panel, the epilogue, and the stores that
         lie inside the image."""
         for begin, end, width in widths(columns, self.lanes):
             with self.nest.loop("v", begin, end, width) as v, self.evaluator.scope():
@@ -389,7 +448,7 @@ class _Winograd:
 
     def _transform_vector(
         self,
-        tile: Index,
+        tile: list[Index],
         local: Index,
         panel: Index,
         offset: Index,
@@ -414,24 +473,19 @@ class _Winograd:
         for i in range(side):
             values = self.transform.of_output([columns[j][i] for j in range(window)])
             for j, value in enumerate(values):
-                dims = self._at(tile, i, j)
-                bounds = [(dims[d], shape.sizes[d]) for d in (shape.height, shape.width)]
-                dims[shape.outputs] = panel * self.panel + offset
-                self._store_inside(bounds, apply_map(self.op.output_map, dims), value, vector)
+                self._store(tile, i, j, panel * self.panel + offset, value, vector)
 
-    def _store_inside(
-        self,
-        bounds: Sequence[tuple[Index, int]],
-        point: list[Index],
-        value: ir.Value,
-        vector: Lanes,
+    def _store(
+        self, tile: list[Index], i: int, j: int, channel: Index, value: ir.Value, vector: Lanes
     ) -> None:
+        """Finish and write the results at row `i` and column `j` of a tile that are in the image."""
+        shape = self.shape
+        dims = self._at(tile, i, j)
+        dims[shape.outputs] = channel
+        bounds = [(dims[d], shape.sizes[d]) for d in (shape.height, shape.width)]
         outside = [(index, size) for index, size in bounds if index.high >= size]
-        if not outside:
-            self._write(point, value, vector)
-            return
-        with self.nest.when_below(outside) as branch, branch.then():
-            self._write(point, value, vector)
+        with self.nest.when_all_below(outside):
+            self._write(apply_map(self.op.output_map, dims), value, vector)
 
     def _write(self, point: list[Index], value: ir.Value, vector: Lanes) -> None:
         result = self.op.op.results[0]
