@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -79,6 +80,9 @@ and to be copied for several tiles of rows besides."""
 _COLD = 0.05
 """Where reading the weights once takes more than that part of the multiply-adds' time, a panel is
 asked for while the one before is multiplied."""
+
+_PARTS = (0.55, 0.7, 0.85, 1.0)
+"""Of a capacity: sizes that code for any size meets as often as others."""
 
 _GAIN, _LEAST_TASKS = 2, 16
 """All panels at once have to save so many times what they cost; and there are at least so many
@@ -307,11 +311,14 @@ def _best_tile(op: Structured, shape: ContractionShape, target: Target) -> Tile:
 def register_tiles(op: Structured, shape: ContractionShape, target: Target) -> Iterator[Tile]:
     """All register tiles that the target has registers for, and the op rows."""
     merge, windows = rows_merge(op, shape), halo.windows(op, shape)
-    walks = (False,) if has_unneeded_rows(op, shape) else (True,) if merge else (False, True)
+    is_part = has_unneeded_rows(op, shape)
+    walks = (False,) if is_part else (True,) if merge else (False, True)
     for flat in walks:
         m_sizes = [shape.m] if flat else [shape.sizes[d] for d in shape.rows]
         last = m_sizes[-1] if m_sizes else 1
         before = m_sizes[-2] if len(m_sizes) > 1 else 1
+        parts = _PARTS if is_part else (1.0,)
+        needed = [(math.ceil(before * part), math.ceil(last * part)) for part in parts]
         most_rows = _L1_WAYS if merge else _SCATTERED if flat else min(14, _rows_in_l1(op, shape))
         for vectors in range(1, 5):
             for rows in range(1, most_rows + 1):
@@ -326,7 +333,10 @@ def register_tiles(op: Structured, shape: ContractionShape, target: Target) -> I
                     ]
                 for box in boxes:
                     used = (1.0, 1.0) if flat else halo.used_parts(windows, shape, box)
-                    cost = tile_cost(box, vectors, last, before, shape, target, used)
+                    cost = statistics.mean(
+                        tile_cost(box, vectors, last, before, shape, target, used, part)
+                        for part in needed
+                    )
                     if flat and not merge:
                         cost *= _SCATTERED_COST
                     yield flat, box, vectors, cost
@@ -348,11 +358,12 @@ def tile_cost(
     shape: ContractionShape,
     target: Target,
     used: tuple[float, float] = (1.0, 1.0),
+    needed: tuple[int, int] | None = None,
 ) -> float:
     """Cycles per useful multiply-add, up to a factor: waste at the edges, and per step of k the
     larger of multiply-adds (never fewer than their latency) and loads, plus a little overhead.
-    `used` are the parts of the steps that whole tiles take, and those at the end of a row.
-    Vectors of a panel that is larger than L1 come from L2; those of one that L2 cannot hold beside
+    `used` are the parts of the steps that whole tiles take, and those at the end of a row; `needed`
+    are the first rows of `before` and of `last` of which anything is needed. Vectors of a panel that is larger than L1 come from L2; those of one that L2 cannot hold beside
     the next, from further away."""
     lanes = target.vector_lanes
     panel_bytes = shape.k * vectors * lanes * 4
@@ -364,15 +375,16 @@ def tile_cost(
         time = max(step_time(rows, vectors, target), vectors * load) + 0.02 * rows + 0.35
         return time + _adding_time(rows * vectors, shape, target) / shape.k
 
-    down, across = math.ceil(before / box[0]), math.ceil(last / box[1])
-    tail = last % box[1]
+    some, many = needed or (before, last)
+    down, across = math.ceil(some / box[0]), math.ceil(many / box[1])
+    whole, tail = divmod(last, box[1])
     panels = math.ceil(shape.n / (vectors * lanes))
-    cycles = down * (across - (tail > 0)) * step(box[0] * box[1]) * used[0]
-    if tail:
+    cycles = down * min(across, whole) * step(box[0] * box[1]) * used[0]
+    if across > whole:
         cycles += down * step(box[0] * tail) * used[1]
     if shape.widened:
         cycles += vectors * (_WIDENED if down * across == 1 else _COPIED)
-    return panels * cycles / (last * before * shape.n)
+    return panels * cycles / (some * many * shape.n)
 
 
 def _adding_time(sums: int, shape: ContractionShape, target: Target) -> float:
