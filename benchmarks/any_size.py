@@ -1,8 +1,8 @@
 """`python -m benchmarks.any_size`: code for any size beside code for the one size.
 
-Each model is compiled once for any n up to a capacity, and for each n by itself; both run in turns
-in one process, on one core. A figure is the median time of a call, copies of inputs and results
-included.
+Each model is compiled once for any sizes up to its capacities, and for each size by itself; both
+run in turns in one process, on one core. A figure is the median time of a call, copies of inputs
+and results included.
 """
 
 from __future__ import annotations
@@ -18,21 +18,15 @@ from pathlib import Path
 
 import click
 import numpy as np
-import onnx
 
 from benchmarks import machine
 from benchmarks.any_size_table import any_size_table
 from benchmarks.folders import RESULTS
-from benchmarks.models import any_size
+from benchmarks.models.any_size import Case, cases
 from benchmarks.peers.registry import PEERS
 from benchmarks.run import cpus_for
 from stepwell.compiler import build
 from stepwell.runtime.load import Loaded, load_artifact
-from stepwell.sizes import OpenShapes
-from stepwell.specialization import Specialization
-
-CAPACITY = 512
-SIZES = (32, 128, 200, 384, 512)
 
 _SECONDS = 1.0
 """Of each pair: enough turns to have a median, and 15 at least."""
@@ -50,32 +44,28 @@ def main(out: Path | None) -> None:
         "command": shlex.join(["python", "-m", "benchmarks.any_size", *sys.argv[1:]]),
         "machine": machine.describe(cpu),
         "versions": machine.versions(PEERS["stepwell"].packages),
-        "capacity": CAPACITY,
         "rows": [],
     }
-    models = {name: any_size.operator(name) for name in any_size.OPERATORS}
-    models["encoder"] = any_size.encoder()
     out = out or RESULTS / f"{datetime.date.today()}-{machine.slug()}-any-size.json"
     os.sched_setaffinity(0, {cpu})
-    for name, (model, shapes) in models.items():
-        data["rows"] += measure(name, model, shapes)
+    for case in cases():
+        data["rows"] += measure(case)
     out.write_text(json.dumps(data, indent=1) + "\n")
     any_size_table(data).print()
     click.echo(f"wrote {out}", err=True)
 
 
-def measure(
-    name: str, model: onnx.ModelProto, shapes: dict[str, tuple[int | str, ...]]
-) -> list[dict[str, object]]:
+def measure(case: Case) -> list[dict[str, object]]:
     """Seconds of both kinds of code for each size."""
-    sizes = Specialization(sizes=OpenShapes(shapes, {"n": CAPACITY}))
-    artifact = build(model, threads=1, options=_OPTIONS, specialization=sizes)
+    artifact = build(
+        case.model, threads=1, options=_OPTIONS, shapes=case.shapes, max_sizes=case.capacities
+    )
     for_any = load_artifact(artifact, 1)
     rows: list[dict[str, object]] = []
-    for n in SIZES:
-        known = OpenShapes(shapes, {"n": n}).shapes_at([n])
-        for_one = load_artifact(build(model, threads=1, shapes=known, options=_OPTIONS), 1)
-        random = np.random.default_rng(n)
+    for sizes in case.sizes:
+        known = case.shapes_at(sizes)
+        for_one = load_artifact(build(case.model, threads=1, shapes=known, options=_OPTIONS), 1)
+        random = np.random.default_rng(0)
         arrays = [
             np.ones(shape, np.int64) if len(known) > 1 else random.random(shape, np.float32)
             for shape in known.values()
@@ -83,7 +73,9 @@ def measure(
         results = [np.asarray(exe(*arrays)[0]) for exe in (for_any, for_one)]
         np.testing.assert_allclose(results[0], results[1], 1e-4, 1e-4)
         seconds = _in_turns([for_any, for_one], arrays)
-        rows.append({"model": name, "n": n, "any": seconds[0], "one": seconds[1]})
+        texts = (case.text(at) for at in (case.capacities, sizes))
+        row = dict(zip(("up_to", "size"), texts, strict=True))
+        rows.append({"model": case.name, **row, "any": seconds[0], "one": seconds[1]})
     return rows
 
 

@@ -7,11 +7,10 @@ from benchmarks.tables import Table
 
 def any_size_table(data: dict) -> Table:
     """Microseconds of a call of both, and their ratio."""
-    columns = ("model", "n", "any n: us", "this n: us", "any / this")
-    title = f"Compiled for any n up to {data['capacity']}, and for one n; one thread"
-    table = Table(title, columns)
+    columns = ("model", "up to", "size", "any size: us", "this size: us", "any / this")
+    table = Table("Compiled for any size up to the first, and for one; one thread", columns)
     for row in data["rows"]:
         times = (f"{1e6 * row[kind]:.0f}" for kind in ("any", "one"))
         ratio = f"{row['any'] / row['one']:.2f}"
-        table.rows.append((row["model"], str(row["n"]), *times, ratio))
+        table.rows.append((row["model"], row["up_to"], row["size"], *times, ratio))
     return table

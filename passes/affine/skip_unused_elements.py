@@ -9,8 +9,8 @@ needed runs a task only where one of the rows it writes is below s0:
       }                                          ->    scf.if %needed {
     }                                                    affine.for %j ... } }
 
-The same is done in loops and branches that hold loops, and for several dimensions, all of which have
-to be in use. The threads share what is left, since they take tasks from each other.
+The same is done in loops and branches that hold loops, and for several dimensions, all of which
+have to be in use. The threads share what is left, since they take tasks from each other.
 """
 
 from __future__ import annotations
@@ -141,13 +141,9 @@ class _Kernel:
         """Put conditions around what loops do."""
         entry = self.function.regions[0].blocks[0]
         plans = self._plans(entry, [])
+        used = {part: None for _, options in plans for every in options for part, _ in every}
         with ir.InsertionPoint.at_block_begin(entry):
-            known = {
-                extent: _size(self.sizes, self.extents.index(extent))
-                for extent in dict.fromkeys(
-                    extent for _, options in plans for conditions in options for extent, _ in conditions
-                )
-            }
+            known = {part: _size(self.sizes, self.extents.index(part)) for part in used}
         for block, options in plans:
             _guard(block, options, known)
 
@@ -238,7 +234,6 @@ class _Kernel:
                 if factor.is_open:
                     conditions += self._below(part, factor.extent)
         return _Store(conditions, lane)
-
 
     def _below(self, index: Index, extent: Extent) -> Iterator[_Condition]:
         """`index < extent` by one of the sizes that the kernel is told, where that can be said."""
@@ -335,9 +330,7 @@ def _guarded(block: ir.Block) -> list[ir.Operation]:
     return [op for op in body if APART not in op.attributes]
 
 
-def _guard(
-    block: ir.Block, options: Sequence[_Conditions], known: dict[Extent, ir.Value]
-) -> None:
+def _guard(block: ir.Block, options: Sequence[_Conditions], known: dict[Extent, ir.Value]) -> None:
     """Run `block` where all conditions of one of `options` hold."""
     body = _guarded(block)
 

@@ -23,6 +23,7 @@ from stepwell.open_dimensions import (
     as_prefix,
     capacity,
     closed,
+    joint,
     prefix,
     regrouped,
 )
@@ -167,7 +168,7 @@ class NeededElements:
                 if not isinstance(expression, ir.AffineDimExpr):
                     return list(map(closed, sizes))
                 loop = expression.position
-                loops[loop] = _joint(loops.get(loop, dimension), dimension)
+                loops[loop] = joint(loops.get(loop, dimension), dimension)
         if "reduction" in op.iterators:
             layout = self.of(op.op.results[0])
             known = self.reductions.get(op.op, layout)
@@ -180,9 +181,7 @@ class NeededElements:
                 loops[loop] = _grown(loops[loop], tile * dilation - 1)
         return [loops.get(loop, closed(size)) for loop, size in enumerate(sizes)]
 
-    def _reach(
-        self, index: Index, loops: dict[Variable, Dimension], size: int
-    ) -> Dimension:
+    def _reach(self, index: Index, loops: dict[Variable, Dimension], size: int) -> Dimension:
         """What `index` reads of a dimension of `size` as `loops` run."""
         if len(index.terms) == 1 and not index.constant:
             (atom, factor), *_ = index.terms
@@ -227,9 +226,6 @@ def _chosen(op: Structured, point: Sequence[Index]) -> Iterator[tuple[int, list[
             yield value, found
 
 
-
-
-
 def _limited(dimension: Dimension, extent: Extent) -> Dimension:
     """The part of `dimension` that is in its first `extent` elements."""
     part = as_prefix(dimension)
@@ -267,16 +263,4 @@ def _whole(value: ir.Value) -> Layout:
 
 
 def _joined(first: Layout, second: Layout) -> Layout:
-    return tuple(_joint(*pair) for pair in zip(first, second, strict=True))
-
-
-def _joint(first: Dimension, second: Dimension) -> Dimension:
-    """The least part that holds both."""
-    if first == second:
-        return first
-    one, other = as_prefix(first), as_prefix(second)
-    if one is not None and other is not None and one.is_open and other.is_open:
-        beyond = other.extent.plus(one.extent, -1)
-        if beyond.is_constant:
-            return second if beyond.at(()) > 0 else first
-    return closed(capacity(first))
+    return tuple(joint(*pair) for pair in zip(first, second, strict=True))

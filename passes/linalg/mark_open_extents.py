@@ -26,7 +26,6 @@ from stepwell.attributes import i64
 from stepwell.errors import LoweringError
 from stepwell.extents import Extent
 from stepwell.frontends.open_sizes import (
-    EXTENTS,
     PREFIXES,
     RESULT_EXTENTS,
     SCALARS,

@@ -64,6 +64,18 @@ def unified(first: Dimension, second: Dimension) -> Dimension:
     return first
 
 
+def joint(first: Dimension, second: Dimension) -> Dimension:
+    """The least part that holds both."""
+    if first == second:
+        return first
+    one, other = as_prefix(first), as_prefix(second)
+    if one is not None and other is not None and one.is_open and other.is_open:
+        beyond = other.extent.plus(one.extent, -1)
+        if beyond.is_constant:
+            return second if beyond.at(()) > 0 else first
+    return closed(capacity(first))
+
+
 def regrouped(layout: Sequence[Dimension], shape: Sequence[int], sizes: Sequence[int]) -> Layout:
     """What a reshape from `shape` to `sizes` makes of the layout of its operand. Raises
     LoweringError when a part in use would not be one of the result's dimensions."""

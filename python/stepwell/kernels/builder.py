@@ -310,7 +310,7 @@ class NestBuilder:
         inside: Callable[[], list[ir.Value]],
         outside: list[ir.Value],
     ) -> list[ir.Value]:
-        """What `inside` computes where all of the indices are below their bounds, else `outside`."""
+        """What `inside` computes where all of the indices are below their bounds, or `outside`."""
         if not bounds:
             return inside()
         kinds = [value.type for value in outside]

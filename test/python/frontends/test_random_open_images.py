@@ -96,3 +96,64 @@ def test_any_size(seed: int) -> None:
         assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
         largest = np.abs(expected).max()
         np.testing.assert_allclose(result, expected, 0, TOLERANCE * largest, err_msg=text)
+
+
+CHANNELS = 20
+"""Enough for Winograd's algorithm, and no whole vectors."""
+
+WIDE_STEPS = (
+    "{y}a = Conv ({x}, pixel, bias) {y} = Relu({y}a)",
+    "{y} = Conv <strides = [2, 2]> ({x}, pixel)",
+    "{y}a = Conv <pads = [1, 1, 1, 1]> ({x}, square, bias) {y} = Relu({y}a)",
+    "{y} = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> ({x}, square)",
+    "{y} = Conv <pads = [2, 2, 2, 2], dilations = [2, 2]> ({x}, square)",
+    "{y} = Conv <pads = [0, 1, 2, 1]> ({x}, square, bias)",
+    "{y} = Conv <pads = [1, 1, 1, 1], group = 20> ({x}, deep)",
+    "{y} = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> ({x})",
+    "{y} = ConvTranspose <strides = [2, 2]> ({x}, even)",
+    "{y}a = Conv <pads = [1, 1, 1, 1]> ({x}, square) {y}b = Concat <axis = 1> ({y}a, {x}) "
+    "{y} = Conv <pads = [1, 1, 1, 1]> ({y}b, double)",
+    "{y}a = Conv <pads = [1, 1, 1, 1]> ({x}, square) {y}b = Relu({y}a) {y} = Add({x}, {y}b)",
+    "{y}a = GlobalAveragePool({x}) {y}b = Sigmoid({y}a) {y} = Mul({x}, {y}b)",
+)
+
+WIDE_KERNELS = {
+    "pixel": (20, 20, 1, 1),
+    "square": (20, 20, 3, 3),
+    "deep": (20, 1, 3, 3),
+    "even": (20, 20, 2, 2),
+    "double": (20, 40, 3, 3),
+    "bias": (20,),
+}
+
+
+@pytest.mark.parametrize("seed", range(FIRST, LAST + 3))
+def test_what_a_larger_call_left_is_not_read(seed: int) -> None:
+    """A call for the largest sizes, all NaN, fills the buffers with it; the next ones are small."""
+    random = np.random.default_rng(seed)
+    value, text = "x", ""
+    for number in range(int(random.integers(3, 6))):
+        step = WIDE_STEPS[int(random.integers(len(WIDE_STEPS)))]
+        text += step.format(x=value, y=f"v{number}") + "\n"
+        value = f"v{number}"
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]>\n'
+        f"g (float[b, 20, h, w] x) => (float[b, 20, p, q] y) {{ {text} y = Identity({value}) }}"
+    )
+    for name, shape in WIDE_KERNELS.items():
+        kernel = random.standard_normal(shape) / np.prod(shape[1:]) ** 0.5
+        model.graph.initializer.append(numpy_helper.from_array(kernel.astype(np.float32), name))
+    exe = stepwell.compile(
+        model,
+        threads=1 + seed % 2,
+        options={"progress": False},
+        max_sizes={"b": 2, "h": 24, "w": 21},
+    )
+    reference = ReferenceEvaluator(model)
+    for height, width in ((9, 13), (16, 10), (23, 21)):
+        exe(np.full((2, CHANNELS, 24, 21), np.nan, np.float32))
+        x = random.standard_normal((1, CHANNELS, height, width)).astype(np.float32)
+        expected = np.asarray(reference.run(None, {"x": x})[0])
+        np.testing.assert_allclose(
+            exe(x)[0], expected, 0, TOLERANCE * np.abs(expected).max(), err_msg=text
+        )

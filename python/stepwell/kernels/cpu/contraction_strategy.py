@@ -363,8 +363,9 @@ def tile_cost(
     """Cycles per useful multiply-add, up to a factor: waste at the edges, and per step of k the
     larger of multiply-adds (never fewer than their latency) and loads, plus a little overhead.
     `used` are the parts of the steps that whole tiles take, and those at the end of a row; `needed`
-    are the first rows of `before` and of `last` of which anything is needed. Vectors of a panel that is larger than L1 come from L2; those of one that L2 cannot hold beside
-    the next, from further away."""
+    are the first rows of `before` and of `last` of which anything is needed. Vectors of a panel
+    that is larger than L1 come from L2; those of one that L2 cannot hold beside the next, from
+    further away."""
     lanes = target.vector_lanes
     panel_bytes = shape.k * vectors * lanes * 4
     load = target.l2_load if panel_bytes > target.l1_bytes // 2 else 1.0

@@ -70,7 +70,9 @@ def prefixes_of(function: ir.Operation) -> dict[ir.Value, Extent]:
 
 def needed_layout(op: ir.Operation) -> Layout:
     """Which part of the result of a reduction is needed; () where all of it is."""
-    return parse_layout(ir.StringAttr(op.attributes[NEEDED]).value) if NEEDED in op.attributes else ()
+    return (
+        parse_layout(ir.StringAttr(op.attributes[NEEDED]).value) if NEEDED in op.attributes else ()
+    )
 
 
 def unneeded_from(group: KernelGroup, op: Structured) -> dict[int, Index]:

@@ -23,7 +23,7 @@ from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, constant
 from stepwell.kernels.structured import Structured
 from stepwell.mlir import dialect, ir
-from stepwell.open_dimensions import closed, is_open
+from stepwell.open_dimensions import closed, is_open, joint
 
 arith = dialect("arith")
 
@@ -88,7 +88,8 @@ class UsedTiles:
 
 
 def _written(group: KernelGroup, op: Structured, loop: int) -> Index:
-    """How many elements along a loop of `op` are needed of the group's result."""
-    layout = written_layout(group, 0)
+    """How many elements along a loop of `op` are needed of the group's results, the most of any."""
     number = [expression.position for expression in op.output_map.results].index(loop)
-    return told(group, layout[number])
+    layouts = [written_layout(group, output) for output in range(len(group.outputs))]
+    most = functools.reduce(joint, (layout[number] for layout in layouts))
+    return told(group, most)

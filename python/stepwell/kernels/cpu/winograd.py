@@ -177,8 +177,8 @@ class _Winograd:
                 transform(self.panel)
 
     def _transform_input(self, moved: ir.Value, tile: list[Index], local: Index) -> None:
-        """B^T d B of the tile at a place of the grid, a vector of channels at a time; where they are no whole vectors,
-        the last one begins among those of the one before."""
+        """B^T d B of the tile at a place of the grid, a vector of channels at a time; where they
+        are no whole vectors, the last one begins among those of the one before."""
         shape = self.shape
         channels = shape.sizes[shape.inputs]
         taps = [shape.sizes[d] for d in shape.taps]
@@ -246,9 +246,7 @@ class _Winograd:
         dims[shape.width] = (column * side + j) * shape.dilations[1] + across
         return dims
 
-    def _multiply(
-        self, panel: Index, start: Index, moved: ir.Value, products: ir.Value
-    ) -> None:
+    def _multiply(self, panel: Index, start: Index, moved: ir.Value, products: ir.Value) -> None:
         """For each position, [block, in] times [in, panel]."""
         panel = self.here * self.panels + panel
         begin = 0
@@ -438,8 +436,8 @@ class _Winograd:
     def _transform_output(
         self, panel: Index, columns: int, products: ir.Value, tile: list[Index], local: Index
     ) -> None:
-        """A^T m A of the tile at a place of the grid, in the first `columns` of a panel, the epilogue, and the stores that
-        lie inside the image."""
+        """A^T m A of the tile at a place of the grid, in the first `columns` of a panel, the
+        epilogue, and the stores that lie inside the image."""
         for begin, end, width in widths(columns, self.lanes):
             with self.nest.loop("v", begin, end, width) as v, self.evaluator.scope():
                 vector = Lanes.of(width)
@@ -478,7 +476,8 @@ class _Winograd:
     def _store(
         self, tile: list[Index], i: int, j: int, channel: Index, value: ir.Value, vector: Lanes
     ) -> None:
-        """Finish and write the results at row `i` and column `j` of a tile that are in the image."""
+        """Finish and write the results at row `i` and column `j` of a tile, if it is in the
+        image."""
         shape = self.shape
         dims = self._at(tile, i, j)
         dims[shape.outputs] = channel
