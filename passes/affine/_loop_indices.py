@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stepwell.kernels.index import Index, Variable, apply_map
+from stepwell.kernels.index import Index, Quotient, Variable, apply_map
 from stepwell.mlir import ir
 
 LOOPS = ("affine.for", "affine.parallel")
@@ -24,7 +24,8 @@ class LoopIndices:
         """The results of a map at loop variables; None where an operand is something else."""
         if affine_map.n_symbols or any(value not in self.variables for value in operands):
             return None
-        return apply_map(affine_map, [Index.of(self.variables[value]) for value in operands])
+        found = apply_map(affine_map, [Index.of(self.variables[value]) for value in operands])
+        return list(map(_with_remainders, found))
 
     def accessed(self, op: ir.Operation) -> list[Index] | None:
         """The element that a load, or a store with its value left out, accesses first."""
@@ -47,9 +48,24 @@ class LoopIndices:
         ends = [index.high for index in high] if high is not None else _constants(upper)
         least = max(index.low for index in low)
         most = max(min(ends, default=1 << 40) - 1, least)
-        if all(index.is_constant for index in low):
-            most -= (most - least) % ir.IntegerAttr(loop.attributes["step"]).value
+        step = ir.IntegerAttr(loop.attributes["step"]).value
+        if all(factor % step == 0 for index in low for _, factor in index.terms):
+            starts = {index.constant % step for index in low}
+            most -= (most - starts.pop()) % step if len(starts) == 1 else 0
         return least, most
+
+
+def _with_remainders(index: Index) -> Index:
+    """With `x mod c` for `x - c * (x floordiv c)`, as MLIR writes it: its range is known."""
+    for atom, factor in index.terms:
+        if not isinstance(atom, Quotient) or atom.remainder or factor % atom.divisor:
+            continue
+        by = factor // atom.divisor
+        terms = atom.dividend.terms
+        if terms and all(index.coefficient(inner) == -by * f for inner, f in terms):
+            rest = index - Index.of(atom) * factor + atom.dividend * by
+            return _with_remainders(rest) - atom.dividend.mod(atom.divisor) * by
+    return index
 
 
 def _constants(affine_map: ir.AffineMap) -> list[int]:

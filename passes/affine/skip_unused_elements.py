@@ -136,16 +136,26 @@ class _Kernel:
         texts = function.attributes[KERNEL_SIZES]
         self.extents = [Extent.parse(ir.StringAttr(text).value) for text in texts]
         self.loops = LoopIndices(function)
+        self.entry = function.regions[0].blocks[0]
+        self.told: dict[Extent, ir.Value] = {}
 
     def run(self) -> None:
-        """Put conditions around what loops do."""
-        entry = self.function.regions[0].blocks[0]
-        plans = self._plans(entry, [])
-        used = {part: None for _, options in plans for every in options for part, _ in every}
-        with ir.InsertionPoint.at_block_begin(entry):
-            known = {part: _size(self.sizes, self.extents.index(part)) for part in used}
-        for block, options in plans:
-            _guard(block, options, known)
+        """Put conditions around what loops do, and end the innermost ones early."""
+        inner = [op for op in nested_operations(self.function) if _is_innermost(op)]
+        for block, options in self._plans(self.entry, []):
+            self._guard(block, options)
+        for loop in inner:
+            self._shorten(loop)
+
+    def _size(self, extent: Extent) -> ir.Value:
+        """One of the sizes, as an index."""
+        if extent not in self.told:
+            with ir.InsertionPoint.at_block_begin(self.entry):
+                number = self.extents.index(extent)
+                place = arith.ConstantOp(ir.IndexType.get(), number).result
+                stored = memref.LoadOp(self.sizes, [place]).result
+                self.told[extent] = arith.IndexCastOp(ir.IndexType.get(), stored).result
+        return self.told[extent]
 
     def _plans(
         self, block: ir.Block, around: list[_Conditions]
@@ -170,14 +180,17 @@ class _Kernel:
         inside = [op for child in _guarded(block) for op in nested_operations(child)]
         if owner.name != "affine.parallel" and all(op.name not in LOOPS for op in inside):
             return []
-        stores = self._stores(inside)
-        inner = {
-            self.loops.variables[op.regions[0].blocks[0].arguments[0]]
-            for op in inside
-            if op.name in LOOPS
-        }
+        inner = {self._variable(op) for op in inside if op.name in LOOPS}
+        return self._needed(inside, inner)
+
+    def _variable(self, loop: ir.Operation) -> Variable:
+        return self.loops.variables[loop.regions[0].blocks[0].arguments[0]]
+
+    def _needed(self, inside: list[ir.Operation], inner: set[Variable]) -> list[_Conditions]:
+        """When anything that operations write is needed, for some value of `inner` variables, as
+        `_options` has it."""
         found: dict[tuple, list[int]] = {}
-        for store in stores:
+        for store in self._stores(inside):
             least = [
                 (extent, lowest)
                 for extent, index in store.needed
@@ -199,6 +212,38 @@ class _Kernel:
             )
             for key, constants in found.items()
         ]
+
+    def _guard(self, block: ir.Block, options: Sequence[_Conditions]) -> None:
+        """Run `block` where all conditions of one of `options` hold."""
+        body = _guarded(block)
+
+        def below(condition: _Condition) -> ir.Value:
+            extent, index = condition
+            size = self._size(extent)
+            return arith.CmpIOp(arith.CmpIPredicate.slt, _value(index), size).result
+
+        with ir.InsertionPoint(body[0]):
+            alternatives = [
+                functools.reduce(lambda a, b: arith.AndIOp(a, b).result, map(below, conditions))
+                for conditions in options
+            ]
+            branch = scf.IfOp(functools.reduce(lambda a, b: arith.OrIOp(a, b).result, alternatives))
+        with ir.InsertionPoint(branch.then_block):
+            end = scf.YieldOp([]).operation
+        for op in body:
+            op.move_before(end)
+
+    def _shorten(self, loop: ir.Operation) -> None:
+        """End a loop where what it writes is not needed from there on."""
+        options = self._needed(_guarded(loop.regions[0].blocks[0]), set())
+        if len(options) != 1:
+            return
+        variable = self._variable(loop)
+        for extent, index in options[0]:
+            factor = index.coefficient(variable)
+            if factor > 0 and index.is_linear:
+                rest = index - Index.of(variable) * factor
+                loop = _ending_at(loop, self._size(extent), rest, factor)
 
     def _stores(self, inside: list[ir.Operation]) -> list[_Store]:
         """What operations write to results; nothing where they write what others read."""
@@ -317,37 +362,49 @@ def _least(index: Index, variables: set[Variable]) -> Index | None:
     return index
 
 
-def _size(sizes: ir.Value, number: int) -> ir.Value:
-    """Element `number` of the vector of sizes, as an index."""
-    place = arith.ConstantOp(ir.IndexType.get(), number).result
-    stored = memref.LoadOp(sizes, [place]).result
-    return arith.IndexCastOp(ir.IndexType.get(), stored).result
-
-
 def _guarded(block: ir.Block) -> list[ir.Operation]:
     """What `block` does, but for what is apart."""
     *body, _ = [child.operation for child in block.operations]
     return [op for op in body if APART not in op.attributes]
 
 
-def _guard(block: ir.Block, options: Sequence[_Conditions], known: dict[Extent, ir.Value]) -> None:
-    """Run `block` where all conditions of one of `options` hold."""
-    body = _guarded(block)
+def _is_innermost(op: ir.Operation) -> bool:
+    """Whether `op` is a loop without results and without loops in it."""
+    return (
+        op.name == "affine.for"
+        and not op.results
+        and not any(inner.name in LOOPS for inner in nested_operations(op) if inner != op)
+    )
 
-    def below(condition: _Condition) -> ir.Value:
-        extent, index = condition
-        return arith.CmpIOp(arith.CmpIPredicate.slt, _value(index), known[extent]).result
 
-    with ir.InsertionPoint(body[0]):
-        alternatives = [
-            functools.reduce(lambda a, b: arith.AndIOp(a, b).result, map(below, conditions))
-            for conditions in options
-        ]
-        branch = scf.IfOp(functools.reduce(lambda a, b: arith.OrIOp(a, b).result, alternatives))
-    with ir.InsertionPoint(branch.then_block):
-        end = scf.YieldOp([]).operation
+def _ending_at(loop: ir.Operation, size: ir.Value, rest: Index, factor: int) -> ir.Operation:
+    """The same loop, only while `factor` times its variable and `rest` are below `size`."""
+    lower, upper = (
+        ir.AffineMapAttr(loop.attributes[name]).value for name in ("lowerBoundMap", "upperBoundMap")
+    )
+    begin, end = list(loop.operands)[: lower.n_inputs], list(loop.operands)[lower.n_inputs :]
+    others = rest.variables()
+    offset = rest.to_affine(lambda variable: upper.n_dims + others.index(variable))
+    stop = ir.AffineExpr.get_symbol(upper.n_symbols) + (factor - 1) - offset
+    stop = ir.AffineExpr.get_floor_div(stop, factor)
+    dims, symbols = upper.n_dims + len(others), upper.n_symbols + 1
+    bound = ir.AffineMap.get(dims, symbols, [*upper.results, stop])
+    outer = [variable.value for variable in others]
+    operands = [*end[: upper.n_dims], *outer, *end[upper.n_dims :], size]
+    step = ir.IntegerAttr(loop.attributes["step"]).value
+    with ir.InsertionPoint(loop), loop.location:
+        shorter = affine.AffineForOp(
+            lower, bound, step, lower_bound_operands=begin, upper_bound_operands=operands
+        )
+    with ir.InsertionPoint(shorter.body):
+        last = affine.AffineYieldOp([]).operation
+    old = loop.regions[0].blocks[0]
+    *body, _ = [child.operation for child in old.operations]
     for op in body:
-        op.move_before(end)
+        op.move_before(last)
+    old.arguments[0].replace_all_uses_with(shorter.induction_variable)
+    loop.erase()
+    return shorter.operation
 
 
 def _value(index: Index) -> ir.Value:

@@ -9,6 +9,9 @@ twice. %x is in memory, since its mean was taken before: each of the two reads t
 
 Bytes that a contraction reads are in memory: who needs them as floats too converts them there.
 
+What is put beyond the part of an image in use, for a sum over all of it, is left out there: the
+image is stored as it is, and neither is computed further than it is in use.
+
 Numbers of groups of channels are stored for each channel where the channels of a group are no whole
 vectors: 320 numbers once, for all points of an image, instead of lane by lane at each.
 """
@@ -18,7 +21,7 @@ from __future__ import annotations
 from stepwell.kernels.rows import is_costly
 from stepwell.kernels.structured import RESHAPES, Structured, elements, map_dims, shape_of
 from stepwell.mlir import ir
-from stepwell.passes.linalg._fusion_graph import RESULT, FusionGraph, Node, Role
+from stepwell.passes.linalg._fusion_graph import ANCHORED, RESULT, FusionGraph, Node, Role
 
 _VECTOR = 8
 _TIMES_READ = 16
@@ -97,6 +100,40 @@ def is_converted_by_reader(graph: FusionGraph, node: Node) -> bool:
             return False
         node = reader
     return node.role in (Role.ELEMENTWISE, Role.ROW_REDUCTION)
+
+
+def is_filled_by_reader(graph: FusionGraph, node: Node) -> bool:
+    """Whether `node` chooses between what an anchor computes and a constant, by one of the host's
+    vectors of booleans, for a reduction over outer dimensions alone."""
+    if node.structured is None or not _is_chosen_by_prefix(graph, node.structured):
+        return False
+    if not any(p.group is not None and p.group.kind in ANCHORED for p in graph.producers(node)):
+        return False
+    while node.role is Role.ELEMENTWISE:
+        (reader, *others) = graph.reading_nodes(node.op.results[0]) or {None}
+        if reader is None or others:
+            return False
+        node = reader
+    return node.role is Role.OUTER_REDUCTION
+
+
+def _is_chosen_by_prefix(graph: FusionGraph, op: Structured) -> bool:
+    """Whether `op` is a `select` by a vector of booleans that is an argument of the host."""
+    select, *rest = [child.operation for child in op.body.operations]
+    if select.name != "arith.select" or len(rest) != 1:
+        return False
+    arguments = list(op.body.arguments)
+    condition, _, other = select.operands
+    if condition not in arguments[: len(op.inputs)] or other in arguments:
+        return False
+    bases = graph.bases(op.inputs[arguments.index(condition)])
+    return all(
+        isinstance(base.owner, ir.Block)
+        and isinstance(base.owner.owner, ir.OpView)
+        and base.owner.owner.operation.name == "func.func"
+        and len(shape_of(base)) == 1
+        for base in bases
+    )
 
 
 def _is_contracted(graph: FusionGraph, value: ir.Value) -> bool:

@@ -50,6 +50,7 @@ from stepwell.passes.linalg._host_control import (
 from stepwell.passes.linalg._slices import read_slices_in_place
 from stepwell.passes.linalg._storage import (
     is_converted_by_reader,
+    is_filled_by_reader,
     repeat_between_reductions,
     store_uneven_broadcasts,
 )
@@ -151,7 +152,7 @@ class _Outliner:
     def _stands_alone(self, graph: FusionGraph, node: Node) -> bool:
         """Whether `node` starts a group, whatever it reads."""
         if not self.limit:
-            return is_converted_by_reader(graph, node)
+            return is_converted_by_reader(graph, node) or is_filled_by_reader(graph, node)
         full = (
             p.group is not None and len(p.group.nodes) >= self.limit for p in graph.producers(node)
         )

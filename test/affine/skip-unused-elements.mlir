@@ -70,6 +70,32 @@ func.func private @kernel_0(%x: memref<4x4xf32>, %sizes: memref<2xi64>, %y: memr
 
 // -----
 
+// An innermost loop ends with the columns in use, here where 2 * i + 1 is one of them.
+
+// CHECK: #[[END:.*]] = affine_map<()[s0] -> (4, s0 floordiv 2)>
+// CHECK-LABEL: func.func private @kernel_0(
+// CHECK: %[[S0:.*]] = arith.index_cast
+// CHECK: affine.parallel
+// CHECK: affine.for %[[I:.*]] = 0 to min #[[END]]()[%[[S0]]]
+// CHECK-NEXT: affine.load %{{.*}}[%{{.*}}, %[[I]]]
+func.func @main(%x: memref<4x9xf32>, %sizes: memref<1xi64>, %y: memref<4x9xf32>)
+    attributes {stepwell.extents = ["4, s0"], stepwell.scalars = ["s0"], stepwell.prefixes = []} {
+  call @kernel_0(%x, %sizes, %y) : (memref<4x9xf32>, memref<1xi64>, memref<4x9xf32>) -> ()
+  return
+}
+func.func private @kernel_0(%x: memref<4x9xf32>, %sizes: memref<1xi64>, %y: memref<4x9xf32>)
+    attributes {kernel.kind = "elementwise", kernel.results = 1 : i64, kernel.extents = ["4/4, 9/s0"], kernel.sizes = ["s0"]} {
+  affine.parallel (%task) = (0) to (4) {
+    affine.for %i = 0 to 4 {
+      %0 = affine.load %x[%task, %i] : memref<4x9xf32>
+      affine.store %0, %y[%task, %i * 2 + 1] : memref<4x9xf32>
+    }
+  }
+  return
+}
+
+// -----
+
 // Rejected: what is in use is not a part of this kernel's rows.
 
 // CHECK-LABEL: func.func private @kernel_0(

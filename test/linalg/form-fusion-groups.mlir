@@ -304,3 +304,42 @@ func.func @joined_later(%x: tensor<4x16xf32>, %y: tensor<16xf32>) -> (tensor<16x
   } -> tensor<16xf32>
   return %d, %e : tensor<16xf32>, tensor<16xf32>
 }
+
+// -----
+
+// What a sum over all rows leaves out is filled there: the product is stored as it is.
+
+// CHECK-LABEL: func.func @filled_where_it_is_summed
+// CHECK: %[[P:.*]] = call @[[PRODUCT:.*]](%arg0, %arg1,
+// CHECK: call @[[SUM:.*]](%arg2, %[[P]],
+// CHECK: func.func private @[[PRODUCT]]
+// CHECK-NOT: arith.select
+// CHECK: func.func private @[[SUM]]
+// CHECK: arith.select
+func.func @filled_where_it_is_summed(%x: tensor<16x32xf32>, %w: tensor<32x64xf32>, %used: tensor<16xi1>) -> tensor<64xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<16x32xf32>, tensor<32x64xf32>) -> tensor<16x64xf32>
+  %where = stablehlo.broadcast_in_dim %used, dims = [0] : (tensor<16xi1>) -> tensor<16x64xi1>
+  %zeros = stablehlo.constant dense<0.0> : tensor<16x64xf32>
+  %1 = stablehlo.select %where, %0, %zeros : tensor<16x64xi1>, tensor<16x64xf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %2 = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<16x64xf32>, tensor<f32>) -> tensor<64xf32>
+  return %2 : tensor<64xf32>
+}
+
+// -----
+
+// Rejected: somebody else reads what was filled, too.
+
+// CHECK-LABEL: func.func @filled_for_two
+// CHECK: %[[P:.*]] = call @[[PRODUCT:.*]](%arg0, %arg1, %arg2,
+// CHECK: func.func private @[[PRODUCT]]
+// CHECK: arith.select
+func.func @filled_for_two(%x: tensor<16x32xf32>, %w: tensor<32x64xf32>, %used: tensor<16xi1>) -> (tensor<64xf32>, tensor<16x64xf32>) {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<16x32xf32>, tensor<32x64xf32>) -> tensor<16x64xf32>
+  %where = stablehlo.broadcast_in_dim %used, dims = [0] : (tensor<16xi1>) -> tensor<16x64xi1>
+  %zeros = stablehlo.constant dense<0.0> : tensor<16x64xf32>
+  %1 = stablehlo.select %where, %0, %zeros : tensor<16x64xi1>, tensor<16x64xf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %2 = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<16x64xf32>, tensor<f32>) -> tensor<64xf32>
+  return %2, %1 : tensor<64xf32>, tensor<16x64xf32>
+}
