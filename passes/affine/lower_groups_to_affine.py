@@ -37,7 +37,7 @@ from stepwell.kernels.cpu import (
     winograd,
     winograd_strategy,
 )
-from stepwell.kernels.cpu.used_elements import KERNEL_SIZES
+from stepwell.kernels.cpu.used_elements import KERNEL_EXTENTS, KERNEL_SIZES
 from stepwell.kernels.evaluate import storage_type
 from stepwell.kernels.gpu import scatter, triangular
 from stepwell.kernels.gpu.approximate_math import FAST_MATH
@@ -58,7 +58,7 @@ from stepwell.passes.affine._scalar_fallback import emit_scalar
 from stepwell.passes.affine._small_kernels import is_small
 from stepwell.passes.affine._thread_fallback import share_among_threads
 from stepwell.passes.base import Pass, State
-from stepwell.passes.linalg.mark_open_extents import KERNEL_EXTENTS, UNFILLED_EXTENTS
+from stepwell.passes.linalg.mark_open_extents import UNFILLED_EXTENTS
 from stepwell.targets.nvidia import NvidiaTarget
 
 func = dialect("func")

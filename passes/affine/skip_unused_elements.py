@@ -10,7 +10,8 @@ needed runs a task only where one of the rows it writes is below s0:
     }                                                    affine.for %j ... } }
 
 The same is done in loops and branches that hold loops, and for several dimensions, all of which
-have to be in use. The threads share what is left, since they take tasks from each other.
+have to be in use; innermost loops end where what they write is not needed any more. The threads
+share what is left, since they take tasks from each other.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from stepwell.frontends.open_sizes import (
     SCALARS,
     read_extents,
 )
-from stepwell.kernels.cpu.used_elements import KERNEL_SIZES, NEEDED, OPEN
+from stepwell.kernels.cpu.used_elements import KERNEL_EXTENTS, KERNEL_SIZES, NEEDED, OPEN
 from stepwell.kernels.cpu.used_elements import PREFIXES as KERNEL_PREFIXES
 from stepwell.kernels.group import extracted
 from stepwell.kernels.index import Index, Variable, apply_map
@@ -50,8 +50,6 @@ from stepwell.open_dimensions import (
 )
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._needed_elements import NeededElements
-
-KERNEL_EXTENTS = "kernel.extents"
 
 UNFILLED_EXTENTS = "kernel.unfilled_extents"
 """The same where what is put beyond the part in use is not needed: for kernels whose results are

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stepwell.kernels.builder import CONTRACT, EXACT
+from stepwell.kernels.arithmetic import CONTRACT, EXACT
 from stepwell.kernels.evaluate import FUSABLE, ROUNDED
 from stepwell.kernels.structured import Structured
 from stepwell.mlir import ir, nested_operations, run_upstream

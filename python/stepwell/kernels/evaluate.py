@@ -15,7 +15,8 @@ from contextlib import contextmanager
 
 from stepwell.errors import LoweringError
 from stepwell.kernels import vector_math
-from stepwell.kernels.builder import CONTRACT, NO_SIGNED_ZEROS, Lanes, NestBuilder, arith, vector
+from stepwell.kernels.arithmetic import CONTRACT, NO_SIGNED_ZEROS, Lanes, arith, vector
+from stepwell.kernels.builder import NestBuilder
 from stepwell.kernels.index import Index, Variable, apply_map, linearize, reshaped, same
 from stepwell.kernels.slices import TakenSlices
 from stepwell.kernels.structured import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stepwell.errors import LoweringError
-from stepwell.kernels.builder import CONTRACT, NO_SIGNED_ZEROS, vector
+from stepwell.kernels.arithmetic import CONTRACT, NO_SIGNED_ZEROS, vector
 from stepwell.kernels.structured import Structured, defining_op, source_name
 from stepwell.mlir import ir
 

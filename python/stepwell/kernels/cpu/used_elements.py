@@ -30,6 +30,9 @@ true, and how many of them: `[[3, "s0"]]`."""
 OPEN = "kernel.open"
 """Of a contraction in a kernel: the extents of its result's dimensions, as `kernel.extents`."""
 
+KERNEL_EXTENTS = "kernel.extents"
+"""Of a kernel: for each result, which part of it is needed."""
+
 NEEDED = "kernel.needed"
 """Of a reduction in a kernel: which part of its result is needed, as `kernel.extents`."""
 
@@ -94,7 +97,7 @@ def unneeded_from(group: KernelGroup, op: Structured) -> dict[int, Index]:
 def written_layout(group: KernelGroup, number: int) -> Layout:
     """Which part of a result of the kernel is needed, without what lies around it."""
     output = group.outputs[number]
-    stated = group.function.attributes.get("kernel.extents", None)
+    stated = group.function.attributes.get(KERNEL_EXTENTS, None)
     if stated is None:
         return tuple(map(closed, output.shape))
     layout = parse_layout(ir.StringAttr(stated[number]).value)
