@@ -193,4 +193,4 @@ def test_dumped_phases(tmp_path: Path) -> None:
     options = {"dump_phases_to": str(tmp_path / "phases")}
     stepwell.lower(model(), options=options).step("linalg")
     names = [path.name for path in sorted((tmp_path / "phases").iterdir())]
-    assert names[-1].endswith("mark-open-extents.mlir")
+    assert names[-1].endswith("pack-operands.mlir")
