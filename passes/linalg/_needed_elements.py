@@ -116,9 +116,8 @@ class NeededElements:
     def _insert(self, op: ir.Operation) -> None:
         source, target = op.operands[0], op.operands[1]
         offsets = list(op.attributes["static_offsets"])
-        is_box = len(shape_of(source)) == len(offsets) and set(op.attributes["static_strides"]) == {
-            1
-        }
+        strides = list(op.attributes["static_strides"])
+        is_box = len(shape_of(source)) == len(offsets) and strides == [1] * len(strides)
         if not is_box or min(offsets, default=0) < 0:
             self._everything(op)
             return
