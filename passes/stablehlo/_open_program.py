@@ -182,7 +182,8 @@ class OpenProgram:
         shape = hlo.shape(value)
         layout = self.layout(value)
         parts = self._parts(value, dimensions)
-        if parts is not None:
+        others = set(self.fills.get(value, {}).values()) - {fill}  # what readers that are done need
+        if parts is not None and not others:
             for number in range(len(parts.operands)):
                 part = self.masked(parts.operands[number], dimensions, fill)
                 parts.operands[number] = part

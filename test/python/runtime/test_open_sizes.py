@@ -140,6 +140,21 @@ def test_pooling() -> None:
     check(graph, (1, 2, 8, 8), (2, 2, 11, 8), (1, 2, 6, 8))
 
 
+@pytest.mark.parametrize("first", ["sum", "largest"])
+def test_a_join_that_two_readers_pad_with_other_values(first: str) -> None:
+    """What one of them sees beyond the image is not what the other does."""
+    steps = {
+        "sum": "p = Conv <pads = [1, 1, 1, 1]> (c, w)",
+        "largest": "q = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (c)",
+    }
+    ordered = " ".join(steps[name] for name in sorted(steps, key=lambda name: name != first))
+    weights = ", ".join(f"{v:.3f}" for v in floats(144))
+    graph = f"""g (float[b, 2, h, w_] x) => (float[b, 4, h, w_] y)
+        <float[4, 4, 3, 3] w = {{{weights}}}> {{
+        a = Abs(x) n = Neg(a) c = Concat <axis = 1> (n, n) {ordered} y = Add(p, q) }}"""
+    check(graph, (1, 2, 8, 8), (1, 2, 12, 9), (1, 2, 5, 7))
+
+
 def test_padding_with_a_value_that_is_computed() -> None:
     body = """p = Constant <value_ints = [1, 0, 2, 3]> () m = ReduceMax <keepdims = 0> (x)
         y = Pad(x, p, m)"""
