@@ -48,7 +48,7 @@ from stepwell.kernels.library_call import KIND as LIBRARY_CALL
 from stepwell.kernels.rows import check as check_rows
 from stepwell.kernels.scatter import KIND as SCATTER
 from stepwell.kernels.sparse_product import SparseProduct
-from stepwell.kernels.structured import Structured, contraction_operands
+from stepwell.kernels.structured import Structured, contraction_operands, element_type
 from stepwell.kernels.triangular import KIND as TRIANGULAR
 from stepwell.kernels.workspace import Workspace
 from stepwell.mlir import dialect, ir
@@ -237,6 +237,8 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
     lanes = target.vector_lanes
     if kind == "contraction":
         anchor = group.anchor()
+        target = target.for_elements(element_type(anchor.op.results[0]).width)
+        lanes = target.vector_lanes
         if winograd_strategy.ATTRIBUTE in anchor.op.attributes:
             chosen = kernel.attributes["kernel.strategy"]
             winograd.emit(group, winograd_strategy.WinogradStrategy.from_attribute(chosen), lanes)
@@ -254,6 +256,7 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
         )
         contraction.emit(group, strategy, operands, lanes)
     elif kind == attention.KIND:
+        target = target.for_elements(attention_strategy.bits_of_scores(group.operations))
         chosen = (
             attention_strategy.AttentionStrategy.from_attribute(
                 kernel.attributes["kernel.strategy"]
@@ -261,7 +264,7 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
             if "kernel.strategy" in kernel.attributes
             else attention_strategy.choose(group.operations, target)
         )
-        attention.emit(group, chosen, lanes)
+        attention.emit(group, chosen, target.vector_lanes)
     elif kind == "outer-reduction":
         outer_reduction.emit(group, target)
     elif kind == sparse_product.KIND:

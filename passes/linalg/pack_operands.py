@@ -80,7 +80,8 @@ class PackOperands(Pass):
                 self._prepare(kernel, calls.get(name, []), state, packed)
             elif kind is not None and ir.StringAttr(kind).value == attention.KIND:
                 operations = [c.operation for c in kernel.regions[0].blocks[0].operations]
-                choice = attention_strategy.choice(operations, state.target)
+                bits = attention_strategy.bits_of_scores(operations)
+                choice = attention_strategy.choice(operations, state.target.for_elements(bits))
                 kernel.attributes["kernel.strategy"] = state.decide(kernel, choice).to_attribute()
 
     def _prepare(
@@ -97,6 +98,8 @@ class PackOperands(Pass):
         )
         operands = contraction_operands(anchor)
         assert operands is not None
+        bits = element_type(anchor.op.results[0]).width
+        state = dataclasses.replace(state, target=state.target.for_elements(bits))
         shape = ContractionShape.of(anchor, operands)
         narrow = WidenedWeights.of(anchor.inputs[shape.rhs])
         if narrow is not None:

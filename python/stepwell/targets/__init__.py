@@ -61,6 +61,22 @@ class Target:
             self, memory_rate=share * self.memory_rate, asked_rate=share * self.asked_rate
         )
 
+    def for_elements(self, bits: int) -> Target:
+        """This machine as the cost models of products, which count numbers of 32 bits, know it for
+        numbers of so many: where these are longer, its registers and caches hold fewer of them, and
+        fewer come from there meanwhile."""
+        times = max(1, bits // 32)
+        return dataclasses.replace(
+            self,
+            vector_bits=self.vector_bits // times,
+            l1_bytes=self.l1_bytes // times,
+            l2_bytes=self.l2_bytes // times,
+            l3_bytes=self.l3_bytes // times,
+            l3_rate=self.l3_rate / times,
+            memory_rate=self.memory_rate / times,
+            asked_rate=self.asked_rate / times,
+        )
+
     @property
     def vector_lanes(self) -> int:
         """f32 lanes of one vector register."""

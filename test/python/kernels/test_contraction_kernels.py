@@ -88,6 +88,10 @@ EPILOGUES = [
     Case("same-operand", lambda x: x @ x.T, (X,)),
     Case("f64", jnp.matmul, (normal(7, 17, dtype="float64"), normal(17, 33, dtype="float64")),
          tolerance=1e-13),
+    Case("f64-panels", jnp.matmul,
+         (normal(70, 300, dtype="float64"), normal(300, 145, dtype="float64")), tolerance=1e-13),
+    Case("f64-long", jnp.matmul,
+         (normal(13, 2048, dtype="float64"), normal(2048, 70, dtype="float64")), tolerance=1e-13),
     Case("i32", jnp.matmul, (normal(7, 17).astype(np.int32), normal(17, 33).astype(np.int32))),
     Case("i64", jnp.matmul, ((9 * normal(7, 17)).astype(np.int64), (9 * W).astype(np.int64))),
 ]  # fmt: skip

@@ -61,3 +61,13 @@ def test_cores_share_the_memory() -> None:
     target = dataclasses.replace(targets.get("x86_64-v4"), memory_rate=8.0, more_bytes=0.5)
     assert target.reading(1000, 2).memory_rate == 6.0
     assert target.reading(1000, 4).memory_rate == 5.0
+
+
+def test_longer_numbers_fill_a_machine_sooner() -> None:
+    target = targets.get("x86_64-v4")
+    assert target.for_elements(16) == target.for_elements(32) == target
+    doubles = target.for_elements(64)
+    assert doubles.vector_lanes == 8
+    assert doubles.vector_registers == target.vector_registers
+    assert doubles.l1_bytes == target.l1_bytes // 2
+    assert doubles.memory_rate == target.memory_rate / 2

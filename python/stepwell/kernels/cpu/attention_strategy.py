@@ -15,7 +15,12 @@ from stepwell.kernels.cpu.contraction_strategy import (
     tile_cost,
 )
 from stepwell.kernels.strategy import Candidate, Choice, IntegerStrategy
-from stepwell.kernels.structured import Structured, contraction_operands, is_multiply_add
+from stepwell.kernels.structured import (
+    Structured,
+    contraction_operands,
+    element_type,
+    is_multiply_add,
+)
 from stepwell.mlir import ir
 from stepwell.targets import Target
 from stepwell.tuning_record import STRATEGY
@@ -75,6 +80,12 @@ def products(
             if operands is not None:
                 found.append((structured, operands))
     return found
+
+
+def bits_of_scores(operations: list[ir.Operation]) -> int:
+    """Of a number that the first product of an attention group sums up."""
+    scores, _ = products(operations)[0]
+    return element_type(scores.op.results[0]).width
 
 
 def choose(operations: list[ir.Operation], target: Target) -> AttentionStrategy:

@@ -14,15 +14,15 @@ from stepwell.kernels.cpu.contraction_strategy import (
 from stepwell.kernels.cpu.register_tile import RegisterTile
 from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, apply_map, linearize
-from stepwell.kernels.structured import Structured, shape_of
+from stepwell.kernels.structured import Structured, element_type, shape_of
 from stepwell.kernels.widened_weights import WidenedWeights
 from stepwell.packing import WORD_CODES
 
-_LINE = 16
-"""Numbers of f32, or words, that the cache fetches at a time."""
-
 _LINE_BYTES, _WORD_BYTES = 64, 4
-"""Of a line; of a word of codes."""
+"""Of what the cache fetches at a time; of a word of codes, and of a number of f32."""
+
+_LINE = _LINE_BYTES // _WORD_BYTES
+"""Numbers of f32, or words, of a line."""
 
 _BYTES_AHEAD = 8192
 """How far ahead narrow weights are asked for: less comes too late, more falls out of the caches."""
@@ -46,6 +46,7 @@ class Prefetching:
         self.op, self.shape, self.strategy = op, shape, strategy
         self.width, self.lanes = width, width // strategy.vectors
         self.reduced_sizes = [shape.sizes[d] for d in shape.reduced]
+        self.line = min(_LINE, 8 * _LINE_BYTES // element_type(op.op.results[0]).width)
 
     def panel(
         self,
@@ -66,8 +67,8 @@ class Prefetching:
         begin = linearize(following[1:], self.reduced_sizes) if following[1:] else Index()
 
         def ask(k: Index) -> None:
-            tiles = self.strategy.row_tiles
-            for place in lines_ahead(k, number, tiles, steps, steps * self.width, unroll):
+            tiles, numbers = self.strategy.row_tiles, steps * self.width
+            for place in lines_ahead(k, number, tiles, steps, numbers, unroll, self.line):
                 leaves = set(self.group.inputs)
                 for leaf, indices in accesses(value, start, leaves, self.evaluator):
                     words = begin * self.width + place
@@ -97,7 +98,7 @@ class Prefetching:
                     if math.prod(shape_of(value)) == size:
                         self.nest.prefetch(self.evaluator.buffers[value], indices)
 
-        columns = range(0, self.width, _LINE)
+        columns = range(0, self.width, self.line)
         if tile.rows * len(columns) <= _ASKED_AT_ONCE:
             for row in range(tile.rows, 2 * tile.rows):
                 for column in columns:
@@ -133,19 +134,19 @@ class Prefetching:
 
 
 def lines_ahead(
-    k: Index, tile: Index, tiles: int, steps: int, numbers: int, unroll: int
+    k: Index, tile: Index, tiles: int, steps: int, numbers: int, unroll: int, line: int = _LINE
 ) -> list[Index]:
     """What an iteration of `unroll` steps of `steps`, the first of them `k`, asks for of the
-    `numbers` that come next: places of lines among them. Tile number `tile` of `tiles` has its
-    share of the lines, and asks slowly, so that few are asked for twice."""
-    share = math.ceil(numbers / _LINE / tiles)
+    `numbers` that come next: places of lines of `line` among them. Tile number `tile` of `tiles`
+    has its share of the lines, and asks slowly, so that few are asked for twice."""
+    share = math.ceil(numbers / line / tiles)
     iterations = max(1, steps // unroll)
     iteration = k.floordiv(unroll)
     if share < iterations:
         slowness = 1 << ((iterations // share).bit_length() - 1)
-        return [(tile * share + iteration.floordiv(slowness)) * _LINE]
+        return [(tile * share + iteration.floordiv(slowness)) * line]
     at_once = math.ceil(share / iterations)
-    return [(tile * share + iteration * at_once + number) * _LINE for number in range(at_once)]
+    return [(tile * share + iteration * at_once + number) * line for number in range(at_once)]
 
 
 def _power_of_two(count: int) -> int:
