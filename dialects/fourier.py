@@ -24,7 +24,7 @@ DIRECT = 512
 
 CALL = "stepwell.fourier"
 """The custom call of x [outer, n, inner, 2] that `legalize-fourier` makes loops of; `inverse` is an
-attribute."""
+attribute. One side, of an even length, may be real: [outer, n, 1, 1], the other half a spectrum."""
 
 FACTORS = (4, 2, 3, 5, 7, 11, 13, 17, 19, 23)
 
@@ -52,9 +52,9 @@ def transform(
     bins = length // 2 + 1 if onesided and not inverse else length
     if calls and onesided and length % 2 == 0 and factors(length // 2) is not None:
         if real_result:
-            return _real_from_half(constant, x, length)
+            return _call(x, True, (length, 1))
         if hlo.shape(x)[-1] == 1:
-            return _half_of_real(constant, x, length)
+            return _call(x, False, (bins, 2))
     if length <= DIRECT and not (calls and factors(length) is not None):
         if real_result:
             return _apply(constant, x, _half_spectrum_matrix(length))
@@ -123,7 +123,7 @@ def _long(constant: Constant, x: ir.Value, inverse: bool, calls: bool) -> ir.Val
     """The complex transform of x [..., n, 2] for any n."""
     *batch, length, _ = hlo.shape(x)
     if calls and factors(length) is not None:
-        return _call(x, inverse)
+        return _call(x, inverse, (length, 2))
     if length <= DIRECT:
         return _apply(constant, x, _matrix(length, inverse))
     first = _factor(length)
@@ -165,56 +165,31 @@ def _bluestein(constant: Constant, x: ir.Value, inverse: bool, calls: bool) -> i
     return _multiply(constant, convolved, chirp / length if inverse else chirp)
 
 
-def _call(x: ir.Value, inverse: bool) -> ir.Value:
-    """The transform of x [..., n, 2] as a call."""
-    shape = hlo.shape(x)
-    return along(x, len(shape) - 2, inverse)
-
-
 def along(x: ir.Value, axis: int, inverse: bool) -> ir.Value:
     """The transform of x [..., 2] along `axis` as a call."""
     shape = hlo.shape(x)
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 : -1])
-    flat = hlo.reshape(x, [outer, shape[axis], inner, 2])
+    return _called(x, [outer, shape[axis], inner], inverse, shape)
+
+
+def _call(x: ir.Value, inverse: bool, made: tuple[int, int]) -> ir.Value:
+    """The transform of x [..., n, parts] as a call; the result's last dimensions are `made`."""
+    *batch, length, _ = hlo.shape(x)
+    return _called(x, [math.prod(batch), length, 1], inverse, [*batch, *made])
+
+
+def _called(x: ir.Value, sizes: hlo.Ints, inverse: bool, made: hlo.Ints) -> ir.Value:
+    """A call on x as [outer, n, inner, parts] of such `sizes`; its result has the shape `made`."""
+    outer, _, inner = sizes
+    flat = hlo.reshape(x, [*sizes, hlo.shape(x)[-1]])
+    count = math.prod(made) // (outer * inner * made[-1])
+    kind = ir.RankedTensorType.get([outer, count, inner, made[-1]], hlo.element_type(x))
     attributes = {
         "call_target_name": ir.StringAttr.get(CALL),
         "inverse": ir.BoolAttr.get(inverse),
     }
-    call = ir.Operation.create("stablehlo.custom_call", [flat.type], [flat], attributes)
-    return hlo.reshape(call.results[0], shape)
-
-
-def _half_of_real(constant: Constant, x: ir.Value, length: int) -> ir.Value:
-    """Half the spectrum of a real signal x [..., n, 1] of even length: even elements as real parts
-    and odd ones as imaginary parts are transformed together, and then separated by symmetry."""
-    *batch, _, _ = hlo.shape(x)
-    axis, half = len(batch), length // 2
-    both = _call(hlo.reshape(x, [*batch, half, 2]), False)
-    both = hlo.concatenate([both, _part(both, axis, 0, 1)], axis)
-    even, odd = _symmetric_parts(both, axis)
-    turned = _multiply(constant, odd, roots(np.arange(half + 1), length))
-    return hlo.multiply(hlo.add(even, turned), hlo.full_like(turned, 0.5))
-
-
-def _real_from_half(constant: Constant, x: ir.Value, length: int) -> ir.Value:
-    """The real signal [..., n, 1] of even length from half its spectrum, by the way back."""
-    *batch, _, _ = hlo.shape(x)
-    axis, half = len(batch), length // 2
-    even, odd = _symmetric_parts(_without_idle_parts(x, length), axis)
-    # With O the spectrum of the odd elements, `odd` is 2 w^k O / i, and what is wanted i O.
-    turned = _multiply(constant, odd, -roots(np.arange(half + 1), length, inverse=True))
-    both = _part(hlo.add(even, turned), axis, 0, half)
-    both = hlo.multiply(both, hlo.full_like(both, 0.5))
-    return hlo.reshape(_call(both, True), [*batch, length, 1])
-
-
-def _symmetric_parts(x: ir.Value, axis: int) -> tuple[ir.Value, ir.Value]:
-    """x + conj x' and (x - conj x') / i, where x' is x [..., n, 2] backwards."""
-    real, imaginary = (_part(x, axis + 1, i, i + 1) for i in range(2))
-    back, back_imaginary = (hlo.reverse(part, [axis]) for part in (real, imaginary))
-    even = [hlo.add(real, back), hlo.subtract(imaginary, back_imaginary)]
-    odd = [hlo.add(imaginary, back_imaginary), hlo.subtract(back, real)]
-    return hlo.concatenate(even, axis + 1), hlo.concatenate(odd, axis + 1)
+    call = ir.Operation.create("stablehlo.custom_call", [kind], [flat], attributes)
+    return hlo.reshape(call.results[0], made)
 
 
 def _multiply(constant: Constant, x: ir.Value, factors: np.ndarray) -> ir.Value:

@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms of two to twenty-three vectors of complex numbers, by parts."""
+"""Discrete Fourier transforms of a few vectors of complex numbers, by parts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,19 @@ class Complex(NamedTuple):
     imaginary: ir.Value
 
 
-def _add(x: Complex, y: Complex) -> Complex:
+def add(x: Complex, y: Complex) -> Complex:
+    """x + y."""
     return Complex(*(vectors.add(a, b) for a, b in zip(x, y, strict=True)))
 
 
-def _subtract(x: Complex, y: Complex) -> Complex:
+def subtract(x: Complex, y: Complex) -> Complex:
+    """x - y."""
     return Complex(*(vectors.subtract(a, b) for a, b in zip(x, y, strict=True)))
+
+
+def conjugate(x: Complex) -> Complex:
+    """x with its imaginary part negated."""
+    return Complex(x.real, vectors.negate(x.imaginary))
 
 
 def _over_i(x: Complex) -> Complex:
@@ -38,16 +45,42 @@ def times(x: Complex, y: Complex) -> Complex:
 
 def butterfly(x: Sequence[Complex]) -> list[Complex]:
     """sum over k of x[k] exp(-2 pi i j k / n), for each j."""
-    if len(x) == 2:
-        return [_add(*x), _subtract(*x)]
-    if len(x) == 4:
+    count = len(x)
+    if count == 2:
+        return [add(*x), subtract(*x)]
+    if count == 4:
         return _of_four(x)
-    return _of_odd(x)
+    first = next(f for f in (4, *range(2, count + 1)) if count % f == 0)
+    return _of_odd(x) if first == count else _of_product(x, first)
+
+
+def _of_product(x: Sequence[Complex], first: int) -> list[Complex]:
+    """x[j1 second + j2] along j1, times roots of unity, and along j2 (Cooley and Tukey, 1965)."""
+    count, second = len(x), len(x) // first
+    columns = [butterfly(x[start::second]) for start in range(second)]
+    result = list(x)
+    for k in range(first):
+        row = [_turned(columns[j][k], j * k, count) for j in range(second)]
+        result[k::first] = butterfly(row)
+    return result
+
+
+def _turned(x: Complex, exponent: int, count: int) -> Complex:
+    """x exp(-2 pi i exponent / count), for at most half a turn or no multiple of a quarter."""
+    if exponent == 0:
+        return x
+    if 4 * exponent == count:
+        return _over_i(x)
+    if 2 * exponent == count:
+        return Complex(*(vectors.negate(part) for part in x))
+    angle = 2 * math.pi * exponent / count
+    cosine, sine = (vectors.full(f, x.real) for f in (math.cos(angle), -math.sin(angle)))
+    return times(x, Complex(cosine, sine))
 
 
 def _of_four(x: Sequence[Complex]) -> list[Complex]:
-    even, odd = _add(x[0], x[2]), _add(x[1], x[3])
-    difference, turned = _subtract(x[0], x[2]), _subtract(x[1], x[3])
+    even, odd = add(x[0], x[2]), add(x[1], x[3])
+    difference, turned = subtract(x[0], x[2]), subtract(x[1], x[3])
     # difference - i turned and difference + i turned.
     minus = Complex(
         vectors.add(difference.real, turned.imaginary),
@@ -57,18 +90,18 @@ def _of_four(x: Sequence[Complex]) -> list[Complex]:
         vectors.subtract(difference.real, turned.imaginary),
         vectors.add(difference.imaginary, turned.real),
     )
-    return [_add(even, odd), minus, _subtract(even, odd), plus]
+    return [add(even, odd), minus, subtract(even, odd), plus]
 
 
 def _of_odd(x: Sequence[Complex]) -> list[Complex]:
     """x[k] and x[n - k] meet the same cosine, and sines of opposite signs."""
     count = len(x)
     half = range(1, count // 2 + 1)
-    sums = {k: _add(x[k], x[count - k]) for k in half}
-    differences = {k: _over_i(_subtract(x[k], x[count - k])) for k in half}
+    sums = {k: add(x[k], x[count - k]) for k in half}
+    differences = {k: _over_i(subtract(x[k], x[count - k])) for k in half}
     total = x[0]
     for k in half:
-        total = _add(total, sums[k])
+        total = add(total, sums[k])
     result = [total] * count
     for j in half:
         even, odd = x[0], None
@@ -77,7 +110,7 @@ def _of_odd(x: Sequence[Complex]) -> list[Complex]:
             even = _plus_scaled(even, sums[k], math.cos(angle))
             odd = _plus_scaled(odd, differences[k], math.sin(angle))
         assert odd is not None
-        result[j], result[count - j] = _add(even, odd), _subtract(even, odd)
+        result[j], result[count - j] = add(even, odd), subtract(even, odd)
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -88,9 +88,14 @@ def scaled(x: ir.Value, factor: float) -> ir.Value:
     return x if factor == 1 else multiply(x, full(factor, x))
 
 
-def shuffle(x: ir.Value, y: ir.Value, lanes: Sequence[int]) -> ir.Value:
+def shuffle(x: ir.Value, y: ir.Value, lanes: Iterable[int]) -> ir.Value:
     """Lanes of x (from 0 on) and y (from the size of x on)."""
     return vector.ShuffleOp(x, y, list(lanes)).result
+
+
+def backwards(x: ir.Value) -> ir.Value:
+    """The lanes of x in reversed order."""
+    return shuffle(x, x, reversed(range(ir.VectorType(x.type).shape[0])))
 
 
 def even_and_odd(x: ir.Value) -> tuple[ir.Value, ir.Value]:

@@ -36,9 +36,10 @@ def test_transforms(name: str, emulator: Emulator) -> None:
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
-def test_precision_tf32_keeps_f32() -> None:
+@pytest.mark.parametrize("name", ["long", "real", "back to real"])
+def test_precision_tf32_keeps_f32(name: str) -> None:
     """Products would be of tf32: the passes over the elements stay, in f32."""
-    x = np.zeros((4, 64), np.complex64)
-    module = str(jax.export.export(jax.jit(jax.numpy.fft.fft))(x).mlir_module())
+    function, _, shape, kind = TRANSFORMS[name]
+    module = str(jax.export.export(jax.jit(function))(np.zeros(shape, kind)).mlir_module())
     compiled = compile_for_gpu(module, precision="tf32")
     assert not any("mma" in text for text in compiled.kernels.values())

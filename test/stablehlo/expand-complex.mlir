@@ -72,10 +72,19 @@ func.func @loop(%x: tensor<complex<f32>>) -> tensor<complex<f32>> {
 
 // A transform of real numbers is one of half as many complex ones.
 // CHECK-LABEL: func.func @transform(%arg0: tensor<3x8xf32>) -> tensor<3x5x2xf32>
-// CHECK: stablehlo.custom_call @stepwell.fourier({{.*}} : (tensor<3x4x1x2xf32>)
+// CHECK: stablehlo.custom_call @stepwell.fourier({{.*}} {inverse = false} : (tensor<3x8x1x1xf32>) -> tensor<3x5x1x2xf32>
 func.func @transform(%x: tensor<3x8xf32>) -> tensor<3x5xcomplex<f32>> {
   %0 = stablehlo.fft %x, type = RFFT, length = [8] : (tensor<3x8xf32>) -> tensor<3x5xcomplex<f32>>
   return %0 : tensor<3x5xcomplex<f32>>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @transform_back(%arg0: tensor<3x5x2xf32>) -> tensor<3x8xf32>
+// CHECK: stablehlo.custom_call @stepwell.fourier({{.*}} {inverse = true} : (tensor<3x5x1x2xf32>) -> tensor<3x8x1x1xf32>
+func.func @transform_back(%x: tensor<3x5xcomplex<f32>>) -> tensor<3x8xf32> {
+  %0 = stablehlo.fft %x, type = IRFFT, length = [8] : (tensor<3x5xcomplex<f32>>) -> tensor<3x8xf32>
+  return %0 : tensor<3x8xf32>
 }
 
 // -----
