@@ -43,12 +43,10 @@ def transform(
 ) -> ir.Value:
     """The DFT of x [..., n, 1 or 2]: [..., bins, 2], or [..., n, 1], real, from half a spectrum.
 
-    x is cropped or filled with zeros to `length` (half of it and one for a half spectrum);
-    `onesided` means that one side of the transform is real. `constant` makes constants. `calls`
-    allows calls that `legalize-fourier` lowers.
+    `onesided` means that one side of the transform is real, and half a spectrum with one number
+    more the other. `constant` makes constants. `calls` allows calls that `legalize-fourier` lowers.
     """
     real_result = inverse and onesided
-    x = _resized(x, length // 2 + 1 if real_result else length)
     bins = length // 2 + 1 if onesided and not inverse else length
     if calls and onesided and length % 2 == 0 and factors(length // 2) is not None:
         if real_result:
@@ -248,12 +246,6 @@ def _without_idle_parts(x: ir.Value, length: int) -> ir.Value:
 
 def _same(x: ir.Value) -> ir.Value:
     return x
-
-
-def _resized(x: ir.Value, size: int) -> ir.Value:
-    """x [..., n, parts] cropped or filled with zeros to n = size."""
-    axis = len(hlo.shape(x)) - 2
-    return _padded(x, axis, 0, size - hlo.shape(x)[axis])
 
 
 def _padded(x: ir.Value, axis: int, low: int, high: int) -> ir.Value:

@@ -322,6 +322,16 @@ def reverse(operand: ir.Value, dimensions: Ints) -> ir.Value:
     return _create("stablehlo.reverse", [operand], {"dimensions": _i64s(dimensions)})
 
 
+def fft(operand: ir.Value, kind: str, length: int) -> ir.Value:
+    """The transform of the last dimension: FFT, IFFT, RFFT or IRFFT, of `length` elements on the
+    real side."""
+    attributes = {
+        "fft_type": ir.Attribute.parse(f"#stablehlo<fft_type {kind}>"),
+        "fft_length": _i64s([length]),
+    }
+    return _create("stablehlo.fft", [operand], attributes)
+
+
 @dataclass(frozen=True)
 class GatherDimensions:
     """Dimension numbers of `stablehlo.gather`, named as in the specification."""

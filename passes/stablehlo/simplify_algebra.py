@@ -495,6 +495,24 @@ def nested_concatenate(op: ir.Operation, weights: WeightTable) -> ir.Value | Non
     return hlo.concatenate(flat, dimension)
 
 
+@RULES.on("concatenate")
+def neighbouring_slices(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """concatenate of slices of one value that lie side by side in it."""
+    dimension, parts = integer(op, "dimension"), [producer(v, "slice") for v in op.operands]
+    first = parts[0]
+    if first is None or len(parts) == 1:
+        return None
+    begin, end = integers(first, "start_indices"), integers(first, "start_indices")
+    for part in parts:
+        if part is None or part.operands[0] != first.operands[0]:
+            return None
+        expected = [*begin[:dimension], end[dimension], *begin[dimension + 1 :]]
+        if integers(part, "start_indices") != expected or set(integers(part, "strides")) != {1}:
+            return None
+        end = integers(part, "limit_indices")
+    return hlo.slice(first.operands[0], begin, end)
+
+
 @RULES.on("slice")
 def slice_of_concatenate(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """A slice that lies within one operand of a concatenate."""

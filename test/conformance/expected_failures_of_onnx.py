@@ -16,10 +16,6 @@ _CASES_BY_REASON: dict[str, list[str]] = {
         "test_attention_4d_padded_kv_bf16",
         "test_attention_4d_padded_kv_bf16_expanded",
     ],
-    "sums in another order differ near zero by more than the tolerance": [
-        "test_dft_inverse",
-        "test_dft_inverse_opset19",
-    ],
     "the expected numbers come from another generator of random numbers": [
         "test_bernoulli",
         "test_bernoulli_double",

@@ -82,6 +82,25 @@ func.func @slice_of_concatenate(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<
 }
 
 // Arithmetic goes into the parts, the other operand being cut.
+// Slices that lie side by side are one. Rejected: they leave a gap, or change places.
+// CHECK-LABEL: func.func @neighbouring_slices
+// CHECK: %[[WHOLE:.*]] = stablehlo.slice %arg0 [0:4, 1:5] : (tensor<4x8xf32>) -> tensor<4x4xf32>
+// CHECK: %[[GAP:.*]] = stablehlo.concatenate
+// CHECK: %[[BACK:.*]] = stablehlo.concatenate
+// CHECK: return %arg0, %[[WHOLE]], %[[GAP]], %[[BACK]]
+func.func @neighbouring_slices(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x5xf32>) {
+  %0 = stablehlo.slice %x [0:4, 0:3] : (tensor<4x8xf32>) -> tensor<4x3xf32>
+  %1 = stablehlo.slice %x [0:4, 3:8] : (tensor<4x8xf32>) -> tensor<4x5xf32>
+  %2 = stablehlo.concatenate %0, %1, dim = 1 : (tensor<4x3xf32>, tensor<4x5xf32>) -> tensor<4x8xf32>
+  %3 = stablehlo.slice %x [0:4, 1:3] : (tensor<4x8xf32>) -> tensor<4x2xf32>
+  %4 = stablehlo.slice %x [0:4, 3:5] : (tensor<4x8xf32>) -> tensor<4x2xf32>
+  %5 = stablehlo.slice %x [0:4, 6:8] : (tensor<4x8xf32>) -> tensor<4x2xf32>
+  %6 = stablehlo.concatenate %3, %4, dim = 1 : (tensor<4x2xf32>, tensor<4x2xf32>) -> tensor<4x4xf32>
+  %7 = stablehlo.concatenate %3, %5, dim = 1 : (tensor<4x2xf32>, tensor<4x2xf32>) -> tensor<4x4xf32>
+  %8 = stablehlo.concatenate %4, %0, dim = 1 : (tensor<4x2xf32>, tensor<4x3xf32>) -> tensor<4x5xf32>
+  return %2, %6, %7, %8 : tensor<4x8xf32>, tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x5xf32>
+}
+
 // CHECK-LABEL: func.func @arithmetic_on_concatenate
 // CHECK: %[[Z0:.*]] = stablehlo.slice %arg2 [0:4]
 // CHECK: %[[A:.*]] = stablehlo.multiply %arg0, %[[Z0]]

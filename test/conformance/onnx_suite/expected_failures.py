@@ -45,7 +45,6 @@ _DIFFERENCES = (
     (r"bernoulli", "the expected numbers come from another generator of random numbers"),
     (r"resize_.*_align_corners", "the expected values are for an output of 2.4 pixels, not 2"),
     (r"_bf16", "sums of bf16 are expected to be rounded at each addition"),
-    (r"dft", "sums in another order differ near zero by more than the tolerance"),
 )
 """A pattern of the name of a case whose result differs, and why it does."""
 

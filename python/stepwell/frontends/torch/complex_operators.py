@@ -226,19 +226,7 @@ def _transformed(x: ir.Value, dim: int, kind: str, length: int) -> ir.Value:
     """`stablehlo.fft` along `dim`; of `length` where the result is real."""
     rank = len(hlo.shape(x))
     order = [d for d in range(rank) if d != dim] + [dim]
-    x = hlo.transpose(x, order)
-    element = hlo.element_type(x)
-    sizes = list(hlo.shape(x))
-    if kind == "RFFT":
-        element, sizes[-1] = ir.ComplexType.get(element), length // 2 + 1
-    elif kind == "IRFFT":
-        element, sizes[-1] = ir.ComplexType(element).element_type, length
-    attributes = {
-        "fft_type": ir.Attribute.parse(f"#stablehlo<fft_type {kind}>"),
-        "fft_length": ir.DenseI64ArrayAttr.get([length]),
-    }
-    result = ir.RankedTensorType.get(sizes, element)
-    (found,) = created("stablehlo.fft", [result], [x], attributes)
+    found = hlo.fft(hlo.transpose(x, order), kind, length)
     return hlo.transpose(found, [order.index(d) for d in range(rank)])
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-from stepwell.dialects import fourier
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.onnx.node import Node, Tensor
 from stepwell.frontends.onnx.registry import operator
@@ -47,7 +46,7 @@ def _dft(node: Node, x: Tensor, dft_length: Tensor | None, axis: int) -> ir.Valu
     others = [d for d in range(x.rank - 1) if d != axis]
     order = [*others, axis, x.rank - 1]
     value = hlo.transpose(hlo.convert(x.value, _wide(x.dtype)), order)
-    result = fourier.transform(node.constant, value, length, inverse=inverse, onesided=onesided)
+    result = _transformed(value, length, inverse=inverse, onesided=onesided)
     back = [order.index(d) for d in range(x.rank)]
     return hlo.convert(hlo.transpose(result, back), x.dtype)
 
@@ -85,8 +84,63 @@ def stft(
         factors = hlo.convert(window.value, wide)
         frames = hlo.multiply(frames, along(factors, 2, hlo.shape(frames)))
     onesided = bool(node.integer("onesided", 1))
-    result = fourier.transform(node.constant, frames, length, inverse=False, onesided=onesided)
+    result = _transformed(frames, length, inverse=False, onesided=onesided)
     return hlo.convert(result, signal.dtype)
+
+
+def _transformed(x: ir.Value, length: int, *, inverse: bool, onesided: bool) -> ir.Value:
+    """The DFT of x [..., n, 1 or 2]: [..., bins, 2], or [..., length, 1], real, from half a
+    spectrum. x is cropped or filled with zeros to what the transform takes."""
+    from_half = inverse and onesided
+    x = _resized(x, length // 2 + 1 if from_half else length)
+    parts = _parts(x)
+    if len(parts) == 1 and not inverse:
+        half = _side_by_side(hlo.fft(parts[0], "RFFT", length))
+        return half if onesided else _with_mirrored(half, length)
+    imaginary = parts[1] if len(parts) == 2 else hlo.full_like(parts[0], 0)
+    both = hlo.binary("complex", parts[0], imaginary)
+    if from_half:
+        real = hlo.fft(both, "IRFFT", length)
+        return hlo.reshape(real, [*hlo.shape(real), 1])
+    result = _side_by_side(hlo.fft(both, "IFFT" if inverse else "FFT", length))
+    return _resized(result, length // 2 + 1) if onesided else result
+
+
+def _with_mirrored(half: ir.Value, length: int) -> ir.Value:
+    """All bins of a real signal from the first half [..., bins, 2]: bin n - k is the conjugate of
+    bin k."""
+    *batch, bins, _ = hlo.shape(half)
+    axis = len(batch)
+    begin, end = [*[0] * axis, 1, 0], [*batch, length - bins + 1, 2]
+    mirrored = hlo.reverse(hlo.slice(half, begin, end), [axis])
+    part = hlo.iota(hlo.shape(mirrored), axis + 1, np.int64)
+    is_real = hlo.compare(part, hlo.full_like(part, 0), "EQ")
+    conjugate = hlo.select(is_real, mirrored, hlo.negate(mirrored))
+    return hlo.concatenate([half, conjugate], axis)
+
+
+def _parts(x: ir.Value) -> list[ir.Value]:
+    """The parts of x [..., n, 1 or 2], of which each is [..., n]."""
+    *shape, count = hlo.shape(x)
+    begin = [0] * len(shape)
+    slices = [hlo.slice(x, [*begin, part], [*shape, part + 1]) for part in range(count)]
+    return [hlo.reshape(part, shape) for part in slices]
+
+
+def _side_by_side(x: ir.Value) -> ir.Value:
+    """Complex x [..., n] as real [..., n, 2]."""
+    parts = [hlo.unary(name, x) for name in ("real", "imag")]
+    shape = hlo.shape(parts[0])
+    return hlo.concatenate([hlo.reshape(part, [*shape, 1]) for part in parts], len(shape))
+
+
+def _resized(x: ir.Value, size: int) -> ir.Value:
+    """x [..., n, parts] cropped or filled with zeros to n = size."""
+    *batch, count, _ = hlo.shape(x)
+    if count == size:
+        return x
+    high = [*[0] * len(batch), size - count, 0]
+    return hlo.pad(x, hlo.full(0, [], hlo.dtype(x)), [0] * len(high), high)
 
 
 def _wide(kind: np.dtype) -> np.dtype:
