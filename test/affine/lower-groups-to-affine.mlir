@@ -215,6 +215,27 @@ func.func @short_rows(%x: tensor<20x14xf32>) -> tensor<14x20xf32> {
 
 // -----
 
+// Numbers of 16 bits in tiles of 16 by 16 as well; those of 8 bits, whose vectors have instructions
+// for it, are put by turns; of those of 64 bits a register has eight.
+// CHECK-LABEL: func.func @narrow_and_wide
+// CHECK-LABEL: func.func private @kernel_0(%arg0: memref<32x48xf16>
+// CHECK-COUNT-64: vector.shuffle {{.*}} : vector<16xf16>, vector<16xf16>
+// CHECK-LABEL: func.func private @kernel_1(%arg0: memref<32x48xi8>
+// CHECK: vector.shuffle {{.*}} [0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23] : vector<16xi8>
+// CHECK-LABEL: func.func private @kernel_2(%arg0: memref<32x48xf64>
+// CHECK-COUNT-24: vector.shuffle {{.*}} : vector<8xf64>, vector<8xf64>
+// CHECK-LABEL: func.func private @kernel_3(%arg0: memref<32x48xi1>
+// CHECK-NOT: vector.shuffle
+func.func @narrow_and_wide(%x: tensor<32x48xf16>, %y: tensor<32x48xui8>, %z: tensor<32x48xf64>, %b: tensor<32x48xi1>) -> (tensor<48x32xf16>, tensor<48x32xui8>, tensor<48x32xf64>, tensor<48x32xi1>) {
+  %0 = stablehlo.transpose %x, dims = [1, 0] : (tensor<32x48xf16>) -> tensor<48x32xf16>
+  %1 = stablehlo.transpose %y, dims = [1, 0] : (tensor<32x48xui8>) -> tensor<48x32xui8>
+  %2 = stablehlo.transpose %z, dims = [1, 0] : (tensor<32x48xf64>) -> tensor<48x32xf64>
+  %3 = stablehlo.transpose %b, dims = [1, 0] : (tensor<32x48xi1>) -> tensor<48x32xi1>
+  return %0, %1, %2, %3 : tensor<48x32xf16>, tensor<48x32xui8>, tensor<48x32xf64>, tensor<48x32xi1>
+}
+
+// -----
+
 // Channels that are padded themselves do not lie side by side: an element at a time.
 // CHECK-LABEL: func.func @padded_channels
 // CHECK: func.func private @kernel_0{{.*}}kernel.kind = "transpose"

@@ -29,8 +29,15 @@ def transposes() -> Iterator[Case]:
                 lambda x, o=order: (x + 1).transpose(o) * 2,
                 (normal(*shape),),
             )
-    for dtype in ("int8", "int64", "float64", "bool", "float16"):
-        yield exact(f"transpose-{dtype}", lambda x: x.T, integers(7, 33).astype(dtype))
+    for dtype in ("int8", "uint8", "int16", "int64", "float64", "bool", "float16", "bfloat16"):
+        for rows, columns in ((7, 33), (32, 48), (50, 3), (3, 50)):
+            x = integers(rows, columns).astype(jnp.dtype(dtype))
+            yield exact(f"transpose-{dtype}-{rows}x{columns}", lambda x: x.T, x)
+        yield exact(
+            f"transpose-{dtype}-padded",
+            lambda x: jnp.pad(x.transpose(1, 2, 0), [(1, 1), (2, 0), (0, 0)]),
+            integers(24, 9, 21).astype(jnp.dtype(dtype)),
+        )
     for rows, columns in ((1, 64), (16, 16), (64, 1), (17, 130), (128, 128), (14, 50), (31, 7)):
         yield exact(f"transpose-{rows}x{columns}", lambda x: x.T, normal(rows, columns))
     for channels in (3, 24):

@@ -17,19 +17,27 @@ from stepwell.kernels.index import Index, Variable, constant, delinearize, linea
 from stepwell.kernels.structured import element_type, shape_of
 from stepwell.mlir import ir
 
-_LEAST_LANES = 4
-"""Of a tile."""
+_LEAST_LANES, _MOST_LANES = 4, 16
+"""Of a tile, whose vectors have to fit the registers."""
+
+_UNPACKED_BITS = 128
+"""Vectors up to this size have instructions that put the lanes of two of them by turns."""
+
+_MOVED = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8")
+"""Types of elements that vectors are shuffled of."""
 
 _TASK_VECTORS = 32
 """Vectors of each row that a task interleaves."""
 
 
 def emit(group: KernelGroup, lanes: int) -> None:
-    """Write the tiles of a transposed copy, or plain elementwise loops where there are none."""
+    """Write the tiles of a transposed copy, or plain elementwise loops where there are none; a
+    register has so many `lanes` of 32 bits."""
     dims = turned_dims(group)
     if dims is not None:
         row, column = dims
         (output,) = group.outputs
+        lanes = min(_MOST_LANES, 32 * lanes // element_type(output.value).width)
         shorter = min(output.shape[row], output.shape[column])
         if shorter >= lanes:
             _Transpose(group, lanes, row, column).emit()
@@ -50,7 +58,7 @@ def turned_dims(group: KernelGroup) -> tuple[int, int] | None:
     if len(group.outputs) != 1:
         return None
     (output,) = group.outputs
-    if str(element_type(output.value)) not in ("f32", "i32"):
+    if str(element_type(output.value)) not in _MOVED:
         return None
     dims = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(output.shape)]
     point = [Index.of(d) for d in dims]
@@ -192,6 +200,8 @@ def interleaved(columns: list[ir.Value], width: int) -> list[ir.Value]:
 def turn(rows: list[ir.Value]) -> list[ir.Value]:
     """The transpose of a square of vectors."""
     size = len(rows)
+    if size * element_type(rows[0]).width <= _UNPACKED_BITS:
+        return _unpacked(rows)
     step = 1
     while step < size:
         first = [lane if not lane & step else size + lane - step for lane in range(size)]
@@ -204,4 +214,16 @@ def turn(rows: list[ir.Value]) -> list[ir.Value]:
                 turned[number + step] = vector.ShuffleOp(*pair, second).result
         rows = turned
         step *= 2
+    return rows
+
+
+def _unpacked(rows: list[ir.Value]) -> list[ir.Value]:
+    """The transpose of a square of short vectors, by rounds that put the lanes of a row and the one
+    half the square further on by turns: single instructions for vectors that are not cut in two."""
+    size = len(rows)
+    low = [lane + side for lane in range(size // 2) for side in (0, size)]
+    high = [lane + size // 2 for lane in low]
+    for _ in range(size.bit_length() - 1):
+        pairs = zip(rows[: size // 2], rows[size // 2 :], strict=True)
+        rows = [vector.ShuffleOp(*pair, lanes).result for pair in pairs for lanes in (low, high)]
     return rows
