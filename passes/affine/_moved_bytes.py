@@ -22,6 +22,13 @@ def moved_bytes(kernel: ir.Operation) -> int:
     return sum(map(_read, inputs)) + sum(_written(value, destinations) for value in returned)
 
 
+def declared_bytes(kernel: ir.Operation) -> int:
+    """Of the declaration of a kernel: the bytes of its inputs and results."""
+    kind = ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value)
+    tensors = map(ir.RankedTensorType, kind.inputs)
+    return sum(math.prod(t.shape) * element_bytes(t.element_type) for t in tensors)
+
+
 def _size(value: ir.Value) -> int:
     return math.prod(shape_of(value)) * element_bytes(element_type(value))
 

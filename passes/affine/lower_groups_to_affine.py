@@ -31,6 +31,7 @@ from stepwell.kernels.cpu import (
     library_call,
     outer_reduction,
     row,
+    selection,
     sparse_product,
     transpose,
     update,
@@ -47,13 +48,14 @@ from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.library_call import KIND as LIBRARY_CALL
 from stepwell.kernels.rows import check as check_rows
 from stepwell.kernels.scatter import KIND as SCATTER
+from stepwell.kernels.selection import KIND as SELECTION
 from stepwell.kernels.sparse_product import SparseProduct
 from stepwell.kernels.structured import Structured, contraction_operands, element_type
 from stepwell.kernels.triangular import KIND as TRIANGULAR
 from stepwell.kernels.workspace import Workspace
 from stepwell.mlir import dialect, ir
 from stepwell.passes.affine._host_buffers import give_host_buffers, memref_type
-from stepwell.passes.affine._moved_bytes import MOVED_BYTES, moved_bytes
+from stepwell.passes.affine._moved_bytes import MOVED_BYTES, declared_bytes, moved_bytes
 from stepwell.passes.affine._scalar_fallback import emit_scalar
 from stepwell.passes.affine._small_kernels import is_small
 from stepwell.passes.affine._thread_fallback import share_among_threads
@@ -109,6 +111,13 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[Workspace
     if kind == SCATTER:
         assert isinstance(state.target, NvidiaTarget)
         scatter.emit(kernel, body, name + _NEW, state.target)
+        return []
+    if kind == SELECTION:
+        small = is_small(kind, (), declared_bytes(kernel))
+        emitted = selection.emit(kernel, body, name + _NEW, state.target, alone=small)
+        emitted.attributes[MOVED_BYTES] = i64(declared_bytes(kernel))
+        if state.on_kernel is not None:
+            state.on_kernel(emitted)
         return []
     if kind == TRIANGULAR:
         triangular.emit(kernel, body, name + _NEW)

@@ -1,4 +1,4 @@
-"""Calls of kernels that are described by an attribute alone, and change their last argument."""
+"""Calls of kernels that are described by an attribute alone, and change their last arguments."""
 
 from __future__ import annotations
 
@@ -18,13 +18,18 @@ def module_of(op: ir.Operation) -> ir.Block:
 
 
 def call_kernel(
-    kind: str, attribute: str, description: ir.Attribute, arguments: Sequence[ir.Value]
-) -> ir.Value:
-    """A call of the kernel of `kind` that has `description` as its `attribute`, whose last argument
-    is the destination. Equal ones share a kernel."""
+    kind: str,
+    attribute: str,
+    description: ir.Attribute,
+    inputs: Sequence[ir.Value],
+    destinations: Sequence[ir.Value],
+) -> list[ir.Value]:
+    """What a call of the kernel of `kind` that has `description` as its `attribute` makes of the
+    `destinations`. Equal ones share a kernel."""
     module = module_of(ir.InsertionPoint.current.block.owner.operation)
-    types = [value.type for value in arguments]
-    signature = ir.FunctionType.get(types, types[-1:])
+    arguments = [*inputs, *destinations]
+    results = [value.type for value in destinations]
+    signature = ir.FunctionType.get([value.type for value in arguments], results)
     symbol, count = None, 0
     for child in module.operations:
         known = child.operation
@@ -39,4 +44,4 @@ def call_kernel(
             kernel = func.FuncOp(symbol, signature, visibility="private").operation
         kernel.attributes["kernel.kind"] = ir.StringAttr.get(kind)
         kernel.attributes[attribute] = description
-    return func.CallOp(types[-1:], ir.FlatSymbolRefAttr.get(symbol), list(arguments)).results[0]
+    return list(func.CallOp(results, ir.FlatSymbolRefAttr.get(symbol), arguments).results)

@@ -128,7 +128,8 @@ def _signed(indices: ir.Value) -> ir.Value:
 
 def _call(scatter: Scatter, arguments: Sequence[ir.Value]) -> ir.Value:
     """A call of the kernel for `scatter`, whose last argument is the destination."""
-    return call_kernel(KIND, ATTRIBUTE, scatter.to_attribute(), arguments)
+    described = scatter.to_attribute()
+    return call_kernel(KIND, ATTRIBUTE, described, arguments[:-1], arguments[-1:])[0]
 
 
 def _owners(

@@ -161,7 +161,8 @@ def _in_kernel(described: Triangular, *values: ir.Value) -> ir.Value:
     """What a kernel makes of the last of `values`; all are matrices, of the same batch."""
     shape = hlo.shape(values[-1])
     flat = [hlo.reshape(v, [prod(shape[:-2]), *hlo.shape(v)[-2:]]) for v in values]
-    return hlo.reshape(call_kernel(KIND, ATTRIBUTE, described.to_attribute(), flat), shape)
+    (result,) = call_kernel(KIND, ATTRIBUTE, described.to_attribute(), flat[:-1], flat[-1:])
+    return hlo.reshape(result, shape)
 
 
 def _small_cholesky(op: ir.Operation) -> ir.Value:

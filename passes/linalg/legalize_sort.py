@@ -15,7 +15,8 @@ Several operands are sorted together by the comparator's verdict on all of them.
 comparator looks at one number of an element alone are sorted by its bytes (`_radix_sort.py`).
 
 Where all that is read of the results are their first few elements (top_k), these alone are found:
-one pass over the row keeps the least so far in order, and most elements cost one comparison.
+one pass over the row keeps the least so far in order, and most elements cost one comparison. In the
+host program that is a kernel of its own (`_selection.py`).
 
 On GPUs all elements are compared at a time (`_parallel_sort.py`).
 """
@@ -34,9 +35,9 @@ from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg._loops import Values
 from stepwell.passes.linalg._parallel_sort import sort_in_parallel
 from stepwell.passes.linalg._radix_sort import Key, sort_by_bytes
+from stepwell.passes.linalg._selection import select_in_kernel
 from stepwell.passes.stablehlo._values import integer, integers
 from stepwell.targets.nvidia import NvidiaTarget
-from stepwell.weights import WeightTable
 
 MOST = 256
 """So many first elements are selected at most: each one found late moves the others."""
@@ -51,26 +52,39 @@ class LegalizeSort(Pass):
 
     def run(self, op: ir.Operation, state: State) -> None:
         on_gpu = isinstance(state.target, NvidiaTarget)
-        if on_gpu:
-            in_parallel = functools.partial(_in_parallel, weights=state.weights)
-            loops.rewrite_operations(op, {"stablehlo.sort": in_parallel}, wrap=False)
+        in_host = _in_parallel if on_gpu else _in_kernel
+        rewrite = functools.partial(in_host, state=state)
+        loops.rewrite_operations(op, {"stablehlo.sort": rewrite}, wrap=False)
         loops.rewrite_operations(op, {"stablehlo.sort": functools.partial(_sort, on_gpu=on_gpu)})
 
 
-def _in_parallel(op: ir.Operation, weights: WeightTable) -> Values | None:
-    shape = loops.shape_of(op.operands[0])
-    if not shape or not is_host_block(op.block):
+def _in_parallel(op: ir.Operation, state: State) -> Values | None:
+    dimension = _dimension(op)
+    if dimension is None or not is_host_block(op.block):
         return None
-    dimension = integer(op, "dimension", len(shape) - 1) % len(shape)
-    return sort_in_parallel(op, dimension, _elements_read(op, dimension), weights)
+    return sort_in_parallel(op, dimension, _elements_read(op, dimension), state.weights)
+
+
+def _in_kernel(op: ir.Operation, state: State) -> Values | None:
+    dimension = _dimension(op)
+    if dimension is None or not is_host_block(op.block):
+        return None
+    few = _elements_read(op, dimension)
+    return select_in_kernel(op, dimension, few, state.target, state.weights)
+
+
+def _dimension(op: ir.Operation) -> int | None:
+    """The dimension that is sorted along; None for a single element."""
+    rank = len(loops.shape_of(op.operands[0]))
+    return integer(op, "dimension", rank - 1) % rank if rank else None
 
 
 def _sort(op: ir.Operation, on_gpu: bool) -> Values:
     operands = list(op.operands)
     shape = loops.shape_of(operands[0])
-    if not shape:
+    dimension = _dimension(op)
+    if dimension is None:
         return operands
-    dimension = integer(op, "dimension", len(shape) - 1) % len(shape)
     length = shape[dimension]
     others = [size for d, size in enumerate(shape) if d != dimension]
     few = _elements_read(op, dimension)

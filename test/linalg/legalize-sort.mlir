@@ -75,6 +75,64 @@ func.func @merged(%x: tensor<64xi32>) -> tensor<64xi32> {
   return %r : tensor<64xi32>
 }
 
+// In the total order, with positions alone beside: a kernel that selects. Its results have the few.
+// CHECK-LABEL: func.func @selected
+// CHECK: %[[ROWS:.*]] = stablehlo.reshape %arg0 : (tensor<4x1000xf32>) -> tensor<4x1000x1xf32>
+// CHECK: %[[FOUND:.*]]:2 = call @kernel_selection_0(%[[ROWS]],
+// CHECK: stablehlo.reshape %[[FOUND]]#0 : (tensor<4x3x1xf32>) -> tensor<4x3xf32>
+// CHECK: stablehlo.reshape %[[FOUND]]#1 : (tensor<4x3x1xi32>) -> tensor<4x3xi32>
+// CHECK-NOT: scf.for
+func.func @selected(%x: tensor<4x1000xf32>) -> (tensor<4x3xf32>, tensor<4x3xi32>) {
+  %i = stablehlo.iota dim = 1 : tensor<4x1000xi32>
+  %r:2 = "stablehlo.sort"(%x, %i) ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<i32>, %d: tensor<i32>):
+    %l = stablehlo.compare GT, %a, %b, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %l : tensor<i1>
+  }) {dimension = 1 : i64} : (tensor<4x1000xf32>, tensor<4x1000xi32>) -> (tensor<4x1000xf32>, tensor<4x1000xi32>)
+  %v = stablehlo.slice %r#0 [0:4, 0:3] : (tensor<4x1000xf32>) -> tensor<4x3xf32>
+  %p = stablehlo.slice %r#1 [0:4, 0:3] : (tensor<4x1000xi32>) -> tensor<4x3xi32>
+  return %v, %p : tensor<4x3xf32>, tensor<4x3xi32>
+}
+
+// Rows side by side stay so where the few fit registers, and are turned where they do not.
+// CHECK-LABEL: func.func @columns
+// CHECK: stablehlo.reshape %arg0 : (tensor<100x64xi32>) -> tensor<1x100x64xi32>
+// CHECK-NOT: stablehlo.transpose
+// CHECK: call @kernel_selection_1
+// CHECK: stablehlo.transpose {{.*}} -> tensor<1x64x100xi32>
+// CHECK: call @kernel_selection_2
+// CHECK: stablehlo.transpose {{.*}} -> tensor<1x40x64xi32>
+func.func @columns(%x: tensor<100x64xi32>) -> (tensor<4x64xi32>, tensor<40x64xi32>) {
+  %r = "stablehlo.sort"(%x) ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %l = stablehlo.compare LT, %a, %b : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %l : tensor<i1>
+  }) {dimension = 0 : i64} : (tensor<100x64xi32>) -> tensor<100x64xi32>
+  %v = stablehlo.slice %r [0:4, 0:64] : (tensor<100x64xi32>) -> tensor<4x64xi32>
+  %s = "stablehlo.sort"(%x) ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %l = stablehlo.compare LT, %a, %b : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %l : tensor<i1>
+  }) {dimension = 0 : i64} : (tensor<100x64xi32>) -> tensor<100x64xi32>
+  %w = stablehlo.slice %s [0:40, 0:64] : (tensor<100x64xi32>) -> tensor<40x64xi32>
+  return %v, %w : tensor<4x64xi32>, tensor<40x64xi32>
+}
+
+// What is sorted beside is no position.
+// CHECK-LABEL: func.func @not_selected
+// CHECK-NOT: call
+// CHECK: scf.for
+// CHECK: return
+func.func @not_selected(%x: tensor<4x1000xf32>, %y: tensor<4x1000xi32>) -> tensor<4x3xi32> {
+  %r:2 = "stablehlo.sort"(%x, %y) ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<i32>, %d: tensor<i32>):
+    %l = stablehlo.compare GT, %a, %b, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %l : tensor<i1>
+  }) {dimension = 1 : i64} : (tensor<4x1000xf32>, tensor<4x1000xi32>) -> (tensor<4x1000xf32>, tensor<4x1000xi32>)
+  %p = stablehlo.slice %r#1 [0:4, 0:3] : (tensor<4x1000xi32>) -> tensor<4x3xi32>
+  return %p : tensor<4x3xi32>
+}
+
 // CHECK-LABEL: func.func @rejected
 // CHECK-NEXT: stablehlo.reverse
 func.func @rejected(%x: tensor<4xf32>) -> tensor<4xf32> {
