@@ -52,7 +52,7 @@ def select_in_kernel(
     if key is None or selection is None or 0 in shape or not is_selected(few, shape[dimension]):
         return None
     others = [operand for n, operand in enumerate(operands) if n != key.operand]
-    if not all(_is_positions(other, dimension, weights) for other in others):
+    if not all(is_positions(other, dimension, weights) for other in others):
         return None
     position = hlo.element_type(others[0]) if others else ir.IntegerType.get_signless(32)
     source = operands[key.operand]
@@ -98,7 +98,7 @@ def _is_number(value: ir.Value) -> bool:
     )
 
 
-def _is_positions(value: ir.Value, dimension: int, weights: WeightTable) -> bool:
+def is_positions(value: ir.Value, dimension: int, weights: WeightTable) -> bool:
     """Whether each element of `value` is its position along `dimension`."""
     iota = producer(value, "iota")
     if iota is not None:
@@ -110,7 +110,7 @@ def _is_positions(value: ir.Value, dimension: int, weights: WeightTable) -> bool
         source = widened.operands[0]
         return dimension in kept and (
             hlo.shape(source)[kept.index(dimension)] == hlo.shape(value)[dimension]
-            and _is_positions(source, kept.index(dimension), weights)
+            and is_positions(source, kept.index(dimension), weights)
         )
     if array is None:
         return False

@@ -18,6 +18,8 @@ Where all that is read of the results are their first few elements (top_k), thes
 one pass over the row keeps the least so far in order, and most elements cost one comparison. In the
 host program that is a kernel of its own (`_selection.py`).
 
+Positions of what is true in a vector of booleans take one pass (`_compaction.py`).
+
 On GPUs all elements are compared at a time (`_parallel_sort.py`).
 """
 
@@ -31,6 +33,7 @@ from typing import ClassVar
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg import _loops as loops
+from stepwell.passes.linalg._compaction import compacted
 from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg._loops import Values
 from stepwell.passes.linalg._parallel_sort import sort_in_parallel
@@ -55,7 +58,8 @@ class LegalizeSort(Pass):
         in_host = _in_parallel if on_gpu else _in_kernel
         rewrite = functools.partial(in_host, state=state)
         loops.rewrite_operations(op, {"stablehlo.sort": rewrite}, wrap=False)
-        loops.rewrite_operations(op, {"stablehlo.sort": functools.partial(_sort, on_gpu=on_gpu)})
+        in_loops = functools.partial(_sort, state=state)
+        loops.rewrite_operations(op, {"stablehlo.sort": in_loops})
 
 
 def _in_parallel(op: ir.Operation, state: State) -> Values | None:
@@ -79,7 +83,10 @@ def _dimension(op: ir.Operation) -> int | None:
     return integer(op, "dimension", rank - 1) % rank if rank else None
 
 
-def _sort(op: ir.Operation, on_gpu: bool) -> Values:
+def _sort(op: ir.Operation, state: State) -> Values:
+    positions = compacted(op, state.weights)
+    if positions is not None:
+        return positions
     operands = list(op.operands)
     shape = loops.shape_of(operands[0])
     dimension = _dimension(op)
@@ -89,7 +96,7 @@ def _sort(op: ir.Operation, on_gpu: bool) -> Values:
     others = [size for d, size in enumerate(shape) if d != dimension]
     few = _elements_read(op, dimension)
     less = op.regions[0].blocks[0]
-    key = None if on_gpu else Key.of(less)
+    key = None if isinstance(state.target, NvidiaTarget) else Key.of(less)
 
     def first_few(outer: Values, results: Values) -> Sequence[ir.Value]:
         def at(position: ir.Value) -> Values:

@@ -133,6 +133,43 @@ func.func @not_selected(%x: tensor<4x1000xf32>, %y: tensor<4x1000xi32>) -> tenso
   return %p : tensor<4x3xi32>
 }
 
+// Where booleans are true: one pass writes each position where the next true one goes.
+// CHECK-LABEL: func.func @positions
+// CHECK: %[[DONE:.*]]:2 = scf.for %[[I:.*]] = {{.*}} iter_args(%[[COUNT:.*]] = {{.*}}, %[[R:.*]] =
+// CHECK: tensor.insert {{.*}} into %[[R]][%[[COUNT]]]
+// CHECK: %[[M:.*]] = tensor.extract %arg0[%[[I]]]
+// CHECK: arith.index_castui %[[M]] : i1 to index
+// CHECK: scf.for {{.*}} = %[[DONE]]#0 to
+// CHECK: arith.constant 300 : i64
+// CHECK-NOT: arith.shrui
+// CHECK: return
+func.func @positions(%m: tensor<300xi1>) -> tensor<300xi64> {
+  %i = stablehlo.iota dim = 0 : tensor<300xi64>
+  %n = stablehlo.constant dense<300> : tensor<300xi64>
+  %k = stablehlo.select %m, %i, %n : tensor<300xi1>, tensor<300xi64>
+  %r = "stablehlo.sort"(%k) ({
+  ^bb0(%a: tensor<i64>, %b: tensor<i64>):
+    %l = stablehlo.compare LT, %a, %b : (tensor<i64>, tensor<i64>) -> tensor<i1>
+    stablehlo.return %l : tensor<i1>
+  }) {dimension = 0 : i64} : (tensor<300xi64>) -> tensor<300xi64>
+  return %r : tensor<300xi64>
+}
+
+// What stands for the others would come first.
+// CHECK-LABEL: func.func @no_positions
+// CHECK: arith.shrui
+func.func @no_positions(%m: tensor<300xi1>) -> tensor<300xi64> {
+  %i = stablehlo.iota dim = 0 : tensor<300xi64>
+  %n = stablehlo.constant dense<-1> : tensor<300xi64>
+  %k = stablehlo.select %m, %i, %n : tensor<300xi1>, tensor<300xi64>
+  %r = "stablehlo.sort"(%k) ({
+  ^bb0(%a: tensor<i64>, %b: tensor<i64>):
+    %l = stablehlo.compare LT, %a, %b : (tensor<i64>, tensor<i64>) -> tensor<i1>
+    stablehlo.return %l : tensor<i1>
+  }) {dimension = 0 : i64} : (tensor<300xi64>) -> tensor<300xi64>
+  return %r : tensor<300xi64>
+}
+
 // CHECK-LABEL: func.func @rejected
 // CHECK-NEXT: stablehlo.reverse
 func.func @rejected(%x: tensor<4xf32>) -> tensor<4xf32> {

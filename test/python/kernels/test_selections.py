@@ -158,3 +158,21 @@ def test_inside_a_loop_of_the_host() -> None:
 
     (got,) = stepwell.compile(jax.export.export(jax.jit(program))(x), threads=2)(x)
     assert np.array_equal(got, program(x))
+
+
+def test_positions_of_what_is_not_zero() -> None:
+    shape = (7, 43)
+    graph = helper.make_graph(
+        [helper.make_node("NonZero", ["x"], ["p"])],
+        "non_zero",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("p", onnx.TensorProto.INT64, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=10)
+    compiled = stepwell.compile(model)
+    random = np.random.default_rng(0)
+    last = np.zeros(shape)
+    last[-1, -1] = 1
+    for x in (np.zeros(shape), np.ones(shape), last, 1 - last, random.integers(0, 2, shape)):
+        x = x.astype(np.float32)
+        assert np.array_equal(compiled.run({"x": x})["p"], np.array(np.nonzero(x)))
