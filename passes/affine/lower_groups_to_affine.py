@@ -33,6 +33,7 @@ from stepwell.kernels.cpu import (
     row,
     selection,
     sparse_product,
+    suppression,
     transpose,
     update,
     winograd,
@@ -51,6 +52,7 @@ from stepwell.kernels.scatter import KIND as SCATTER
 from stepwell.kernels.selection import KIND as SELECTION
 from stepwell.kernels.sparse_product import SparseProduct
 from stepwell.kernels.structured import Structured, contraction_operands, element_type
+from stepwell.kernels.suppression import KIND as SUPPRESSION
 from stepwell.kernels.triangular import KIND as TRIANGULAR
 from stepwell.kernels.workspace import Workspace
 from stepwell.mlir import dialect, ir
@@ -112,10 +114,14 @@ def _lower(kernel: ir.Operation, body: ir.Block, state: State) -> list[Workspace
         assert isinstance(state.target, NvidiaTarget)
         scatter.emit(kernel, body, name + _NEW, state.target)
         return []
-    if kind == SELECTION:
-        small = is_small(kind, (), declared_bytes(kernel))
-        emitted = selection.emit(kernel, body, name + _NEW, state.target, alone=small)
-        emitted.attributes[MOVED_BYTES] = i64(declared_bytes(kernel))
+    if kind in (SELECTION, SUPPRESSION):
+        bytes = declared_bytes(kernel)
+        place = body, name + _NEW, state.target
+        if kind == SELECTION:
+            emitted = selection.emit(kernel, *place, alone=is_small(kind, (), bytes))
+        else:
+            emitted = suppression.emit(kernel, *place)
+        emitted.attributes[MOVED_BYTES] = i64(bytes)
         if state.on_kernel is not None:
             state.on_kernel(emitted)
         return []

@@ -28,6 +28,11 @@ from stepwell.weights import WeightTable
 arith = dialect("arith")
 
 
+def is_compaction(op: ir.Operation, weights: WeightTable) -> bool:
+    """Whether `op` is such a sort."""
+    return _mask(op, weights) is not None
+
+
 def compacted(op: ir.Operation, weights: WeightTable) -> Values | None:
     """The result of such a sort; None for others."""
     mask = _mask(op, weights)

@@ -33,7 +33,7 @@ from typing import ClassVar
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg import _loops as loops
-from stepwell.passes.linalg._compaction import compacted
+from stepwell.passes.linalg._compaction import compacted, is_compaction
 from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg._loops import Values
 from stepwell.passes.linalg._parallel_sort import sort_in_parallel
@@ -71,7 +71,7 @@ def _in_parallel(op: ir.Operation, state: State) -> Values | None:
 
 def _in_kernel(op: ir.Operation, state: State) -> Values | None:
     dimension = _dimension(op)
-    if dimension is None or not is_host_block(op.block):
+    if dimension is None or not is_host_block(op.block) or is_compaction(op, state.weights):
         return None
     few = _elements_read(op, dimension)
     return select_in_kernel(op, dimension, few, state.target, state.weights)

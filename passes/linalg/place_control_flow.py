@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.kernels.library_call import is_library_call
+from stepwell.kernels.suppression import is_suppression
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import HOST, is_host_block
@@ -78,11 +79,15 @@ def _work(op: ir.Operation) -> int:
 
 def _calls_library(op: ir.Operation) -> bool:
     """Whether a region of `op` calls a library function, which no kernel can."""
-    return is_library_call(op) or any(
-        _calls_library(child.operation)
-        for region in op.regions
-        for block in region.blocks
-        for child in block.operations
+    return (
+        is_library_call(op)
+        or is_suppression(op)
+        or any(
+            _calls_library(child.operation)
+            for region in op.regions
+            for block in region.blocks
+            for child in block.operations
+        )
     )
 
 

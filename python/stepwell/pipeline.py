@@ -75,6 +75,7 @@ STEPS = (
         "stablehlo",
         (
             "legalize-chlo",
+            "legalize-suppression",
             "legalize-collectives",
             "legalize-lapack",
             "expand-complex",
@@ -115,6 +116,7 @@ STEPS = (
             "legalize-fourier",
             "legalize-linear-algebra",
             "legalize-library-calls",
+            "call-suppression",
             "legalize-control-flow",
         ),
     ),

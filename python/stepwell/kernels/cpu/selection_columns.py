@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from stepwell.kernels.arithmetic import ssa
 from stepwell.kernels.builder import NestBuilder
+from stepwell.kernels.cpu.masks import any_lane
 from stepwell.kernels.cpu.selection_keys import choose, compare, key, splat
-from stepwell.kernels.cpu.selection_rows import any_lane
 from stepwell.kernels.index import Variable
 from stepwell.kernels.scf_loops import Values, add, either, index, loop, multiply, subtract
 from stepwell.kernels.selection import Selection

@@ -19,6 +19,7 @@ import functools
 
 from stepwell.kernels.arithmetic import ssa
 from stepwell.kernels.builder import NestBuilder
+from stepwell.kernels.cpu.masks import WORD, any_lane, bits_of, lowest_bit
 from stepwell.kernels.cpu.selection_keys import choose, compare, key, splat
 from stepwell.kernels.scf_loops import (
     Values,
@@ -36,11 +37,10 @@ from stepwell.kernels.selection import Selection
 from stepwell.mlir import dialect, ir
 
 arith = dialect("arith")
-math = dialect("math")
 memref = dialect("memref")
 vector = dialect("vector")
 
-_CHUNK = 64
+_CHUNK = WORD
 """Elements that are compared before the first branch: the bits of a word."""
 
 
@@ -105,11 +105,13 @@ class SelectionOfRows:
             (last,) = carried
             keys = [self._keys(add(position, at)) for at in range(0, chunk, self.width)]
             bound = vector.BroadcastOp(keys[0].type, self._narrow(last)).result
+
+            def above() -> ir.Value:
+                return bits_of([compare("sgt", part, bound) for part in keys])
+
             highest = functools.reduce(lambda a, b: arith.MaxSIOp(a, b).result, keys)
             found = any_lane(compare("sgt", highest, bound))
-            return either(
-                found, lambda: [self._insert_all(_bits(keys, bound), position, last)], [last]
-            )
+            return either(found, lambda: [self._insert_all(above(), position, last)], [last])
 
         return loop((start, stop, chunk), [last], step)[0]
 
@@ -119,10 +121,8 @@ class SelectionOfRows:
 
         def step(carried: Values) -> Values:
             bits, last = carried
-            lowest = math.CountTrailingZerosOp(bits).result
-            offset = arith.IndexCastUIOp(ir.IndexType.get(), lowest).result
             rest = arith.AndIOp(bits, arith.SubIOp(bits, splat(bits.type, 1)).result).result
-            return [rest, self._try(add(start, offset), last)]
+            return [rest, self._try(add(start, lowest_bit(bits)), last)]
 
         def is_left(carried: Values) -> ir.Value:
             return compare("ne", carried[0], splat(bits.type, 0))
@@ -222,23 +222,3 @@ class SelectionOfRows:
     @staticmethod
     def _load(buffer: ir.Value, place: ir.Value) -> ir.Value:
         return memref.LoadOp(buffer, [place]).result
-
-
-def any_lane(flags: ir.Value) -> ir.Value:
-    """Whether any lane of a vector of flags is set."""
-    kind = ir.IntegerType.get_signless(1)
-    return vector.ReductionOp(kind, vector.CombiningKind.OR, flags).result
-
-
-def _bits(keys: Values, bound: ir.Value) -> ir.Value:
-    """The elements whose keys are above `bound`, as bits of a word, the first one lowest."""
-    lanes = keys[0].type.shape[0]
-    word = ir.IntegerType.get_signless(max(_CHUNK, lanes))
-    parts = []
-    for number, part in enumerate(keys):
-        mask = ir.VectorType.get([1], ir.IntegerType.get_signless(lanes))
-        bits = vector.BitCastOp(mask, compare("sgt", part, bound)).result
-        bits = vector.ExtractOp(bits, [], [0]).result
-        bits = bits if bits.type == word else arith.ExtUIOp(word, bits).result
-        parts.append(arith.ShLIOp(bits, splat(word, number * lanes)).result)
-    return functools.reduce(lambda a, b: arith.OrIOp(a, b).result, parts)

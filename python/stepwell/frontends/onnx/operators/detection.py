@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
+from stepwell.dialects.composites import composite
 from stepwell.frontends.onnx.node import Node, Tensor
 from stepwell.frontends.onnx.registry import Result, operator
 from stepwell.frontends.onnx.shaping import reduce, rows_at, selected_positions
+from stepwell.kernels.suppression import COMPOSITE
 from stepwell.mlir import ir
 
 
@@ -22,26 +26,52 @@ def non_max_suppression(
 ) -> Result:
     """[batch, class, box] of the boxes chosen: for each class, by score, those that overlap none
     chosen before by more than `overlap` (intersection over union).
-
-    All classes take a step at a time: choose the best box left, drop those that overlap it.
     """
     batch, classes, count = scores.shape
     wanted = 0 if most is None else int(node.known(most, "max_output_boxes_per_class").item())
     rounds = max(min(wanted, count), 0)
     if not rounds or not batch * classes:
         return np.zeros((0, 3), np.int64)
-    groups, dtype = batch * classes, scores.dtype
-    lowest = float("-inf")
-    left = hlo.reshape(scores.value, [groups, count])
-    if least is not None:
-        limit = hlo.broadcast_in_dim(hlo.reshape(least.value, []), [groups, count], [])
-        left = hlo.select(hlo.compare(left, limit, "GT"), left, hlo.full_like(left, lowest))
+    dtype, groups = scores.dtype, batch * classes
     corners = [
-        hlo.reshape(hlo.broadcast_in_dim(corner, [batch, classes, count], [0, 2]), [groups, count])
+        hlo.reshape(corner, [batch, 1, count])
         for corner in _corners(boxes, bool(node.integer("center_point_box", 0)))
     ]
-    threshold = hlo.full(0, [], dtype) if overlap is None else hlo.reshape(overlap.value, [])
-    threshold = hlo.broadcast_in_dim(threshold, [groups, count], [])
+    limits = [
+        hlo.full(default, [1], dtype) if given is None else hlo.reshape(given.value, [1])
+        for given, default in ((overlap, 0), (least, float("-inf")))
+    ]
+    chosen = composite(
+        COMPOSITE,
+        [hlo.concatenate(corners, 1), scores.value, *limits],
+        ir.RankedTensorType.get([groups, rounds], ir.IntegerType.get_signless(64)),
+        functools.partial(_chosen, rounds),
+    )
+    size = groups * rounds
+    parts = [hlo.iota([batch, classes, rounds], d, np.int64) for d in (0, 1)]
+    columns = [hlo.reshape(part, [size, 1]) for part in (*parts, chosen)]
+    flat = hlo.reshape(chosen, [size])
+    positions, used = selected_positions(hlo.compare(flat, hlo.full_like(flat, 0), "GE"))
+    return node.bounded(rows_at(hlo.concatenate(columns, 1), positions, 0), {0: used})
+
+
+def _chosen(
+    rounds: int, corners: ir.Value, scores: ir.Value, overlap: ir.Value, least: ir.Value
+) -> ir.Value:
+    """The numbers of the boxes chosen, [groups, rounds], with -1 behind the last one. All groups
+    take a step at a time: choose the best box left, drop those that overlap it."""
+    batch, classes, count = hlo.shape(scores)
+    groups, lowest = batch * classes, float("-inf")
+
+    def in_groups(value: ir.Value, dimensions: list[int]) -> ir.Value:
+        whole = hlo.broadcast_in_dim(value, [batch, classes, count], dimensions)
+        return hlo.reshape(whole, [groups, count])
+
+    parts = [hlo.slice(corners, [0, i, 0], [batch, i + 1, count]) for i in range(4)]
+    sides = [in_groups(hlo.reshape(part, [batch, count]), [0, 2]) for part in parts]
+    threshold, limit = (in_groups(hlo.reshape(bound, []), []) for bound in (overlap, least))
+    left = hlo.reshape(scores, [groups, count])
+    left = hlo.select(hlo.compare(left, limit, "GT"), left, hlo.full_like(left, lowest))
     number = hlo.iota([groups, count], 1, np.int64)
 
     def choose(step: ir.Value, left: ir.Value, chosen: ir.Value) -> list[ir.Value]:
@@ -49,7 +79,7 @@ def non_max_suppression(
         hit = hlo.compare(left, hlo.broadcast_in_dim(top, [groups, count], [0, 1]), "EQ")
         index = reduce(hlo.select(hit, number, hlo.full_like(number, count)), [1], "minimum")
         here = hlo.compare(number, hlo.broadcast_in_dim(index, [groups, count], [0, 1]), "EQ")
-        drop = hlo.binary("or", here, hlo.compare(_overlap(corners, here), threshold, "GT"))
+        drop = hlo.binary("or", here, hlo.compare(_overlap(sides, here), threshold, "GT"))
         found = hlo.compare(top, hlo.full_like(top, lowest), "GT")
         mark = hlo.select(found, index, hlo.full_like(index, -1))
         start = [hlo.full(0, [], np.int64), step]
@@ -59,17 +89,11 @@ def non_max_suppression(
             hlo.dynamic_update_slice(chosen, mark, start),
         ]
 
-    _, _, chosen = hlo.while_loop(
+    return hlo.while_loop(
         [hlo.full(0, [], np.int64), left, hlo.full(-1, [groups, rounds], np.int64)],
         lambda step, *_: hlo.compare(step, hlo.full(rounds, [], np.int64), "LT"),
         choose,
-    )
-    size = groups * rounds
-    parts = [hlo.iota([batch, classes, rounds], d, np.int64) for d in (0, 1)]
-    columns = [hlo.reshape(part, [size, 1]) for part in (*parts, chosen)]
-    flat = hlo.reshape(chosen, [size])
-    positions, used = selected_positions(hlo.compare(flat, hlo.full_like(flat, 0), "GE"))
-    return node.bounded(rows_at(hlo.concatenate(columns, 1), positions, 0), {0: used})
+    )[2]
 
 
 def _corners(boxes: Tensor, centered: bool) -> list[ir.Value]:
