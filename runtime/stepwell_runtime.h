@@ -63,6 +63,11 @@ STEPWELL_API void stepwell_run(stepwell_context *context, stepwell_entry entry,
                                void *const *inputs, void *const *outputs, const void *weights,
                                void *arena);
 
+/* Reads every page of the loaded library that holds `entry`: to be called once after dlopen. Masked
+ * loads of constants whose lanes are all off do not fault, so that a page that nothing else reads would
+ * stay absent, and each such load take hundreds of cycles. */
+STEPWELL_API void stepwell_touch_code(const void *entry);
+
 /* A digest of each of `count` buffers, by which a change shows. The threads of `pool` share the work
  * (NULL: the calling thread alone). */
 STEPWELL_API void stepwell_digests(stepwell_pool *pool, const void *const *data,

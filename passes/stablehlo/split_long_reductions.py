@@ -1,4 +1,4 @@
-"""split-long-reductions: reductions are cut in parts that fill a GPU, or that vectors can walk.
+"""split-long-reductions: reductions are cut in parts that fill a machine, or that vectors can walk.
 
     %z = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
        : (tensor<1048576xf32>, tensor<f32>) -> tensor<f32>
@@ -10,7 +10,8 @@ becomes
     %z = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [0]
 
 On a GPU a row is reduced by one block, and a block reduces 32 columns: where there are few of them
-and they are long, most of the GPU would wait. On all machines a reduction over dimensions on both
+and they are long, most of the GPU would wait. On a CPU a row is reduced by one thread: a few that are
+long, and of which nothing else is made (as a softmax is), are cut, too. On all machines a reduction over dimensions on both
 sides of one that stays (the statistics of images whose channels come first, or of groups of
 channels that come last) is made of one over the last dimensions and one over the others. CPUs take
 the others first where the last are short: then the columns of vectors are added, not parts of rows.
@@ -27,7 +28,7 @@ from typing import ClassVar
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir, nested_operations
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo._values import integers
+from stepwell.passes.stablehlo._values import has_one_use, integers
 from stepwell.targets.nvidia import NvidiaTarget
 
 LONG_ROW = 1 << 16
@@ -46,6 +47,9 @@ BLOCK_COLUMNS = 32
 
 SHORTEST_ROW_OF_CPUS = 64
 """Elements of a row that is reduced by itself before others."""
+
+PARTS_OF_CPUS = 16
+"""Into so many parts, of all rows together, CPUs cut: enough for their threads to share."""
 
 BLOCKS = 2
 """How many a multiprocessor should have."""
@@ -112,11 +116,14 @@ class _Reduction:
             if self.blocks is None and length < SHORTEST_ROW_OF_CPUS:
                 return self._in_turn([d for d in self.dimensions if d not in last])
             return self._in_turn(last)
-        if len(last) != len(reduced) or self.blocks is None:
+        if len(last) != len(reduced):
             return None
         count = math.prod(self.shape) // length
-        choose = self._row_parts if behind else self._column_parts
-        parts = choose(self.blocks, length, count)
+        parts = None
+        if behind and (self.blocks is not None or has_one_use(self.x)):
+            parts = self._row_parts(self.blocks or PARTS_OF_CPUS, length, count)
+        elif not behind and self.blocks is not None:
+            parts = self._column_parts(self.blocks, length, count)
         return None if parts is None else self._in_parts(last, length, parts)
 
     def _row_parts(self, blocks: int, length: int, rows: int) -> int | None:

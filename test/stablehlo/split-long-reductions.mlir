@@ -6,6 +6,8 @@
 // CHECK: stablehlo.constant dense<0xFF800000>
 // CHECK: stablehlo.reduce({{.*}}) applies stablehlo.maximum across dimensions = [1]
 // CHECK: stablehlo.reduce(%{{.*}} init: %arg1) applies stablehlo.maximum across dimensions = [0]
+// CPU-LABEL: func.func @row
+// CPU: stablehlo.reshape %arg0 : (tensor<1048576xf32>) -> tensor<16x65536xf32>
 func.func @row(%x: tensor<1048576xf32>, %start: tensor<f32>) -> tensor<f32> {
   %r = stablehlo.reduce(%x init: %start) applies stablehlo.maximum across dimensions = [0]
       : (tensor<1048576xf32>, tensor<f32>) -> tensor<f32>
@@ -42,6 +44,18 @@ func.func @long_rows(%x: tensor<4x8x256xf32>, %start: tensor<f32>) -> tensor<8xf
   %r = stablehlo.reduce(%x init: %start) applies stablehlo.add across dimensions = [0, 2]
       : (tensor<4x8x256xf32>, tensor<f32>) -> tensor<8xf32>
   return %r : tensor<8xf32>
+}
+
+// A CPU leaves a row that is read again, for a softmax for instance, to one kernel.
+// CPU-LABEL: func.func @softmax
+// CPU-NOT: stablehlo.reshape
+// CPU: return
+func.func @softmax(%x: tensor<131072xf32>, %start: tensor<f32>) -> tensor<131072xf32> {
+  %m = stablehlo.reduce(%x init: %start) applies stablehlo.maximum across dimensions = [0]
+      : (tensor<131072xf32>, tensor<f32>) -> tensor<f32>
+  %b = stablehlo.broadcast_in_dim %m, dims = [] : (tensor<f32>) -> tensor<131072xf32>
+  %r = stablehlo.subtract %x, %b : tensor<131072xf32>
+  return %r : tensor<131072xf32>
 }
 
 // Rows enough for all blocks, a short one, and one whose length is prime; none of them on a CPU.

@@ -136,14 +136,15 @@ class Index:
             return quotient + rest.low // divisor
         grain, coarse, _ = rest._coarsen(divisor)
         divisor //= grain
-        inner = coarse._only_quotient()
-        if inner is not None:  # (x floordiv a) floordiv b
-            coarse, divisor = inner.dividend, inner.divisor * divisor
+        inner = coarse._quotient()
+        if inner is not None:  # (x floordiv a + k) floordiv b
+            dividend = inner.dividend + coarse.constant * inner.divisor
+            return quotient + dividend.floordiv(inner.divisor * divisor)
         return quotient + Index.of(Quotient(coarse, divisor, remainder=False))
 
-    def _only_quotient(self) -> Quotient | None:
-        """The quotient that is all of this index, if it is one."""
-        if len(self.terms) != 1 or self.constant:
+    def _quotient(self) -> Quotient | None:
+        """The quotient that is all of this index but its constant, if there is one."""
+        if len(self.terms) != 1:
             return None
         ((atom, factor),) = self.terms
         if isinstance(atom, Quotient) and not atom.remainder and factor == 1:
@@ -216,9 +217,10 @@ def _normal(factors: dict[Atom, int], constant: int) -> Index:
     for atom, factor in list(factors.items()):
         if not isinstance(atom, Quotient) or not atom.remainder or not factor:
             continue
-        whole = atom.dividend.floordiv(atom.divisor)._only_quotient()
-        if whole is not None and factors.get(whole, 0) == factor * atom.divisor:
-            factors[atom] = factors[whole] = 0
+        whole = atom.dividend.floordiv(atom.divisor)
+        quotient = None if whole.constant else whole._quotient()
+        if quotient is not None and factors.get(quotient, 0) == factor * atom.divisor:
+            factors[atom] = factors[quotient] = 0
             return _normal({a: c for a, c in factors.items() if c}, constant) + (
                 atom.dividend * factor
             )

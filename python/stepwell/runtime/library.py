@@ -41,6 +41,8 @@ def _declare(lib: ctypes.CDLL) -> ctypes.CDLL:
     lib.stepwell_context_destroy.restype = None
     lib.stepwell_run.argtypes = [pointer] * 6
     lib.stepwell_run.restype = None
+    lib.stepwell_touch_code.argtypes = [pointer]
+    lib.stepwell_touch_code.restype = None
     lib.stepwell_digests.argtypes = [pointer] * 4 + [ctypes.c_int64]
     lib.stepwell_digests.restype = None
     lib.stepwell_trace_start.argtypes = [pointer]

@@ -12,6 +12,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from stepwell.errors import ArtifactError
+from stepwell.runtime.library import library as c_runtime
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
@@ -64,6 +65,7 @@ def _load_shared_object(parts: list[bytes], symbol: str) -> LoadedCode:
             os.unlink(path)
     weakref.finalize(library, _unload, library._handle, handle).atexit = False
     address = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
+    c_runtime().stepwell_touch_code(address)
     return LoadedCode(address or 0, library)
 
 

@@ -35,6 +35,23 @@ def test_call_and_run(model: Path, threads: int) -> None:
     assert str(exe.outputs[0]) == "y: float32[16, 8]"
 
 
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="asks Linux which pages are there")
+def test_all_pages_of_code_are_present_once_loaded(model: Path) -> None:
+    def kilobytes(line: str) -> int:
+        return int(line.split()[1])
+
+    exe = stepwell.load(model)
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    places = [number for number, line in enumerate(lines) if "stepwell-code" in line]
+    assert places
+    for place in places:
+        size, *_, resident = lines[place + 1 : place + 5]
+        assert size.startswith("Size:")
+        assert resident.startswith("Rss:")
+        assert kilobytes(size) == kilobytes(resident), lines[place]
+    exe(batch())
+
+
 def test_outputs_are_fresh(model: Path) -> None:
     exe = stepwell.load(model)
     (first,), (second,) = exe(batch(1)), exe(batch(2))
