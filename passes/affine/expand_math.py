@@ -1,9 +1,10 @@
 """`expand-math`: replace transcendental functions by polynomials, on vectors and scalars.
 
-Generated code calls no math library. Each expansion states its error against the exact function
-over all finite inputs, in units in the last place (ulp) or relative to the result. f64 has
-expansions of its own, through which the rarer functions of f32 go too; f16 and bf16 are computed in
-f32 and rounded. Conversions of floats to integers get the results of XLA where numbers do not fit.
+Generated code calls no math library, but for remainders of numbers of very different size. Each
+expansion states its error against the exact function over all finite inputs, in units in the last
+place (ulp) or relative to the result. f64 has expansions of its own, through which the rarer
+functions of f32 go too; f16 and bf16 are computed in f32 and rounded. Conversions of floats to
+integers get the results of XLA where numbers do not fit.
 
     %y = math.exp %x : vector<16xf32>   ->   arith and math.fma operations on vector<16xf32>
 
@@ -19,7 +20,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stepwell.kernels import vector_math, vector_math_double, vector_math_error_functions
+from stepwell.kernels import (
+    vector_math,
+    vector_math_double,
+    vector_math_error_functions,
+    vector_math_remainder,
+)
 from stepwell.kernels.gpu import approximate_math
 from stepwell.kernels.gpu.approximate_math import FAST_MATH
 from stepwell.mlir import dialect, ir, nested_operations
@@ -29,8 +35,12 @@ from stepwell.targets.nvidia import NvidiaTarget
 arith = dialect("arith")
 
 _SINGLE: dict[str, Callable[..., ir.Value]] = {
+    "arith.remf": vector_math_remainder.remainder,
     "math.exp": vector_math.exp,
+    "math.expm1": vector_math.expm1,
     "math.log": vector_math.log,
+    "math.log1p": vector_math.log1p,
+    "math.atan2": vector_math.atan2,
     "math.tanh": vector_math.tanh,
     "math.erf": vector_math_error_functions.erf,
     "math.erfc": vector_math_error_functions.erfc,
@@ -40,6 +50,7 @@ _SINGLE: dict[str, Callable[..., ir.Value]] = {
 """Expansions in f32, of the functions that networks spend time in."""
 
 _DOUBLE: dict[str, Callable[..., ir.Value]] = {
+    "arith.remf": vector_math_remainder.remainder,
     "math.exp": vector_math_double.exp,
     "math.expm1": vector_math_double.expm1,
     "math.log": vector_math_double.log,
@@ -70,7 +81,7 @@ def _expansion(call: ir.Operation, element: str, avx512: bool) -> Callable[..., 
 
 
 _WIDENED = {
-    "arith.addf", "arith.subf", "arith.mulf", "arith.divf", "arith.remf", "arith.negf",
+    "arith.addf", "arith.subf", "arith.mulf", "arith.divf", "arith.negf",
     "arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf", "arith.cmpf",
     "math.sqrt", "math.absf", "math.floor", "math.ceil",
     "math.roundeven", "math.round", "math.copysign", "math.fma", "vector.reduction",

@@ -8,7 +8,8 @@
 becomes `%x`. A division by a power of two becomes a multiplication, `power(x, 2)` a product, and
 broadcasts lose the size-1 dimensions of their operands. `x * 0` and `x - x` are zero for integers
 only. `power(x, 0.5)` becomes `sqrt(x)`, the powers 0.25, 0.75 and 1.5 of f32 and f64 products of
-square roots, within 2.2 ulp: they differ for -inf and -0.0 alone.
+square roots, within 2.2 ulp: they differ for -inf and -0.0 alone. tanh(softplus(x)) takes one
+exponential (`_softplus.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from stepwell.errors import LoweringError
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
+from stepwell.passes.stablehlo import _softplus
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
     ELEMENTWISE,
@@ -42,6 +44,7 @@ from stepwell.passes.stablehlo._values import (
 from stepwell.weights import WeightTable
 
 RULES = Rules()
+RULES.on("tanh")(_softplus.tanh_of_softplus)
 
 
 def _is_float(value: ir.Value) -> bool:

@@ -43,6 +43,31 @@ func.func @all(%x: f32, %y: f32) -> (f32, f32, f32, f32, f32, f32, f32, f32) {
   return %0, %1, %2, %3, %4, %5, %6, %7 : f32, f32, f32, f32, f32, f32, f32, f32
 }
 
+// Functions of f32 do not go through f64, where they have expansions of their own.
+// CHECK-LABEL: func.func @single
+// CHECK-NOT: f64
+// CHECK: return
+func.func @single(%x: vector<16xf32>, %y: vector<16xf32>) -> (vector<16xf32>, vector<16xf32>, vector<16xf32>) {
+  %0 = math.log1p %x : vector<16xf32>
+  %1 = math.expm1 %x : vector<16xf32>
+  %2 = math.atan2 %y, %x : vector<16xf32>
+  return %0, %1, %2 : vector<16xf32>, vector<16xf32>, vector<16xf32>
+}
+
+// Remainders are exact where the quotients are small; else the vector stays a call.
+// CHECK-LABEL: func.func @remainder
+// CHECK: %[[Q:.*]] = math.trunc %{{.*}} : vector<16xf32>
+// CHECK: %[[ANY:.*]] = vector.reduction <or>, %{{.*}} : vector<16xi1> into i1
+// CHECK: scf.if %[[ANY]] -> (vector<16xf32>) {
+// CHECK-NEXT: arith.remf %arg0, %arg1 : vector<16xf32>
+// CHECK: } else {
+// CHECK: math.fma
+// CHECK: math.copysign
+func.func @remainder(%x: vector<16xf32>, %y: vector<16xf32>) -> vector<16xf32> {
+  %0 = arith.remf %x, %y : vector<16xf32>
+  return %0 : vector<16xf32>
+}
+
 // What an integer cannot hold gives its bounds, NaN 0; below, bounds that f32 holds are taken there.
 // CHECK-LABEL: func.func @to_integers
 // CHECK: %[[ABOVE_LOW:.*]] = arith.select %{{.*}}, %arg0, %{{.*}} : vector<8xi1>, vector<8xf32>

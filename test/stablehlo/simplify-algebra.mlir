@@ -287,3 +287,57 @@ func.func @clamped_further(%x: tensor<4xf32>) -> tensor<4xui8> {
   %1 = stablehlo.convert %0 : (tensor<4xf32>) -> tensor<4xui8>
   return %1 : tensor<4xui8>
 }
+
+// -----
+
+// One exponential for the factor of Mish, as ONNX has it, JAX, and PyTorch.
+// CHECK-LABEL: func.func @tanh_of_softplus
+// CHECK-COUNT-3: stablehlo.exponential
+// CHECK-NOT: stablehlo.{{tanh|log_plus_one}}
+// CHECK: return
+func.func @tanh_of_softplus(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<4xf32>
+  %far = stablehlo.constant dense<20.0> : tensor<4xf32>
+  %size = stablehlo.abs %x : tensor<4xf32>
+  %negated = stablehlo.negate %size : tensor<4xf32>
+  %small = stablehlo.exponential %negated : tensor<4xf32>
+  %log = stablehlo.log_plus_one %small : tensor<4xf32>
+  %positive = stablehlo.maximum %x, %zero : tensor<4xf32>
+  %0 = stablehlo.add %log, %positive : tensor<4xf32>
+  %a = stablehlo.tanh %0 : tensor<4xf32>
+  %1 = stablehlo.add %positive, %log : tensor<4xf32>
+  %nan = stablehlo.compare NE, %x, %x, FLOAT : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xi1>
+  %2 = stablehlo.select %nan, %x, %1 : tensor<4xi1>, tensor<4xf32>
+  %b = stablehlo.tanh %2 : tensor<4xf32>
+  %grown = stablehlo.exponential %x : tensor<4xf32>
+  %3 = stablehlo.log_plus_one %grown : tensor<4xf32>
+  %linear = stablehlo.compare GT, %x, %far, FLOAT : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xi1>
+  %4 = stablehlo.select %linear, %x, %3 : tensor<4xi1>, tensor<4xf32>
+  %c = stablehlo.tanh %4 : tensor<4xf32>
+  return %a, %b, %c : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+// Not of f16, whose squares overflow, of another bound, or where softplus is read again.
+// CHECK-LABEL: func.func @tanh_kept
+// CHECK-COUNT-3: stablehlo.tanh
+func.func @tanh_kept(%h: tensor<4xf16>, %x: tensor<4xf32>) -> (tensor<4xf16>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %far = stablehlo.constant dense<20.0> : tensor<4xf16>
+  %grown = stablehlo.exponential %h : tensor<4xf16>
+  %0 = stablehlo.log_plus_one %grown : tensor<4xf16>
+  %linear = stablehlo.compare GT, %h, %far, FLOAT : (tensor<4xf16>, tensor<4xf16>) -> tensor<4xi1>
+  %1 = stablehlo.select %linear, %h, %0 : tensor<4xi1>, tensor<4xf16>
+  %a = stablehlo.tanh %1 : tensor<4xf16>
+  %near = stablehlo.constant dense<2.0> : tensor<4xf32>
+  %g = stablehlo.exponential %x : tensor<4xf32>
+  %2 = stablehlo.log_plus_one %g : tensor<4xf32>
+  %bounded = stablehlo.compare GT, %x, %near, FLOAT : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xi1>
+  %3 = stablehlo.select %bounded, %x, %2 : tensor<4xi1>, tensor<4xf32>
+  %b = stablehlo.tanh %3 : tensor<4xf32>
+  %twenty = stablehlo.constant dense<20.0> : tensor<4xf32>
+  %beyond = stablehlo.compare GT, %x, %twenty, FLOAT : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xi1>
+  %4 = stablehlo.select %beyond, %x, %2 : tensor<4xi1>, tensor<4xf32>
+  %c = stablehlo.tanh %4 : tensor<4xf32>
+  return %a, %b, %c, %4 : tensor<4xf16>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}

@@ -11,6 +11,7 @@ from stepwell.mlir import dialect, ir
 
 arith = dialect("arith")
 math = dialect("math")
+vector = dialect("vector")
 
 NONPOSITIVE = "kernel.nonpositive"
 """On `math.exp`: its argument is never positive."""
@@ -20,6 +21,7 @@ _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 """ln 2 in two parts (Cody and Waite): n times the first is exact for |n| < 2^15."""
 
 _OEQ, _OGT, _OGE, _OLT, _UNO = 1, 2, 3, 4, 14
+_SLT = 2
 _FLOOR_EXPONENT, _CEIL_EXPONENT = -105.0, 90.0
 """e to these is zero and infinity in f32."""
 _VANISHING_EXPONENT = -88.0
@@ -33,8 +35,18 @@ _EXP = (1.3863756641e-3, 8.3675091410e-3, 4.1667238773e-2, 1.6666533803e-1, 0.5)
 """(e^r - 1 - r) / r^2 for |r| <= ln 2 / 2, fitted for the least error relative to e^r: 3.6e-9."""
 _LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
         -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)  # fmt: skip
+_ATAN = (-1.7935890688e-3, 1.0914460709e-2, -3.1177577603e-2, 5.7957326469e-2, -8.4034348679e-2,
+         1.0952180542e-1, -1.4264240694e-1, 1.9998548193e-1, -3.3333299086e-1)  # fmt: skip
+"""(atan(t) / t - 1) / t^2 in t^2 for 0 <= t <= 1, fitted for the least error relative to atan(t):
+2.6e-9, and 1.7e-8 once the coefficients are rounded."""
+_PI, _PI_REST = 3.1415927410125732, -8.742277657347586e-8
+"""pi in two parts."""
 _TANH_LIMIT = 10.0
 """Where tanh rounds to 1."""
+_EXPM1_FLOOR, _EXPM1_CEIL = -20.0, 89.0
+"""Where e^x - 1 rounds to -1, and is above the largest float."""
+_LINEAR = 2.0**-26
+"""Below it e^x - 1 and log(1 + x) round to x."""
 
 
 def like(kind: ir.Type, element: ir.Type) -> ir.Type:
@@ -60,6 +72,16 @@ def constant(kind: ir.Type, value: float | int) -> ir.Value:
 def _fma(a: ir.Value, b: ir.Value, c: ir.Value | float) -> ir.Value:
     addend = c if isinstance(c, ir.Value) else constant(a.type, c)
     return math.FmaOp(a, b, addend).result
+
+
+def any_lane(condition: ir.Value) -> ir.Value:
+    """Whether an i1, or one of a vector of them, is true; of vectors with more dimensions true."""
+    if not isinstance(condition.type, ir.VectorType):
+        return condition
+    kind = ir.VectorType(condition.type)
+    if len(kind.shape) != 1:
+        return arith.ConstantOp(kind.element_type, 1).result
+    return vector.ReductionOp(kind.element_type, vector.CombiningKind.OR, condition).result
 
 
 def polynomial(x: ir.Value, coefficients: tuple[float, ...]) -> ir.Value:
@@ -186,23 +208,68 @@ def _exp_parts(
     return _fma(polynomial(r, _EXP), square, r), rounded
 
 
+def expm1(x: ir.Value) -> ir.Value:
+    """e^x - 1, within 2 ulp: 2^n p + (2^n - 1), by halves of both, so that 2^n is a float."""
+    bounded = _clamp(x, _EXPM1_FLOOR, _EXPM1_CEIL)
+    minus_one, rounded = _exp_parts(bounded, _ROUNDING)
+    bits = arith.SubIOp(_bits(rounded), constant(_integer(x.type), 1)).result
+    half = arith.BitcastOp(x.type, _to_exponent(bits)).result
+    less_half = arith.SubFOp(half, constant(x.type, 0.5)).result
+    result = _scale(_fma(half, minus_one, less_half), 2.0)
+    return _where(_OLT, math.AbsFOp(x).result, _LINEAR, x, result)
+
+
 def log(x: ir.Value) -> ir.Value:
     """Natural logarithm, within 1 ulp for normal x; log(0) is -infinity, of negatives NaN."""
-    kind = _integer(x.type)
     scaled = _where(_OLT, x, 1.17549435e-38, _scale(x, 8388608.0), x)
-    bits = arith.BitcastOp(kind, scaled).result
-    shifted = arith.SubIOp(bits, constant(kind, 0x3F3504F3)).result
-    exponent = arith.ShRSIOp(shifted, constant(kind, 23)).result
-    mantissa_bits = arith.SubIOp(bits, arith.ShLIOp(exponent, constant(kind, 23)).result).result
-    m = arith.SubFOp(arith.BitcastOp(x.type, mantissa_bits).result, constant(x.type, 1.0)).result
+    m, exponent = _log_parts(scaled)
     n = arith.SIToFPOp(x.type, exponent).result
     tiny = arith.SubFOp(n, constant(x.type, 23.0)).result
     n = _where(_OLT, x, 1.17549435e-38, tiny, n)
+    return _log_special(x, _log_sum(m, n))
+
+
+def log1p(x: ir.Value) -> ir.Value:
+    """log(1 + x), within 1.5 ulp: of u = 1 + x, and what u has lost goes to its mantissa."""
+    u = arith.AddFOp(x, constant(x.type, 1.0)).result
+    lost = arith.SubFOp(x, arith.SubFOp(u, constant(x.type, 1.0)).result).result
+    m, exponent = _log_parts(u)
+    # 2^-n, and nothing for the largest n, where nothing is lost
+    zero = constant(exponent.type, 0)
+    field = arith.SubIOp(constant(exponent.type, _BIAS), exponent).result
+    field = arith.MaxSIOp(field, zero).result
+    lost = arith.MulFOp(lost, arith.BitcastOp(x.type, _to_exponent(field)).result).result
+    whole = arith.AddFOp(m, lost).result
+    rest = arith.SubFOp(lost, arith.SubFOp(whole, m).result).result
+    result = _log_sum(whole, arith.SIToFPOp(x.type, exponent).result, rest)
+    result = _log_special(u, result)
+    return _where(_OLT, math.AbsFOp(x).result, _LINEAR, x, result)
+
+
+def _log_parts(x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """(m, n) with x = (1 + m) 2^n, 1 + m between sqrt(1/2) and sqrt(2), for positive normal x."""
+    bits = _bits(x)
+    kind = bits.type
+    shifted = arith.SubIOp(bits, constant(kind, 0x3F3504F3)).result
+    exponent = arith.ShRSIOp(shifted, constant(kind, 23)).result
+    mantissa = arith.SubIOp(bits, _to_exponent(exponent)).result
+    one = constant(x.type, 1.0)
+    return arith.SubFOp(arith.BitcastOp(x.type, mantissa).result, one).result, exponent
+
+
+def _log_sum(m: ir.Value, n: ir.Value, rest: ir.Value | None = None) -> ir.Value:
+    """log(1 + m + rest) + n log 2, for a far smaller `rest`."""
     square = arith.MulFOp(m, m).result
     cubic = arith.MulFOp(arith.MulFOp(polynomial(m, _LOG), m).result, square).result
-    tail = _fma(n, constant(x.type, _LN2_LOW), cubic)
-    tail = _fma(square, constant(x.type, -0.5), tail)
-    result = _fma(n, constant(x.type, _LN2_HIGH), arith.AddFOp(m, tail).result)
+    tail = _fma(n, constant(m.type, _LN2_LOW), cubic)
+    tail = _fma(square, constant(m.type, -0.5), tail)
+    if rest is not None:
+        tail = arith.AddFOp(tail, rest).result
+    return _fma(n, constant(m.type, _LN2_HIGH), arith.AddFOp(m, tail).result)
+
+
+def _log_special(x: ir.Value, result: ir.Value) -> ir.Value:
+    """`result`, but what the logarithm of x is where x is zero, negative, infinite or NaN."""
     result = _where(_OEQ, x, 0.0, constant(x.type, -_math.inf), result)
     result = _where(_OLT, x, 0.0, constant(x.type, _math.nan), result)
     result = _where(_OEQ, x, _math.inf, x, result)
@@ -210,8 +277,33 @@ def log(x: ir.Value) -> ir.Value:
     return arith.SelectOp(nan, x, result).result
 
 
+def atan2(y: ir.Value, x: ir.Value) -> ir.Value:
+    """The angle of the point (x, y), within 2 ulp, in [-pi, pi]; signs of zeros count."""
+    height, width = math.AbsFOp(y).result, math.AbsFOp(x).result
+    steep = arith.CmpFOp(_OGT, height, width).result
+    large = arith.SelectOp(steep, height, width).result
+    small = arith.SelectOp(steep, width, height).result
+    t = arith.DivFOp(small, large).result
+    t = _where(_OEQ, large, 0.0, constant(x.type, 0.0), t)
+    t = _where(_OEQ, small, _math.inf, constant(x.type, 1.0), t)
+    square = arith.MulFOp(t, t).result
+    angle = _fma(arith.MulFOp(polynomial(square, _ATAN), square).result, t, t)
+    angle = arith.SelectOp(steep, _subtracted_from_pi(angle, 0.5), angle).result
+    backward = arith.CmpIOp(_SLT, _bits(x), constant(_integer(x.type), 0)).result
+    angle = arith.SelectOp(backward, _subtracted_from_pi(angle, 1.0), angle).result
+    unordered = arith.CmpFOp(_UNO, x, y).result
+    result = math.CopySignOp(angle, y).result
+    return arith.SelectOp(unordered, constant(x.type, _math.nan), result).result
+
+
+def _subtracted_from_pi(angle: ir.Value, factor: float) -> ir.Value:
+    """factor * pi - angle."""
+    rest = arith.SubFOp(constant(angle.type, _PI_REST * factor), angle).result
+    return arith.AddFOp(rest, constant(angle.type, _PI * factor)).result
+
+
 def tanh(x: ir.Value) -> ir.Value:
-    """Hyperbolic tangent, within 2 ulp: m / (m + 2) with m = e^2|x| - 1, from the series in which
+    """Hyperbolic tangent, within 2.5 ulp: m / (m + 2) with m = e^2|x| - 1, from the series in which
     the one is left out, so that small results keep their digits."""
     size = math.AbsFOp(x).result
     bounded = _where(_OGT, size, _TANH_LIMIT, constant(x.type, _TANH_LIMIT), size)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import math as _math
 from collections.abc import Callable
 
-from stepwell.kernels.vector_math import constant, like, polynomial
+from stepwell.kernels.vector_math import any_lane, constant, like, polynomial
 from stepwell.mlir import dialect, ir
 
 arith = dialect("arith")
 math = dialect("math")
-vector = dialect("vector")
 
 _OEQ, _OGT, _OGE, _OLT, _UNO = 1, 2, 3, 4, 14
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
@@ -349,7 +348,7 @@ def _reduced(x: ir.Value) -> tuple[ir.Value, ir.Value]:
     finite = _compare(_OLT, size, _math.inf)
     far = arith.AndIOp(_compare(_OGE, size, _FAR), finite).result
     branch = ir.Operation.create(
-        "scf.if", operands=[_any(far)], results=[x.type, quarter.type], regions=2
+        "scf.if", operands=[any_lane(far)], results=[x.type, quarter.type], regions=2
     )
     with ir.InsertionPoint(branch.regions[0].blocks.append()):
         pairs = zip(_reduced_far(x), (r, quarter), strict=True)
@@ -358,15 +357,6 @@ def _reduced(x: ir.Value) -> tuple[ir.Value, ir.Value]:
     with ir.InsertionPoint(branch.regions[1].blocks.append()):
         ir.Operation.create("scf.yield", operands=[r, quarter])
     return branch.results[0], branch.results[1]
-
-
-def _any(condition: ir.Value) -> ir.Value:
-    if not isinstance(condition.type, ir.VectorType):
-        return condition
-    kind = ir.VectorType(condition.type)
-    if len(kind.shape) != 1:
-        return arith.ConstantOp(kind.element_type, 1).result
-    return vector.ReductionOp(kind.element_type, vector.CombiningKind.OR, condition).result
 
 
 def _reduced_far(x: ir.Value) -> tuple[ir.Value, ir.Value]:

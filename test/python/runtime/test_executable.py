@@ -35,7 +35,7 @@ def test_call_and_run(model: Path, threads: int) -> None:
     assert str(exe.outputs[0]) == "y: float32[16, 8]"
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="asks Linux which pages are there")
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="asks Linux for pages")
 def test_all_pages_of_code_are_present_once_loaded(model: Path) -> None:
     def kilobytes(line: str) -> int:
         return int(line.split()[1])
