@@ -596,6 +596,24 @@ def slice_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
         return hlo.slice(inner.operands[0], start, limit, strides)
 
 
+@RULES.on("slice")
+def slice_of_reverse(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """What is cut from something reversed is cut first: the edges of a reflected image are few."""
+    inner = producer(op.operands[0], "reverse")
+    if inner is None or 0 in hlo.shape(op.results[0]):
+        return None
+    reversed_ones = integers(inner, "dimensions")
+    starts, limits, strides = (
+        integers(op, name) for name in ("start_indices", "limit_indices", "strides")
+    )
+    for d in reversed_ones:
+        size, count = hlo.shape(inner.operands[0])[d], hlo.shape(op.results[0])[d]
+        first, last = starts[d], starts[d] + (count - 1) * strides[d]
+        starts[d], limits[d] = size - 1 - last, size - first
+    with _fused(op, inner):
+        return hlo.reverse(hlo.slice(inner.operands[0], starts, limits, strides), reversed_ones)
+
+
 @RULES.on("reduce")
 def reduce_of_unit_dimensions(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """A reduction over dimensions of size 1 from its neutral element is a reshape."""

@@ -341,3 +341,15 @@ func.func @tanh_kept(%h: tensor<4xf16>, %x: tensor<4xf32>) -> (tensor<4xf16>, te
   %c = stablehlo.tanh %4 : tensor<4xf32>
   return %a, %b, %c, %4 : tensor<4xf16>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+
+// CHECK-LABEL: func.func @slice_of_reverse
+// CHECK-NEXT: %[[S:.*]] = stablehlo.slice %arg0 [1:3, 3:8:2]
+// CHECK-NEXT: %[[R:.*]] = stablehlo.reverse %[[S]], dims = [1]
+// CHECK-NEXT: return %[[R]]
+func.func @slice_of_reverse(%x: tensor<4x9xf32>) -> tensor<2x3xf32> {
+  %0 = stablehlo.reverse %x, dims = [1] : tensor<4x9xf32>
+  %1 = stablehlo.slice %0 [1:3, 1:6:2] : (tensor<4x9xf32>) -> tensor<2x3xf32>
+  return %1 : tensor<2x3xf32>
+}
