@@ -621,21 +621,15 @@ def reduce_of_unit_dimensions(op: ir.Operation, weights: WeightTable) -> ir.Valu
         return None
     operand, init = op.operands
     body = [child.operation for child in op.regions[0].blocks[0].operations]
-    neutral = _NEUTRAL_INIT.get(body[0].name)
-    shape = hlo.shape(operand)
-    if len(body) != 2 or neutral is None or splat(init) != neutral:
+    combine = body[0].name.removeprefix("stablehlo.")
+    shape, start = hlo.shape(operand), splat(init)
+    if len(body) != 2 or combine not in hlo.COMBINERS or start is None:
+        return None
+    if start != hlo.identity(combine, hlo.dtype(operand)):
         return None
     if any(shape[d] != 1 for d in integers(op, "dimensions")):
         return None
     return hlo.reshape(operand, hlo.shape(op.results[0]))
-
-
-_NEUTRAL_INIT = {
-    "stablehlo.add": 0,
-    "stablehlo.multiply": 1,
-    "stablehlo.maximum": -math.inf,
-    "stablehlo.minimum": math.inf,
-}
 
 
 @dataclass(frozen=True)

@@ -101,11 +101,13 @@ def _position(node: Node, x: Tensor, combine: str) -> ir.Value:
     extremum = broadcast(reduce(x.value, [axis], combine), x.shape)
     hit = hlo.compare(x.value, extremum, "EQ")
     missing = -1 if last else x.shape[axis]
+    counted = np.dtype(np.int32 if x.shape[axis] < 1 << 31 else np.int64)
     candidate = hlo.select(
-        hit, hlo.iota(x.shape, axis, np.int64), hlo.full(missing, x.shape, np.int64)
+        hit, hlo.iota(x.shape, axis, counted), hlo.full(missing, x.shape, counted)
     )
     keep = bool(node.integer("keepdims", 1))
-    return reduce(candidate, [axis], "maximum" if last else "minimum", keep)
+    place = reduce(candidate, [axis], "maximum" if last else "minimum", keep)
+    return hlo.convert(place, np.int64)
 
 
 @operator("ArgMax")
