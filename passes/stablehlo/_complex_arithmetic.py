@@ -125,10 +125,14 @@ def magnitude(x: Pair) -> ir.Value:
 
 
 def absolute(x: Pair) -> ir.Value:
-    """|x|, real."""
-    kind = hlo.dtype(x.real)
-    wide = Pair(hlo.convert(x.real, np.float64), hlo.convert(x.imaginary, np.float64))
-    return hlo.convert(magnitude(wide), kind)
+    """|x|, real. The squares of f32 are exact in f64."""
+    if hlo.dtype(x.real) == np.float64:
+        return magnitude(x)
+    parts = [hlo.convert(part, np.float64) for part in (x.real, x.imaginary)]
+    length = hlo.sqrt(hlo.add(*(hlo.multiply(part, part) for part in parts)))
+    infinite = hlo.or_(*(compare_to(hlo.abs(part), "EQ", math.inf) for part in x))
+    length = hlo.convert(length, hlo.dtype(x.real))
+    return hlo.select(infinite, hlo.full_like(length, math.inf), length)
 
 
 def divide(x: Pair, y: Pair) -> Pair:
