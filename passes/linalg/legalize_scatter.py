@@ -12,7 +12,8 @@ For GPUs, those of the host become kernels of their own and elementwise operatio
 
 Updates that fall outside are skipped, and updates are combined in their order, as the specification
 of scatter (https://openxla.org/stablehlo/spec#scatter) allows. A window that lies inside as a whole
-is a loop without conditions, which LLVM vectorises.
+is a loop without conditions, which LLVM vectorises. A single update (a row of a cache) has no branch
+at all, in whose arms all of %x would be copied.
 """
 
 from __future__ import annotations
@@ -63,26 +64,48 @@ def _scatter(op: ir.Operation) -> Values:
     indices, updates = op.operands[count], list(op.operands)[count + 1 :]
     scatter = _Scatter(op, loops.shape_of(inputs[0]), indices, loops.shape_of(updates[0]))
 
+    def combined(old: Values, outer: Values, inner: Values) -> Sequence[ir.Value]:
+        point = scatter.point(outer, inner)
+        new = [loops.extract(value, point) for value in updates]
+        return loops.inline_scalars(op.regions[0].blocks[0], [*old, *new])
+
+    def chosen(starts: Values, outer: Values, results: Values) -> Values:
+        """A window of which what falls outside is written back as it is, somewhere inside."""
+
+        def element(inner: Values, results: Values) -> Sequence[ir.Value]:
+            position = scatter.position(starts, inner)
+            inside = loops.inside(position, scatter.shape)
+            for dimension in scatter.targets:
+                position[dimension] = loops.choose(inside, position[dimension], loops.index(0))
+            old = [loops.extract(result, position) for result in results]
+            kept = [
+                loops.choose(inside, after, before)
+                for after, before in zip(combined(old, outer, inner), old, strict=True)
+            ]
+            return [loops.insert(v, r, position) for v, r in zip(kept, results, strict=True)]
+
+        return loops.nest(scatter.window_sizes, results, element)
+
     def window(starts: Values, outer: Values, checked: bool, results: Values) -> Values:
         def element(inner: Values, results: Values) -> Sequence[ir.Value]:
             position = scatter.position(starts, inner)
-            point = scatter.point(outer, inner)
 
-            def combined() -> Sequence[ir.Value]:
+            def written() -> Sequence[ir.Value]:
                 old = [loops.extract(result, position) for result in results]
-                new = [loops.extract(value, point) for value in updates]
-                values = loops.inline_scalars(op.regions[0].blocks[0], [*old, *new])
+                values = combined(old, outer, inner)
                 return [loops.insert(v, r, position) for v, r in zip(values, results, strict=True)]
 
             if not checked:
-                return combined()
+                return written()
             inside = loops.inside(position, scatter.shape)
-            return loops.branch(inside, [r.type for r in results], combined, lambda: results)
+            return loops.branch(inside, [r.type for r in results], written, lambda: results)
 
         return loops.nest(scatter.window_sizes, results, element)
 
     def update(outer: Values, results: Values) -> Sequence[ir.Value]:
         starts = scatter.starts(outer)
+        if prod(scatter.outer_sizes) == 1 and 0 not in scatter.shape:
+            return chosen(starts, outer, results)
         return loops.branch(
             scatter.fits(starts),
             [r.type for r in results],

@@ -41,6 +41,25 @@ func.func @windows(%x: tensor<8x6xf32>, %i: tensor<3x1xi32>, %u: tensor<3x4x6xf3
   return %r : tensor<8x6xf32>
 }
 
+// One update has no branch: what falls outside is written back as it is.
+// CHECK-LABEL: func.func @one_row
+// CHECK-NOT: scf.if
+// CHECK: arith.cmpi ult, %{{.*}}, %c8
+// CHECK: arith.select %{{.*}} : index
+// CHECK: tensor.extract
+// CHECK: arith.select %{{.*}} : f32
+// CHECK-NEXT: tensor.insert
+// CHECK-NOT: scf.if
+// CHECK: return
+func.func @one_row(%x: tensor<8x6xf32>, %i: tensor<1x1xi32>, %u: tensor<1x1x6xf32>) -> tensor<8x6xf32> {
+  %r = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+      update_window_dims = [1, 2], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    stablehlo.return %b : tensor<f32>
+  }) : (tensor<8x6xf32>, tensor<1x1xi32>, tensor<1x1x6xf32>) -> tensor<8x6xf32>
+  return %r : tensor<8x6xf32>
+}
+
 // A gather reads: upstream lowers it.
 // CHECK-LABEL: func.func @rejected
 // CHECK: stablehlo.gather

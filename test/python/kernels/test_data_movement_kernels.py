@@ -10,6 +10,8 @@ from jax import lax
 from jax import numpy as jnp
 from programs import Batch, Case, integers, normal, pad
 
+import stepwell
+
 SHAPES = {2: (7, 33), 3: (3, 7, 19), 4: (2, 3, 5, 17)}
 X, Y = normal(2, 3, 5, 17), normal(2, 3, 5, 17, seed=1)
 MATRIX = normal(9, 21)
@@ -206,6 +208,12 @@ GATHERS = [
           normal(3, 21)),
     Case("scatter-add", lambda t, i, v: t.at[i].add(v),
          (MATRIX, np.array([1, 5, 5], np.int32), normal(3, 21))),
+    exact("scatter-one-row", lambda t, i, v: t.at[i].set(v), MATRIX, np.array([5], np.int32),
+          normal(1, 21)),
+    exact("scatter-one-column", lambda t, i, v: t.at[:, i].set(v), MATRIX, np.array(-3, np.int32),
+          normal(9)),
+    exact("scatter-outside", lambda t, i, v: t.at[i].set(v), MATRIX, np.array([9], np.int32),
+          normal(1, 21)),
     exact("one-hot", lambda i: (i[:, None] == jnp.arange(9)).astype(np.float32), ROWS[:, 0]),
     exact("lower-triangle", lambda x: jnp.tril(x), MATRIX),
     exact("sort", lambda x: jnp.sort(x, -1), MATRIX),
@@ -244,3 +252,27 @@ def test_moves(name: str) -> None:
 @INDEXED.parametrize()
 def test_indexed(name: str) -> None:
     INDEXED.check(name)
+
+
+ONE_WINDOW = """
+func.func @main(%x: tensor<8x6xf32>, %i: tensor<1x1xi32>, %u: tensor<1x4x6xf32>) -> tensor<8x6xf32> {
+  %r = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+      update_window_dims = [1, 2], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %s : tensor<f32>
+  }) : (tensor<8x6xf32>, tensor<1x1xi32>, tensor<1x4x6xf32>) -> tensor<8x6xf32>
+  return %r : tensor<8x6xf32>
+}
+"""
+
+
+def test_one_window_partly_outside() -> None:
+    exe = stepwell.compile(ONE_WINDOW)
+    x, u = normal(8, 6), normal(1, 4, 6, seed=1)
+    for start in (-5, -3, 0, 2, 4, 6, 7, 8, 100):
+        want = x.copy()
+        for row in range(4):
+            if 0 <= start + row < 8:
+                want[start + row] += u[0, row]
+        np.testing.assert_array_equal(exe(x, np.array([[start]], np.int32), u)[0], want)
