@@ -12,8 +12,8 @@ For GPUs, those of the host become kernels of their own and elementwise operatio
 
 Updates that fall outside are skipped, and updates are combined in their order, as the specification
 of scatter (https://openxla.org/stablehlo/spec#scatter) allows. A window that lies inside as a whole
-is a loop without conditions, which LLVM vectorises. A single update (a row of a cache) has no branch
-at all, in whose arms all of %x would be copied.
+is a loop without conditions, which LLVM vectorises. A single update (a row of a cache) has no
+branch at all, in whose arms all of %x would be copied.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from stepwell.errors import LoweringError
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo import _softplus
+from stepwell.passes.stablehlo import _gathered_components, _softplus
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
     ELEMENTWISE,
@@ -45,6 +45,7 @@ from stepwell.weights import WeightTable
 
 RULES = Rules()
 RULES.on("tanh")(_softplus.tanh_of_softplus)
+RULES.on("gather")(_gathered_components.by_components)
 
 
 def _is_float(value: ir.Value) -> bool:
@@ -187,6 +188,15 @@ def known_choice(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
         return on_true
     choice = splat(predicate)
     return None if choice is None else on_true if choice else on_false
+
+
+@RULES.on("dynamic_iota")
+def known_iota(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Places counted in a known shape."""
+    if not hlo.tensor_type(op.results[0]).has_static_shape:
+        return None
+    axis, kind = integer(op, "iota_dimension"), hlo.dtype(op.results[0])
+    return hlo.iota(hlo.shape(op.results[0]), axis, kind)
 
 
 @RULES.on("convert")

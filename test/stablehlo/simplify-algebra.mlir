@@ -353,3 +353,61 @@ func.func @slice_of_reverse(%x: tensor<4x9xf32>) -> tensor<2x3xf32> {
   %1 = stablehlo.slice %0 [1:3, 1:6:2] : (tensor<4x9xf32>) -> tensor<2x3xf32>
   return %1 : tensor<2x3xf32>
 }
+
+// -----
+
+// PyTorch's x[:, :, rows, columns], of rows and columns that depend on each other.
+// CHECK-LABEL: func.func @places
+// CHECK: %[[S:.*]] = stablehlo.concatenate %{{.*}}, %{{.*}}, dim = 2 : {{.*}} -> tensor<5x6x2xi64>
+// CHECK: "stablehlo.gather"(%arg0, %[[S]]) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 1], collapsed_slice_dims = [2, 3], start_index_map = [2, 3], index_vector_dim = 2>
+// CHECK-SAME: slice_sizes = array<i64: 2, 3, 1, 1>
+func.func @places(%x: tensor<2x3x8x9xf32>, %r: tensor<5x6xi64>, %c: tensor<5x6xi64>) -> tensor<2x3x5x6xf32> {
+  %0 = stablehlo.iota dim = 0 : tensor<2xi64>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [0] : (tensor<2xi64>) -> tensor<2x3x5x6xi64>
+  %2 = stablehlo.reshape %1 : (tensor<2x3x5x6xi64>) -> tensor<2x3x5x6x1xi64>
+  %3 = stablehlo.iota dim = 0 : tensor<3xi64>
+  %4 = stablehlo.broadcast_in_dim %3, dims = [1] : (tensor<3xi64>) -> tensor<2x3x5x6xi64>
+  %5 = stablehlo.reshape %4 : (tensor<2x3x5x6xi64>) -> tensor<2x3x5x6x1xi64>
+  %6 = stablehlo.broadcast_in_dim %r, dims = [2, 3] : (tensor<5x6xi64>) -> tensor<2x3x5x6xi64>
+  %7 = stablehlo.reshape %6 : (tensor<2x3x5x6xi64>) -> tensor<2x3x5x6x1xi64>
+  %8 = stablehlo.broadcast_in_dim %c, dims = [2, 3] : (tensor<5x6xi64>) -> tensor<2x3x5x6xi64>
+  %9 = stablehlo.reshape %8 : (tensor<2x3x5x6xi64>) -> tensor<2x3x5x6x1xi64>
+  %10 = stablehlo.concatenate %2, %5, %7, %9, dim = 4 : (tensor<2x3x5x6x1xi64>, tensor<2x3x5x6x1xi64>, tensor<2x3x5x6x1xi64>, tensor<2x3x5x6x1xi64>) -> tensor<2x3x5x6x4xi64>
+  %11 = "stablehlo.gather"(%x, %10) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1, 2, 3], start_index_map = [0, 1, 2, 3], index_vector_dim = 4>, slice_sizes = array<i64: 1, 1, 1, 1>}> : (tensor<2x3x8x9xf32>, tensor<2x3x5x6x4xi64>) -> tensor<2x3x5x6xf32>
+  return %11 : tensor<2x3x5x6xf32>
+}
+
+// -----
+
+// A batch that other places depend on; rows and columns apart are looked up after each other.
+// CHECK-LABEL: func.func @along_axes
+// CHECK: operand_batching_dims = [0], start_indices_batching_dims = [0], start_index_map = [1], index_vector_dim = 2
+// CHECK: %[[C:.*]] = "stablehlo.gather"(%arg0, %{{.*}}start_index_map = [1]{{.*}} -> tensor<4x5xf32>
+// CHECK: "stablehlo.gather"(%[[C]], {{.*}}start_index_map = [0]
+func.func @along_axes(%x: tensor<4x8xf32>, %i: tensor<4x6xi64>, %r: tensor<3xi64>, %c: tensor<5xi64>) -> (tensor<4x6xf32>, tensor<3x5xf32>) {
+  %0 = stablehlo.iota dim = 0 : tensor<4x6x1xi64>
+  %1 = stablehlo.reshape %i : (tensor<4x6xi64>) -> tensor<4x6x1xi64>
+  %2 = stablehlo.concatenate %0, %1, dim = 2 : (tensor<4x6x1xi64>, tensor<4x6x1xi64>) -> tensor<4x6x2xi64>
+  %3 = "stablehlo.gather"(%x, %2) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], start_index_map = [0, 1], index_vector_dim = 2>, slice_sizes = array<i64: 1, 1>}> : (tensor<4x8xf32>, tensor<4x6x2xi64>) -> tensor<4x6xf32>
+  %4 = stablehlo.broadcast_in_dim %r, dims = [0] : (tensor<3xi64>) -> tensor<3x5xi64>
+  %5 = stablehlo.reshape %4 : (tensor<3x5xi64>) -> tensor<3x5x1xi64>
+  %6 = stablehlo.broadcast_in_dim %c, dims = [1] : (tensor<5xi64>) -> tensor<3x5xi64>
+  %7 = stablehlo.reshape %6 : (tensor<3x5xi64>) -> tensor<3x5x1xi64>
+  %8 = stablehlo.concatenate %5, %7, dim = 2 : (tensor<3x5x1xi64>, tensor<3x5x1xi64>) -> tensor<3x5x2xi64>
+  %9 = "stablehlo.gather"(%x, %8) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], start_index_map = [0, 1], index_vector_dim = 2>, slice_sizes = array<i64: 1, 1>}> : (tensor<4x8xf32>, tensor<3x5x2xi64>) -> tensor<3x5xf32>
+  return %3, %9 : tensor<4x6xf32>, tensor<3x5xf32>
+}
+
+// -----
+
+// Rejected: components that depend on the same dimension, and start indices of another making.
+// CHECK-LABEL: func.func @points
+// CHECK-COUNT-2: collapsed_slice_dims = [0, 1], start_index_map = [0, 1], index_vector_dim = 1>
+func.func @points(%x: tensor<4x8xf32>, %r: tensor<3xi64>, %c: tensor<3xi64>, %s: tensor<3x2xi64>) -> (tensor<3xf32>, tensor<3xf32>) {
+  %0 = stablehlo.reshape %r : (tensor<3xi64>) -> tensor<3x1xi64>
+  %1 = stablehlo.reshape %c : (tensor<3xi64>) -> tensor<3x1xi64>
+  %2 = stablehlo.concatenate %0, %1, dim = 1 : (tensor<3x1xi64>, tensor<3x1xi64>) -> tensor<3x2xi64>
+  %3 = "stablehlo.gather"(%x, %2) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], start_index_map = [0, 1], index_vector_dim = 1>, slice_sizes = array<i64: 1, 1>}> : (tensor<4x8xf32>, tensor<3x2xi64>) -> tensor<3xf32>
+  %4 = "stablehlo.gather"(%x, %s) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], start_index_map = [0, 1], index_vector_dim = 1>, slice_sizes = array<i64: 1, 1>}> : (tensor<4x8xf32>, tensor<3x2xi64>) -> tensor<3xf32>
+  return %3, %4 : tensor<3xf32>, tensor<3xf32>
+}

@@ -255,7 +255,8 @@ def test_indexed(name: str) -> None:
 
 
 ONE_WINDOW = """
-func.func @main(%x: tensor<8x6xf32>, %i: tensor<1x1xi32>, %u: tensor<1x4x6xf32>) -> tensor<8x6xf32> {
+func.func @main(%x: tensor<8x6xf32>, %i: tensor<1x1xi32>, %u: tensor<1x4x6xf32>)
+    -> tensor<8x6xf32> {
   %r = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
       update_window_dims = [1, 2], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):

@@ -29,12 +29,25 @@ def _adaptive_max_pool3d(x: torch.Tensor, outputs: Sizes) -> object:
     return _largest(x, _each(outputs, 3))
 
 
+@mend(aten._adaptive_avg_pool2d.default)
+def _adaptive_avg_pool2d(x: torch.Tensor, outputs: Sizes) -> object:
+    """Windows of one size are left to the importer, which has a pool for them."""
+    outputs = _each(outputs, 2)
+    if not any(size % count for size, count in zip(x.shape[-2:], outputs, strict=True)):
+        return NotImplemented
+    return _means(x, outputs)
+
+
 @mend(aten._adaptive_avg_pool3d.default)
 def _adaptive_avg_pool3d(x: torch.Tensor, outputs: Sizes) -> torch.Tensor:
-    """One dimension after the other; half precision is rounded once."""
+    return _means(x, _each(outputs, 3))
+
+
+def _means(x: torch.Tensor, outputs: Sizes) -> torch.Tensor:
+    """The mean of each window, one dimension after the other; half precision is rounded once."""
     dtype = x.dtype
     x = x.to(torch.promote_types(dtype, torch.float32))
-    for dim, count in enumerate(_each(outputs, 3), x.dim() - 3):
+    for dim, count in enumerate(outputs, x.dim() - len(outputs)):
         size = x.shape[dim]
         if size % count == 0:
             x = x.unflatten(dim, (count, size // count)).mean(dim + 1)

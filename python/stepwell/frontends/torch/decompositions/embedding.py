@@ -26,15 +26,15 @@ def _embedding_bag(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     if include_last_offset:
         offsets = offsets[:-1]
-    bags, count = offsets.shape[0], indices.shape[0]
-    bag = (torch.arange(count).unsqueeze(1) >= offsets).sum(1) - 1
+    bags = offsets.shape[0]
+    bag = _bags(indices, offsets)
     counted = indices != padding_idx
     rows = weight.index_select(0, indices)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(1)
-    inside = (torch.arange(bags).unsqueeze(1) == bag) & counted
-    sizes = inside.sum(1)
+    sizes = torch.zeros(bags, dtype=torch.int64).index_add(0, bag, counted.to(torch.int64))
     if mode == _MAX:
+        inside = (torch.arange(bags).unsqueeze(1) == bag) & counted
         lowest = float("-inf")
         masked = torch.where(inside.unsqueeze(2), rows.unsqueeze(0), lowest)
         values, best = masked.max(1)
@@ -42,11 +42,18 @@ def _embedding_bag(
         result = torch.where(some, values, 0.0).to(rows.dtype)
         largest = torch.where(some, indices.to(torch.int64)[best], -1)
         return result, bag, sizes, largest
-    else:
-        result = inside.to(rows.dtype) @ rows
-        if mode == _MEAN:
-            result = result / sizes.clamp(min=1).unsqueeze(1).to(rows.dtype)
-    return result, bag, sizes, sizes
+    wide = torch.promote_types(rows.dtype, torch.float32)
+    taken = torch.where(counted.unsqueeze(1), rows.to(wide), 0.0)
+    result = torch.zeros([bags, rows.shape[1]], dtype=wide).index_add(0, bag, taken)
+    if mode == _MEAN:
+        result = result / sizes.clamp(min=1).unsqueeze(1).to(wide)
+    return result.to(rows.dtype), bag, sizes, sizes
+
+
+def _bags(indices: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    """The bag of each of `indices`: how many `offsets`, where bags begin, do not lie behind it."""
+    begun = torch.zeros(indices.shape[0], dtype=torch.int64)
+    return begun.index_add(0, offsets, torch.ones_like(offsets, dtype=torch.int64)).cumsum(0) - 1
 
 
 @mend(aten._embedding_bag_backward.default)
@@ -72,7 +79,7 @@ def _embedding_bag_backward(
     if mode == _MAX:
         taken = torch.where(largest >= 0, gradient, 0.0)
         return zeros.scatter_add(0, largest.clamp(min=0), taken)
-    bag = (torch.arange(indices.shape[0]).unsqueeze(1) >= offsets).sum(1) - 1
+    bag = _bags(indices, offsets)
     if mode == _MEAN:
         gradient = gradient / sizes.clamp(min=1).unsqueeze(1).to(gradient.dtype)
     taken = gradient.index_select(0, bag)
@@ -93,7 +100,7 @@ def _embedding_bag_per_sample_weights_backward(
     padding_idx: int = -1,
 ) -> torch.Tensor:
     """Of sums alone: how far the row lies along the gradient of its bag."""
-    bag = (torch.arange(indices.shape[0]).unsqueeze(1) >= offsets).sum(1) - 1
+    bag = _bags(indices, offsets)
     along = (gradient.index_select(0, bag) * weight.index_select(0, indices)).sum(1)
     return torch.where(indices != padding_idx, along, 0.0)
 

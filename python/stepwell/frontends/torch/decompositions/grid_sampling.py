@@ -25,26 +25,32 @@ Tensors = Sequence[torch.Tensor]
 def _grid_sampler_3d(
     x: torch.Tensor, grid: torch.Tensor, interpolation: int, padding: int, align_corners: bool
 ) -> torch.Tensor:
-    """`x` [N, C, D, H, W] at `grid` [N, d, h, w, 3], whose last dimension counts from W to D. Half
-    precision has no places between the elements of long dimensions, and is rounded once."""
-    if x.dtype in (torch.float16, torch.bfloat16):
-        how = interpolation, padding, align_corners
-        return aten.grid_sampler_3d(x.float(), grid.float(), *how).to(x.dtype)
-    places, _ = _places(x, grid, padding, align_corners)
+    """`x` [N, C, D, H, W] at `grid` [N, d, h, w, 3], whose last dimension counts from W to D."""
+    return _sampled(x, grid, interpolation, padding, align_corners)
+
+
+def _sampled(
+    x: torch.Tensor, grid: torch.Tensor, interpolation: int, padding: int, align_corners: bool
+) -> torch.Tensor:
+    """The nearest elements, or those around a place by their shares of it. Half precision has no
+    places between the elements of long dimensions, and is rounded once."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    places, _ = _places(x.to(wide), grid.to(wide), padding, align_corners)
     if interpolation == _NEAREST:
         return _taken(x, [place.round() for place in places])
-    found = [_taken(x, near) * math.prod(parts) for near, parts, _ in _corners(places)]
-    return torch.stack(found).sum(0)
+    corners = _corners(places)
+    found = [_taken(x.to(wide), near) * math.prod(parts) for near, parts, _ in corners]
+    return sum(found[1:], found[0]).to(x.dtype)
 
 
 @mend(aten.grid_sampler_2d.default)
 def _grid_sampler_2d(
     x: torch.Tensor, grid: torch.Tensor, interpolation: int, padding: int, align_corners: bool
-) -> object:
+) -> torch.Tensor:
     """`x` [N, C, H, W] at `grid` [N, h, w, 2]. Sixteen elements as a dimension: PyTorch spells
     them out in more than a thousand operators."""
     if interpolation != _BICUBIC:
-        return NotImplemented
+        return _sampled(x, grid, interpolation, padding, align_corners)
     wide = torch.promote_types(x.dtype, torch.float32)
     near, parts, _, _ = _sixteen(x, grid.to(wide), padding, align_corners)
     return (_taken(x.to(wide), near) * (parts[0] * parts[1]).unsqueeze(1)).sum(2).to(x.dtype)

@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false
@@ -66,6 +66,10 @@ def _from_the_beginning(x: torch.Tensor, indices: Indices) -> list[torch.Tensor 
     ]
 
 
+_FEW_BOUNDARIES = 64
+"""So many are compared with each value."""
+
+
 @mend(aten.searchsorted.Tensor)
 def _searchsorted(
     boundaries: torch.Tensor,
@@ -79,10 +83,32 @@ def _searchsorted(
     """As many boundaries as lie before a value; all of them before NaN."""
     if sorter is not None:
         boundaries = torch.gather(boundaries, -1, sorter)
+    behind = torch.gt if right or side == "right" else torch.ge
+    kind = torch.int32 if out_int32 else torch.int64
+    count = boundaries.shape[-1]
+    if guard_or_false(count > _FEW_BOUNDARIES):
+        return _bisected(boundaries, values, behind).to(kind)
     lined = boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
-    found = values.unsqueeze(-1)
-    before = ~(lined > found) if right or side == "right" else ~(lined >= found)
-    return before.sum(-1).to(torch.int32 if out_int32 else torch.int64)
+    return (~behind(lined, values.unsqueeze(-1))).sum(-1).to(kind)
+
+
+def _bisected(
+    boundaries: torch.Tensor,
+    values: torch.Tensor,
+    behind: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """The same by halves: from the highest bit on, a number is as large as it may be."""
+    count = boundaries.shape[-1]
+    number = torch.zeros(values.shape, dtype=torch.int64)
+    for bit in reversed(range(count.bit_length())):
+        larger = number + (1 << bit)
+        place = (larger - 1).clamp(max=count - 1)
+        if boundaries.dim() == 1:
+            last = boundaries.index_select(0, place.flatten()).view(values.shape)
+        else:
+            last = boundaries.gather(-1, place)
+        number = torch.where((larger <= count) & ~behind(last, values), larger, number)
+    return number
 
 
 @mend(aten.searchsorted.Scalar)

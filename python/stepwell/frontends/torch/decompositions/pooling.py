@@ -164,3 +164,44 @@ def _each(sizes: Sizes, count: int = 2) -> list[int]:
 
 def _lowest(dtype: torch.dtype) -> float:
     return float("-inf") if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
+_MOST_TAPS = 64
+"""Of a kernel whose elements are put in their places one after the other."""
+
+
+@mend(aten.col2im.default)
+def _col2im(
+    x: torch.Tensor, size: Sizes, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
+) -> object:
+    """`x` [N, C * kernel, blocks]: for each element of the kernel, what all blocks have there,
+    moved to its place and added."""
+    taps = math.prod(kernel)
+    if taps > _MOST_TAPS:
+        return NotImplemented
+    sides = [n + 2 * pad for n, pad in zip(size, padding, strict=True)]
+    spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    blocks = [(n - span) // step + 1 for n, span, step in zip(sides, spans, stride, strict=True)]
+    parts = x.reshape([*x.shape[:-2], x.shape[-2] // taps, *kernel, *blocks])
+    total: torch.Tensor | None = None
+    for place in itertools.product(*map(range, kernel)):
+        part = parts[(..., *place, slice(None), slice(None))]
+        for dim, side in enumerate(sides):
+            part = _moved(part, dim - 2, place[dim] * dilation[dim], stride[dim], side)
+        total = part if total is None else total + part
+    for dim, pad in enumerate(padding):
+        total = total.narrow(dim - 2, pad, size[dim])  # pyright: ignore
+    return total
+
+
+def _moved(x: torch.Tensor, dim: int, start: int, step: int, size: int) -> torch.Tensor:
+    """Zeros, `size` along `dim`, and at every `step` of them from `start` on those of `x`."""
+    count = x.shape[dim]
+    if step > 1:
+        shape = list(x.shape)
+        shape[dim] = size
+        end = start + (count - 1) * step + 1
+        return torch.zeros(shape, dtype=x.dtype).slice_scatter(x, dim, start, end, step)
+    widths = [0] * (-2 * dim)
+    widths[-2:] = [start, size - start - count]
+    return torch.constant_pad_nd(x, widths)

@@ -5,7 +5,7 @@ covers."""
 from __future__ import annotations
 
 import functools
-import itertools
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -18,6 +18,8 @@ aten = torch.ops.aten
 
 Sizes = Sequence[int] | None
 Scales = Sequence[float | None] | None
+Taps = list[tuple[torch.Tensor, torch.Tensor]]
+"""Places of old elements, one for each new one, and their weights."""
 
 
 def _resize(x: torch.Tensor, size: Sizes, scales: Scales, exact: bool) -> torch.Tensor:
@@ -69,34 +71,81 @@ def _step(old: int, new: int, align_corners: bool, given: float | None) -> float
     return 1 / given if given else old / new
 
 
+def _keys(x: torch.Tensor, a: float) -> torch.Tensor:
+    """Keys' kernel at distances (R. Keys, Cubic convolution interpolation, 1981)."""
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+
+
 def _between(
     x: torch.Tensor, size: Sequence[int], align_corners: bool, *scales: float | None
 ) -> object:
-    """Each new element from the old ones on both sides of it, along each dimension: parts of both,
-    as their difference is NaN where both are infinite. Half precision has no places between the
-    elements of long dimensions, and is rounded once."""
+    """Each new element from the old ones on both sides of it, one dimension after the other: parts
+    of both, as their difference is NaN where both are infinite. Half precision has no places
+    between the elements of long dimensions, and is rounded once."""
+
+    def taps(number: torch.Tensor, old: int, step: float) -> Taps:
+        place = number * step if align_corners else ((number + 0.5) * step - 0.5).clamp(min=0.0)
+        low = place.to(torch.int64)
+        part = (place - low).clamp(0.0, 1.0)
+        return [(low, 1 - part), ((low + 1).clamp(max=old - 1), part)]
+
+    return _weighed(x, size, align_corners, scales, taps)
+
+
+def _between_four(
+    x: torch.Tensor, size: Sequence[int], align_corners: bool, *scales: float | None
+) -> object:
+    """Each new element from four old ones along each dimension, weighed by Keys' kernel of
+    a = -0.75."""
+
+    def taps(number: torch.Tensor, old: int, step: float) -> Taps:
+        place = number * step if align_corners else (number + 0.5) * step - 0.5
+        low = place.floor()
+        part = place - low
+        weights = [_keys(part + 1, -0.75), _keys(part, -0.75)]
+        weights += [_keys(1 - part, -0.75), _keys(2 - part, -0.75)]
+        places = [(low.to(torch.int64) + k).clamp(0, old - 1) for k in (-1, 0, 1, 2)]
+        return list(zip(places, weights, strict=True))
+
+    return _weighed(x, size, align_corners, scales, taps)
+
+
+def _weighed(
+    x: torch.Tensor,
+    size: Sequence[int],
+    align_corners: bool,
+    scales: Sequence[float | None],
+    taps: Callable[[torch.Tensor, int, float], Taps],
+) -> object:
+    """Sums of old elements with weights, along the last dimension first. `taps` gives the places
+    and weights of the new elements with some numbers, `step` old ones apart."""
     if not x.dtype.is_floating_point:
         return NotImplemented
     wide = torch.promote_types(x.dtype, torch.float32)
-    sides, parts = [], []
-    for dim, (new, given) in enumerate(zip(size, scales or [None] * len(size), strict=True), 2):
-        old, number = x.shape[dim], torch.arange(new).to(wide)
-        step = _step(old, new, align_corners, given)
-        place = number * step if align_corners else ((number + 0.5) * step - 0.5).clamp(min=0.0)
-        place = place.view(-1, *[1] * (x.dim() - dim - 1))
-        low = place.to(torch.int64)
-        sides.append((low, (low + 1).clamp(max=old - 1)))
-        parts.append((place - low).clamp(0.0, 1.0))
-    corners = itertools.product(*sides)
-    found = [aten._unsafe_index(x, [None, None, *places]).to(wide) for places in corners]
-    for part in reversed(parts):
-        pairs = zip(found[::2], found[1::2], strict=True)
-        found = [low * (1 - part) + high * part for low, high in pairs]
-    return found[0].to(x.dtype).contiguous(memory_format=suggest_memory_format(x))
+    result = x.to(wide)
+    given = list(scales) or [None] * len(size)
+    for dim in reversed(range(2, x.dim())):
+        new, old = size[dim - 2], x.shape[dim]
+        step = _step(old, new, align_corners, given[dim - 2])
+        own = (-1, *[1] * (x.dim() - dim - 1))
+        found = [
+            result.index_select(dim, place) * weight.view(own)
+            for place, weight in taps(torch.arange(new).to(wide), old, step)
+        ]
+        result = sum(found[1:], found[0])
+    return result.to(x.dtype).contiguous(memory_format=suggest_memory_format(x))
 
 
 def _between_given(x: torch.Tensor, size: Sizes, align_corners: bool, scales: Scales) -> object:
     return _between(x, _new_size(x, size, scales), align_corners, *(scales or ()))
+
+
+def _between_four_given(
+    x: torch.Tensor, size: Sizes, align_corners: bool, scales: Scales
+) -> object:
+    return _between_four(x, _new_size(x, size, scales), align_corners, *(scales or ()))
 
 
 def _new_size(x: torch.Tensor, size: Sizes, scales: Scales) -> Sequence[int]:
@@ -113,9 +162,16 @@ for _operator in (aten.upsample_linear1d, aten.upsample_bilinear2d, aten.upsampl
     mend(_operator.default)(_between)
     for _key in _KEYS:
         instead(_operator.vec, "py_kernels", _key)(MENDS[_operator.vec])
-instead(aten.upsample_bilinear2d.default, "py_kernels", _KEYS[0])(
-    MENDS[aten.upsample_bilinear2d.default]
-)
+mend(aten.upsample_bicubic2d.vec)(_between_four_given)
+mend(aten.upsample_bicubic2d.default)(_between_four)
+for _key in _KEYS:
+    instead(aten.upsample_bicubic2d.vec, "py_kernels", _key)(MENDS[aten.upsample_bicubic2d.vec])
+for _operator in (aten.upsample_bilinear2d.default, aten.upsample_bicubic2d.default):
+    instead(_operator, "py_kernels", _KEYS[0])(MENDS[_operator])
+
+
+_DENSE = 8
+"""A product takes a weight in less than this part of the time of a sum's."""
 
 
 def _linear(x: torch.Tensor) -> torch.Tensor:
@@ -123,10 +179,7 @@ def _linear(x: torch.Tensor) -> torch.Tensor:
 
 
 def _cubic(x: torch.Tensor) -> torch.Tensor:
-    """Keys' kernel of a = -0.5 (R. Keys, 1981)."""
-    x = x.abs()
-    near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
-    return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+    return _keys(x.abs(), -0.5)
 
 
 def _covering_weights(
@@ -136,18 +189,19 @@ def _covering_weights(
     given: float | None,
     kernel: Callable[[torch.Tensor], torch.Tensor],
     radius: int,
-) -> torch.Tensor:
-    """[new, old]: the weights of the old elements in a new one. Where it shrinks, `kernel` is as
-    much wider."""
+    taps: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """[new, old]: the weights of the old elements in a new one, or [new, taps]: of the first ones
+    that have any; and their places. Where it shrinks, `kernel` is as much wider."""
     step = _step(old, new, align_corners, given)
     wide = max(step, 1.0)
     centre = ((torch.arange(new, dtype=torch.float64) + 0.5) * step).unsqueeze(1)
     first = (centre - radius * wide + 0.5).to(torch.int64).clamp(min=0)
     last = (centre + radius * wide + 0.5).to(torch.int64).clamp(max=old)
-    place = torch.arange(old)
+    place = torch.arange(old) if taps is None else first + torch.arange(taps)
     weights = kernel((place - centre + 0.5) / wide)
     weights = torch.where((place >= first) & (place < last), weights, 0.0)
-    return weights / weights.sum(1, keepdim=True)
+    return place.clamp(max=old - 1), weights / weights.sum(1, keepdim=True)
 
 
 def _covering(
@@ -158,14 +212,29 @@ def _covering(
     kernel: Callable[[torch.Tensor], torch.Tensor],
     radius: int,
 ) -> object:
-    """A product with the weights for each dimension. Integers, which PyTorch rounds in between,
-    are left to it."""
+    """One dimension after the other, rows before what lies in them: a sum over the elements that
+    are covered, a product with all weights where these are not many less. Integers, which PyTorch
+    rounds in between, are left to it; half precision is rounded once."""
     if not x.dtype.is_floating_point:
         return NotImplemented
+    dtype = x.dtype
+    x = x.to(torch.promote_types(dtype, torch.float32))
     for dim, (new, given) in enumerate(zip(size, scales or [None] * len(size), strict=True), 2):
-        weights = _covering_weights(x.shape[dim], new, align_corners, given, kernel, radius)
-        x = (x.transpose(dim, -1) @ weights.to(x.dtype).T).transpose(dim, -1)
-    return x
+        old = x.shape[dim]
+        taps = 2 * math.ceil(radius * max(_step(old, new, align_corners, given), 1.0)) + 1
+        how = align_corners, given, kernel, radius
+        if taps * _DENSE > old:
+            _, weights = _covering_weights(old, new, *how)
+            x = (x.transpose(dim, -1) @ weights.to(x.dtype).T).transpose(dim, -1)
+            continue
+        places, weights = _covering_weights(old, new, *how, taps)
+        own = (-1, *[1] * (x.dim() - dim - 1))
+        found = [
+            x.index_select(dim, places[:, tap]) * weights[:, tap].to(x.dtype).view(own)
+            for tap in range(taps)
+        ]
+        x = sum(found[1:], found[0])
+    return x.to(dtype)
 
 
 def _covering_backward(
@@ -180,7 +249,7 @@ def _covering_backward(
     """The product with the same weights, transposed."""
     for dim, given in enumerate(scales or [None] * len(size), 2):
         old, new = old_size[dim], size[dim - 2]
-        weights = _covering_weights(old, new, align_corners, given, kernel, radius)
+        _, weights = _covering_weights(old, new, align_corners, given, kernel, radius)
         moved = gradient.transpose(dim, -1) @ weights.to(gradient.dtype)
         gradient = moved.transpose(dim, -1)
     return gradient
