@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from stepwell.dense import write_dense
+from stepwell.dialects.composites import composites, decompose
 from stepwell.errors import ModelError, UsageError
 from stepwell.frontends import Imported
+from stepwell.kernels import suppression
 from stepwell.mlir import ir, run_upstream
 from stepwell.mlir import stablehlo as bindings
 
@@ -75,7 +77,8 @@ def _portable_artifact(imported: Imported, version: str | None) -> bytes:
 
 
 def with_inline_constants(imported: Imported) -> ir.Module:
-    """A copy of the module in pure StableHLO: constants written out, CHLO legalized."""
+    """A copy of the module in pure StableHLO: constants written out, CHLO legalized, and composites
+    of Stepwell's own as what they mean, which all versions have."""
     with imported.context, ir.Location.unknown():
         module = ir.Module.create()
         for operation in imported.module.body.operations:
@@ -83,6 +86,8 @@ def with_inline_constants(imported: Imported) -> ir.Module:
         for function in module.body.operations:
             _inline_constants(function.operation, imported)
         run_upstream(module.operation, "func.func(chlo-legalize-to-stablehlo)")
+        if composites(module.operation, suppression.COMPOSITE):
+            decompose(module.operation)
     return module
 
 

@@ -102,6 +102,6 @@ def test_boxes_chosen(name: str, rounded: bool, tmp_path: Path) -> None:
     expected = np.array(expected, np.int64).reshape(-1, 3)
     got = stepwell.compile(model, threads=2).run({"boxes": boxes, "scores": scores})["y"]
     assert np.array_equal(got, expected)
-    stepwell.export(model, tmp_path / "model.mlir")
-    chosen, count = stepwell.compile(tmp_path / "model.mlir")(boxes, scores)
+    stepwell.export(model, tmp_path / "model.mlirbc", version="0.9.0")
+    chosen, count = stepwell.compile(tmp_path / "model.mlirbc")(boxes, scores)
     assert np.array_equal(chosen[: int(count)], expected)
