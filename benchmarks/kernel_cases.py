@@ -3,6 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -198,13 +199,12 @@ def elementwise(
     constants: dict[str, np.ndarray] | None = None,
 ) -> Case:
     """Something bound by bandwidth: reads its input once and writes its output once."""
-    x = _random(*shape)
-    model = _model(nodes, shape, out or shape, constants or {})
+    x, out = _random(*shape), out or shape
+    model = _model(nodes, shape, out, constants or {})
     source = torch.from_numpy(x)
     text = "x".join(map(str, shape))
-    return Case(
-        f"{name} {text}", 0, _bytes(x, x.size), model, x, model, x, lambda: function(source)
-    )
+    moved = _bytes(x, math.prod(out))
+    return Case(f"{name} {text}", 0, moved, model, x, model, x, lambda: function(source))
 
 
 def group_norm(size: int, channels: int, groups: int) -> Case:
@@ -288,6 +288,11 @@ def makers() -> list[Callable[[], Case]]:
         lambda: _transpose((512, 1024), (1, 0)),
         lambda: _transpose((128, 12, 64), (1, 0, 2)),
         lambda: _transpose((56, 56, 64), (2, 0, 1)),
+        _mish,
+        _remainder,
+        _sum_of_everything,
+        _top_k,
+        _spectrum,
     ]
 
 
@@ -312,6 +317,50 @@ def _layer_norm() -> Case:
 def _gelu() -> Case:
     node = helper.make_node("Gelu", ["x"], ["y"])
     return elementwise("gelu", (512, 1024), [node], torch.nn.functional.gelu)
+
+
+def _mish() -> Case:
+    node = helper.make_node("Mish", ["x"], ["y"])
+    return elementwise("mish", (512, 1024), [node], torch.nn.functional.mish)
+
+
+def _remainder() -> Case:
+    node = helper.make_node("Mod", ["x", "step"], ["y"], fmod=1)
+    step = np.array(0.3, np.float32)
+    constants = {"step": step}
+    return elementwise(
+        "fmod", (512, 1024), [node], lambda x: torch.fmod(x, 0.3), constants=constants
+    )
+
+
+def _sum_of_everything() -> Case:
+    node = helper.make_node("ReduceSum", ["x"], ["y"], keepdims=1)
+    return elementwise("sum of everything", (512, 1024), [node], lambda x: x.sum(), (1, 1))
+
+
+def _top_k() -> Case:
+    """What sampling takes from a vocabulary."""
+    node = helper.make_node("TopK", ["x", "k"], ["y", "places"])
+    constants = {"k": np.array([50], np.int64)}
+    return elementwise(
+        "top 50", (4, 32000), [node], lambda x: torch.topk(x, 50)[0], (4, 50), constants=constants
+    )
+
+
+def _spectrum() -> Case:
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "last"], ["real"]),
+        helper.make_node("DFT", ["real", "", "axis"], ["y"], onesided=1),
+    ]
+    constants = {"last": np.array([2], np.int64), "axis": np.array(1, np.int64)}
+    return elementwise(
+        "rfft",
+        (256, 512),
+        nodes,
+        lambda x: torch.view_as_real(torch.fft.rfft(x)),
+        (256, 257, 2),
+        constants=constants,
+    )
 
 
 def _transpose(shape: tuple[int, ...], order: tuple[int, ...]) -> Case:

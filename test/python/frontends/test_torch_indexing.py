@@ -56,3 +56,38 @@ def _places(x, table, ids):
 
 def test_places():
     compare(_places, R(3, 4), R(6, 2), torch.tensor([[0, 5], [3, 3]]))
+
+
+def _found(boundaries, rows, values, several):
+    return (
+        torch.searchsorted(boundaries, values),
+        torch.searchsorted(boundaries, values, right=True),
+        torch.searchsorted(rows, several, out_int32=True),
+        torch.bucketize(values, boundaries),
+    )
+
+
+def test_places_among_many_boundaries():
+    """Equal ones, values outside, and NaN among them."""
+    boundaries = torch.arange(200).div(3, rounding_mode="floor").float()
+    values = torch.cat([torch.arange(-2.0, 70.0, 0.5), torch.tensor([float("nan"), float("inf")])])
+    compare(_found, boundaries, R(3, 100).sort(1)[0], values, R(3, 7))
+
+
+def _bags(table, ids, offsets, weights):
+    bag = torch.nn.functional.embedding_bag
+    flat = ids.flatten()
+    return (
+        bag(ids, table),
+        bag(ids, table, mode="sum", per_sample_weights=weights),
+        bag(ids, table, mode="max"),
+        bag(flat, table, offsets),
+        bag(flat, table, offsets, mode="sum", padding_idx=3),
+        bag(flat, table, torch.cat([offsets, offsets[-1:] * 0 + 12]), include_last_offset=True),
+    )
+
+
+def test_bags():
+    """Empty ones among them, at the end, too."""
+    ids = torch.tensor([[0, 3, 3, 5], [9, 3, 1, 1], [2, 2, 2, 2]])
+    compare(_bags, R(10, 5), ids, torch.tensor([0, 2, 2, 7, 12]), R(3, 4))

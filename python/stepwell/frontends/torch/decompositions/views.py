@@ -3,6 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -30,15 +31,46 @@ def _as_strided(
     storage_offset: int | None = None,
 ) -> object:
     """One element, without dimensions, is more than the importer can do; complex numbers go as
-    pairs."""
+    pairs. Rows that overlap (the frames of a signal) are made of pieces."""
     if x.dtype.is_complex and x.is_contiguous():
         begin = 0 if storage_offset is None else storage_offset - int(x.storage_offset())
         steps = [*(2 * step for step in stride), 1]
         pairs = torch.view_as_real(x).clone().as_strided([*size, 2], steps, 2 * begin)
         return torch.view_as_complex(pairs)
-    if len(size) or not x.is_contiguous():
+    if not x.is_contiguous():
         return NotImplemented
-    return x.reshape(-1).narrow(0, storage_offset or 0, 1).reshape(())
+    if not len(size):
+        return x.reshape(-1).narrow(0, storage_offset or 0, 1).reshape(())
+    known = all(isinstance(n, int) for n in (*x.shape, *size, *stride))
+    begins = storage_offset is None or storage_offset == x.storage_offset()
+    if not known or not begins or len(size) != x.dim() + 1 or x.dim() == 0:
+        return NotImplemented
+    outer = [*x.shape[:-1]] == [*size[:-2]] and [*x.stride()[:-1]] == [*stride[:-2]]
+    if not outer or stride[-1] != 1:
+        return NotImplemented
+    return _windows(x, size[-2], size[-1], stride[-2])
+
+
+_MOST_PIECES = 32
+"""Of which a window is made."""
+
+
+def _windows(x: torch.Tensor, count: int, size: int, step: int) -> object:
+    """[.., count, size]: windows along the last dimension, `step` apart, made of pieces as long as
+    both size and step are multiples of."""
+    length = (count - 1) * step + size
+    if not all(isinstance(n, int) for n in (*x.shape, count, size, step)) or 0 in (count, step):
+        return NotImplemented
+    piece = math.gcd(size, step)
+    if size // piece > _MOST_PIECES or length > x.shape[-1]:
+        return NotImplemented
+    pieces = x.narrow(-1, 0, length).unflatten(-1, (length // piece, piece))
+    apart = step // piece
+    parts = [
+        pieces[..., first : first + (count - 1) * apart + 1 : apart, :]
+        for first in range(size // piece)
+    ]
+    return torch.cat(parts, -1)
 
 
 @mend(aten.slice.Tensor)
@@ -157,6 +189,9 @@ def _unfold(x: torch.Tensor, dim: int, size: int, step: int) -> torch.Tensor:
         return NotImplemented
     dim %= x.dim()
     count = (x.shape[dim] - size) // step + 1
+    windows = _windows(x, count, size, step) if dim == x.dim() - 1 else NotImplemented
+    if windows is not NotImplemented:
+        return windows
     number = torch.arange(count).unsqueeze(1) * step + torch.arange(size)
     shape = [*x.shape[:dim], count, size, *x.shape[dim + 1 :]]
     return x.index_select(dim, number.reshape(-1)).reshape(shape).movedim(dim + 1, -1)
