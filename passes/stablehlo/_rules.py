@@ -26,6 +26,11 @@ REWRITES_PER_OP = 50
 """Rewrites that the ops of a module may take on average; rules that undo each other stop there."""
 
 
+def fused(op: ir.Operation, *others: ir.Operation) -> ir.Location:
+    """The location of what takes the place of all of them."""
+    return ir.Location.fused([op.location, *(other.location for other in others)])
+
+
 class Rules:
     """A table of rules by op name, those of `base` first. `@rules.on("add", "subtract")` enters a
     rule."""

@@ -25,8 +25,8 @@ from stepwell.errors import LoweringError
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo import _gathered_components, _softplus
-from stepwell.passes.stablehlo._rules import Rules
+from stepwell.passes.stablehlo import _gathered_components, _pieces, _softplus
+from stepwell.passes.stablehlo._rules import Rules, fused
 from stepwell.passes.stablehlo._values import (
     ELEMENTWISE,
     constant_attribute,
@@ -50,10 +50,6 @@ RULES.on("gather")(_gathered_components.by_components)
 
 def _is_float(value: ir.Value) -> bool:
     return isinstance(hlo.element_type(value), ir.FloatType)
-
-
-def _fused(op: ir.Operation, *others: ir.Operation) -> ir.Location:
-    return ir.Location.fused([op.location, *(other.location for other in others)])
 
 
 # --- Arithmetic ----------------------------------------------------------------------------------
@@ -224,7 +220,7 @@ def exact_convert_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | No
         return None
     if last.kind == "b" or (middle.kind == "f" and last.kind in "iu" and first.kind in "iu"):
         return None
-    with _fused(op, inner):
+    with fused(op, inner):
         return hlo.convert(source, last)
 
 
@@ -241,7 +237,7 @@ def clamped_convert(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     limits = np.iinfo(hlo.dtype(op.results[0]))
     if low is None or high is None or low > limits.min or high < limits.max:
         return None
-    with _fused(op, clamp):
+    with fused(op, clamp):
         return hlo.convert(clamp.operands[1], hlo.dtype(op.results[0]))
 
 
@@ -280,7 +276,7 @@ def reshape_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     inner = producer(op.operands[0], "reshape")
     if inner is None:
         return None
-    with _fused(op, inner):
+    with fused(op, inner):
         return hlo.reshape(inner.operands[0], hlo.shape(op.results[0]))
 
 
@@ -291,7 +287,7 @@ def transpose_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     if inner is None:
         return None
     first = integers(inner, "permutation")
-    with _fused(op, inner):
+    with fused(op, inner):
         return hlo.transpose(inner.operands[0], [first[d] for d in integers(op, "permutation")])
 
 
@@ -303,7 +299,7 @@ def transpose_of_product(op: ir.Operation, weights: WeightTable) -> ir.Value | N
     permutation = integers(op, "permutation")
     if change is None or not change.right or permutation[-1] not in change.left:
         return None
-    with _fused(op, change.dot):
+    with fused(op, change.dot):
         return hlo.transpose(change.build(), [change.order.index(d) for d in permutation])
 
 
@@ -380,7 +376,7 @@ def split_batch_of_product(op: ir.Operation, weights: WeightTable) -> ir.Value |
         for dimensions in (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
     ]
     dimensions = bindings.DotDimensionNumbers.get(leading, leading, *summed)
-    with _fused(op, dot):
+    with fused(op, dot):
         return rebuild(dot, [lhs, rhs], shape, {"dot_dimension_numbers": dimensions})
 
 
@@ -424,7 +420,7 @@ def broadcast_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
         return None
     outer = integers(op, "broadcast_dimensions")
     dimensions = [outer[d] for d in integers(inner, "broadcast_dimensions")]
-    with _fused(op, inner):
+    with fused(op, inner):
         return hlo.broadcast_in_dim(inner.operands[0], hlo.shape(op.results[0]), dimensions)
 
 
@@ -492,136 +488,12 @@ def terms_in_padding(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     return rebuild(op, [image, kept], hlo.shape(op.results[0]), {"padding": i64_pairs(pads)})
 
 
-@RULES.on("concatenate")
-def nested_concatenate(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """concatenate of a concatenate along the same dimension that nothing else uses; no empties."""
-    dimension = integer(op, "dimension")
-    flat: list[ir.Value] = []
-    for value in op.operands:
-        inner = producer(value, "concatenate")
-        if inner and integer(inner, "dimension") == dimension and len(list(value.uses)) == 1:
-            flat += inner.operands
-        elif hlo.shape(value)[dimension] or len(op.operands) == 1:
-            flat.append(value)
-    if len(flat) == len(op.operands) or not flat:
-        return None
-    return hlo.concatenate(flat, dimension)
-
-
-@RULES.on("concatenate")
-def neighbouring_slices(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """concatenate of slices of one value that lie side by side in it."""
-    dimension, parts = integer(op, "dimension"), [producer(v, "slice") for v in op.operands]
-    first = parts[0]
-    if first is None or len(parts) == 1:
-        return None
-    begin, end = integers(first, "start_indices"), integers(first, "start_indices")
-    for part in parts:
-        if part is None or part.operands[0] != first.operands[0]:
-            return None
-        expected = [*begin[:dimension], end[dimension], *begin[dimension + 1 :]]
-        if integers(part, "start_indices") != expected or set(integers(part, "strides")) != {1}:
-            return None
-        end = integers(part, "limit_indices")
-    return hlo.slice(first.operands[0], begin, end)
-
-
-@RULES.on("slice")
-def slice_of_concatenate(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """A slice that lies within one operand of a concatenate."""
-    inner = producer(op.operands[0], "concatenate")
-    if inner is None:
-        return None
-    start, limit = integers(op, "start_indices"), integers(op, "limit_indices")
-    dimension, offset = integer(inner, "dimension"), 0
-    for value in inner.operands:
-        end = offset + hlo.shape(value)[dimension]
-        if offset <= start[dimension] and limit[dimension] <= end:
-            start[dimension] -= offset
-            limit[dimension] -= offset
-            return hlo.slice(value, start, limit, integers(op, "strides"))
-        offset = end
-    return None
-
-
-MOST_PARTS = 4
-"""Parts of a concatenation that arithmetic is repeated for."""
-
-
-@RULES.on(*sorted(ELEMENTWISE))
-def join_after_arithmetic(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """f(concatenate(a, b), y) as concatenate(f(a, y0), f(b, y1)): one kernel writes the result, or
-    those that make a and b."""
-    shape = hlo.shape(op.results[0])
-    joined = [value for value in op.operands if producer(value, "concatenate")]
-    if not joined or not all(has_one_use(value) for value in joined):
-        return None
-    inner = producer(joined[0], "concatenate")
-    assert inner is not None
-    dimension = integer(inner, "dimension")
-    sizes = [hlo.shape(part)[dimension] for part in inner.operands]
-    if len(sizes) > MOST_PARTS or not all(
-        hlo.shape(value) == () or value in joined or _is_cut_freely(value) for value in op.operands
-    ):
-        return None
-    parts = []
-    for number, size in enumerate(sizes):
-        begin = sum(sizes[:number])
-        start = [begin if d == dimension else 0 for d in range(len(shape))]
-        limit = [begin + size if d == dimension else n for d, n in enumerate(shape)]
-        operands = [
-            value if hlo.shape(value) == () else hlo.slice(value, start, limit)
-            for value in op.operands
-        ]
-        part_shape = [b - a for a, b in zip(start, limit, strict=True)]
-        parts.append(rebuild(op, operands, part_shape))
-    return hlo.concatenate(parts, dimension)
-
-
-def _is_cut_freely(value: ir.Value, depth: int = 8) -> bool:
-    """Whether reading a slice of `value` costs no more than reading a part of an array that is
-    written anyway: not where the array would be an intermediate result of a product."""
-    if not isinstance(value, ir.OpResult) or not has_one_use(value):
-        return True
-    if producer(value, "constant", "iota", "broadcast_in_dim"):
-        return True
-    op = producer(value, *ELEMENTWISE, "slice", "reshape") if depth else None
-    return op is not None and all(_is_cut_freely(operand, depth - 1) for operand in op.operands)
-
-
-@RULES.on("slice")
-def slice_chain(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """slice of slice."""
-    inner = producer(op.operands[0], "slice")
-    if inner is None:
-        return None
-    if 0 in hlo.shape(op.results[0]):
-        return None
-    origin = list(zip(integers(inner, "start_indices"), integers(inner, "strides"), strict=True))
-    starts, limits = integers(op, "start_indices"), integers(op, "limit_indices")
-    start = [base + step * s for (base, step), s in zip(origin, starts, strict=True)]
-    limit = [base + step * (s - 1) + 1 for (base, step), s in zip(origin, limits, strict=True)]
-    strides = [step * s for (_, step), s in zip(origin, integers(op, "strides"), strict=True)]
-    with _fused(op, inner):
-        return hlo.slice(inner.operands[0], start, limit, strides)
-
-
-@RULES.on("slice")
-def slice_of_reverse(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """What is cut from something reversed is cut first: the edges of a reflected image are few."""
-    inner = producer(op.operands[0], "reverse")
-    if inner is None or 0 in hlo.shape(op.results[0]):
-        return None
-    reversed_ones = integers(inner, "dimensions")
-    starts, limits, strides = (
-        integers(op, name) for name in ("start_indices", "limit_indices", "strides")
-    )
-    for d in reversed_ones:
-        size, count = hlo.shape(inner.operands[0])[d], hlo.shape(op.results[0])[d]
-        first, last = starts[d], starts[d] + (count - 1) * strides[d]
-        starts[d], limits[d] = size - 1 - last, size - first
-    with _fused(op, inner):
-        return hlo.reverse(hlo.slice(inner.operands[0], starts, limits, strides), reversed_ones)
+RULES.on("concatenate")(_pieces.nested_concatenate)
+RULES.on("concatenate")(_pieces.neighbouring_slices)
+RULES.on("slice")(_pieces.slice_of_concatenate)
+RULES.on(*sorted(ELEMENTWISE))(_pieces.join_after_arithmetic)
+RULES.on("slice")(_pieces.slice_chain)
+RULES.on("slice")(_pieces.slice_of_reverse)
 
 
 @RULES.on("reduce")
