@@ -124,10 +124,12 @@ def find_pass(name: str) -> type[Pass]:
 def make_pass(name: str, options: dict[str, str] | None = None) -> Pass:
     """Build pass `name` from textual options; raises UsageError that names a bad option."""
     kind = find_pass(name)
+    if not options:
+        return kind()
     hints = typing.get_type_hints(kind)
     fields = {f.name: hints[f.name] for f in dataclasses.fields(kind)}
     values: dict[str, object] = {}
-    for key, text in (options or {}).items():
+    for key, text in options.items():
         attribute = key.replace("-", "_")
         if attribute not in fields:
             known = ", ".join(sorted(f.replace("_", "-") for f in fields)) or "none"

@@ -25,7 +25,7 @@ from stepwell import artifact, cache, codegen
 from stepwell.errors import Error, LoweringError
 from stepwell.frontends import open_sizes
 from stepwell.launch import LaunchProgram
-from stepwell.mlir import ir, new_context
+from stepwell.mlir import ir, kernel_context
 from stepwell.options import CompileOptions
 from stepwell.packing import derived_from_dict
 from stepwell.passes.affine._moved_bytes import MOVED_BYTES
@@ -206,7 +206,7 @@ def _compiler() -> str:
 class KernelPool:
     """Processes, one a core, that compile the kernels of a model for `target`: each from when it is
     known (`begin`), so that others are lowered meanwhile. With one core, or for one kernel, there
-    are none."""
+    are none: to start them takes a fifth of the time of a small program."""
 
     def __init__(self, target: Target, options: CompileOptions) -> None:
         self._compile: Callable[[KernelUnit], bytes | str] = functools.partial(
@@ -214,13 +214,9 @@ class KernelPool:
         )
         self._target, self._options = target, options
         self._begun: dict[str, concurrent.futures.Future[bytes | str]] = {}
-        workers = len(os.sched_getaffinity(0))
-        context = multiprocessing.get_context("fork")
-        self._processes = (
-            concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)
-            if workers > 1
-            else None
-        )
+        self._workers = len(os.sched_getaffinity(0))
+        self._first: KernelUnit | None = None
+        self._processes: concurrent.futures.ProcessPoolExecutor | None = None
 
     def __enter__(self) -> KernelPool:
         return self
@@ -232,16 +228,15 @@ class KernelPool:
     def begin(self, kernel: ir.Operation) -> None:
         """Begin to compile a kernel function of level affine, unless it is known."""
         unit = kernel_unit(kernel, self._target, self._options)
-        if self._processes is not None and self._stored(unit) is None:
+        if self._stored(unit) is None:
             self._submit(unit)
 
     def objects(self, units: list[KernelUnit]) -> list[bytes]:
         """Objects of `units`, in order: from the cache, or compiled. Raises LoweringError."""
         found = {unit.symbol: self._stored(unit) for unit in units}
         missing = [unit for unit in units if found[unit.symbol] is None]
-        if self._processes is not None and (self._begun or len(missing) > 1):
-            for unit in sorted(missing, key=lambda unit: -len(unit.text)):
-                self._submit(unit)
+        for unit in sorted(missing, key=lambda unit: -len(unit.text)):
+            self._submit(unit)
         for unit in missing:
             result = self._result(unit)
             if isinstance(result, str):
@@ -256,9 +251,17 @@ class KernelPool:
         return None if path is None else path.read_bytes()
 
     def _submit(self, unit: KernelUnit) -> None:
-        assert self._processes is not None
-        if unit.symbol not in self._begun:
-            self._begun[unit.symbol] = self._processes.submit(self._compile, unit)
+        """Let a process compile `unit`, if there is another one to compile meanwhile."""
+        first = self._first = self._first or unit
+        if self._workers == 1 or unit.symbol in (first.symbol, *self._begun):
+            return
+        if self._processes is None:
+            context = multiprocessing.get_context("fork")
+            self._processes = concurrent.futures.ProcessPoolExecutor(
+                self._workers, mp_context=context
+            )
+            self._begun[first.symbol] = self._processes.submit(self._compile, first)
+        self._begun[unit.symbol] = self._processes.submit(self._compile, unit)
 
     def _result(self, unit: KernelUnit) -> bytes | str:
         begun = self._begun.get(unit.symbol)
@@ -278,7 +281,7 @@ def in_processes(function: Callable, items: list) -> list:
 def _compile_unit(unit: KernelUnit, *, target: Target, opt_level: int) -> bytes | str:
     """The object of one kernel, or the sentence that says why there is none."""
     try:
-        with new_context(), ir.Location.unknown():
+        with kernel_context(), ir.Location.unknown():
             module = ir.Module.parse(unit.text.replace("@kernel(", f"@{unit.symbol}(", 1))
             state = State(target=target)
             for name in ("look-up-codes", "expand-math", "split-tasks"):
@@ -307,7 +310,7 @@ def host_object(program: HostProgram, target: Target, opt_level: int) -> bytes:
     declared = "\n".join(
         f"llvm.func @{kernel}{TASK_SUFFIX}(!llvm.ptr, i64, i64)" for kernel in kernels
     )
-    with new_context(), ir.Location.unknown():
+    with kernel_context(), ir.Location.unknown():
         module = ir.Module.parse(f"{declared}\n{entry_text(program)}")
         optimized = codegen.optimized_llvm(module.operation, target, opt_level, externals=True)
         return codegen.object_code(optimized, target, opt_level, externals=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -146,14 +147,21 @@ def _end_group(pid: int) -> None:
 
 
 def _prepare(request: str) -> None:
-    """Import what a worker for the file `request` needs. What fails here fails in the worker, too,
-    which reports it."""
+    """Import what a worker for the file `request` needs, and set up the code generator. What fails
+    here fails in the worker, too, which reports it."""
     with contextlib.suppress(Exception):
         with open(request) as file:
             source = json.load(file)["source"]
         importer_module = importlib.import_module("stepwell.frontends").importer_module
+        count = len(sys.modules)
         for module in ("stepwell.assembly", importer_module(Path(source)), *_modules()):
             importlib.import_module(module)
+        from stepwell import codegen, targets
+        from stepwell.options import CompileOptions
+
+        codegen.target_machine(targets.host(), CompileOptions().opt_level)
+        if len(sys.modules) > count:
+            gc.freeze()  # or a worker's first collection copies all pages of Python's objects
 
 
 def _modules() -> Iterator[str]:
