@@ -21,6 +21,9 @@ from stepwell.passes.linalg._fusion_graph import HOST, is_host_block
 
 _CONTROL = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
 _FREE = ("stablehlo.constant", "stablehlo.return", "stablehlo.reshape", *_CONTROL)
+LEAST_ELEMENTS = 1024
+"""What an iteration touches at least of a loop that the host runs."""
+
 _PARTIAL = {
     "stablehlo.dynamic_slice": "result",
     "stablehlo.slice": "result",
@@ -38,7 +41,7 @@ class PlaceControlFlow(Pass):
 
     name: ClassVar[str] = "place-control-flow"
     anchor: ClassVar[str] = "func.func"
-    least_elements: int = 1024
+    least_elements: int = LEAST_ELEMENTS
 
     def run(self, op: ir.Operation, state: State) -> None:
         for region in op.regions:
@@ -50,7 +53,7 @@ class PlaceControlFlow(Pass):
             op = child.operation
             if op.name not in _CONTROL or not _is_static(op) or not is_host_block(block):
                 continue
-            if _work(op) >= self.least_elements or _calls_library(op):
+            if iteration_work(op) >= self.least_elements or _calls_library(op):
                 op.attributes[HOST] = ir.UnitAttr.get()
                 for region in op.regions:
                     self._look(region.blocks[0])
@@ -63,7 +66,7 @@ def _is_static(op: ir.Operation) -> bool:
     )
 
 
-def _work(op: ir.Operation) -> int:
+def iteration_work(op: ir.Operation) -> int:
     """Elements that one iteration, or all branches together, reads or writes."""
     total = 0
     for region in op.regions:
@@ -73,7 +76,7 @@ def _work(op: ir.Operation) -> int:
                 if inner.name not in _FREE:
                     total += _touched(inner)
                 if inner.name in _CONTROL:
-                    total += _work(inner)
+                    total += iteration_work(inner)
     return total
 
 

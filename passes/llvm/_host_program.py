@@ -310,7 +310,7 @@ class _HostReader:
             raise LoweringError("the condition of a loop in parts is not one kernel")
         counter = calls[0].operands[0]
         parts = Parts(loop, count, iterations, step, counter, begin, size)
-        copies = [s for s in loop.body if isinstance(s, Copy)]
+        copies = [s for s in HostProgram([*loop.body]).statements() if isinstance(s, Copy)]
         return parts if all(parts.has_for_itself(copy.target) for copy in copies) else loop
 
     def _condition(self, value: ir.Value) -> int:

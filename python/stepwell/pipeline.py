@@ -103,7 +103,7 @@ STEPS = (
     Step("split-long-convolutions", "stablehlo", ("split-long-convolutions",), 1, "gpu"),
     Step("simplify", "stablehlo", ("fold-constants", "simplify-algebra", _TIDY)),
     Step("split-long-reductions", "stablehlo", ("split-long-reductions",), 1),
-    Step("block-batches", "linalg", ("block-batches",), 2, "cpu"),
+    Step("block-batches", "linalg", ("block-batches", "divide-loops"), 2, "cpu"),
     Step(
         "legalize-control-flow",
         "linalg",
