@@ -288,6 +288,7 @@ def makers() -> list[Callable[[], Case]]:
         lambda: _transpose((512, 1024), (1, 0)),
         lambda: _transpose((128, 12, 64), (1, 0, 2)),
         lambda: _transpose((56, 56, 64), (2, 0, 1)),
+        _largest_of_windows,
         _mish,
         _remainder,
         _sum_of_everything,
@@ -317,6 +318,17 @@ def _layer_norm() -> Case:
 def _gelu() -> Case:
     node = helper.make_node("Gelu", ["x"], ["y"])
     return elementwise("gelu", (512, 1024), [node], torch.nn.functional.gelu)
+
+
+def _largest_of_windows() -> Case:
+    """As detectors pool their last features; transposed into channels last and back."""
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[5, 5], pads=[2] * 4)
+    return elementwise(
+        "maxpool 5x5",
+        (1, 256, 40, 40),
+        [node],
+        lambda x: torch.nn.functional.max_pool2d(x, 5, 1, 2),
+    )
 
 
 def _mish() -> Case:

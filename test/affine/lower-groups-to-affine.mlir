@@ -69,6 +69,29 @@ func.func @pooling(%x: tensor<1x4x4x16xf32>) -> tensor<1x2x2x16xf32> {
 
 // -----
 
+// Windows that move by one: 8 outputs have 12 columns in common, of which each is combined once, row
+// by row. Then the maximum of two columns, and of four, serves all windows that hold them.
+// CHECK-LABEL: func.func @neighbours
+// CHECK: %[[COLUMNS:.*]]:12 = affine.for %[[ROW:.*]] = 1 to 5 iter_args
+// CHECK-COUNT-12: affine.vector_load %arg0[0, %[[ROW]]
+// CHECK: affine.yield
+// CHECK: %[[TWO:.*]] = arith.maximumf %[[COLUMNS]]#0, %[[COLUMNS]]#1
+// CHECK-COUNT-35: arith.maximumf
+// CHECK-NOT: arith.maximumf
+// CHECK: return
+func.func @neighbours(%x: tensor<1x5x12x16xf32>) -> tensor<1x1x8x16xf32> {
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %0 = "stablehlo.reduce_window"(%x, %low) ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %m = stablehlo.maximum %a, %b : tensor<f32>
+      stablehlo.return %m : tensor<f32>
+    }) {window_dimensions = array<i64: 1, 5, 5, 1>, window_strides = array<i64: 1, 1, 1, 1>}
+      : (tensor<1x5x12x16xf32>, tensor<f32>) -> tensor<1x1x8x16xf32>
+  return %0 : tensor<1x1x8x16xf32>
+}
+
+// -----
+
 // Rows: one task a row; exponentials are kept in a row of scratch, and the division is one a row.
 // CHECK-LABEL: func.func @rows
 // CHECK: func.func private @kernel_0

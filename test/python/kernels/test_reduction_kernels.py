@@ -138,6 +138,16 @@ def window(name, x, size, stride, pads, *, maximum=True, dilation=None) -> Case:
     return Case(name, function, (x,))
 
 
+def some_nan(x: np.ndarray) -> np.ndarray:
+    x = x.copy()
+    x[0, 3, 4:9, 2], x[1, 0, 12, 16], x[1, 8] = np.nan, np.nan, -np.inf
+    return x
+
+
+def of_bytes(x):
+    return lax.reduce_window(x, np.int8(-128), lax.max, (1, 5, 5, 1), (1, 1, 1, 1), "SAME")
+
+
 IMAGE, PLANES = normal(2, 11, 13, 17), normal(2, 5, 11, 13)
 NONE = (0, 0)
 POOLING = [
@@ -145,6 +155,17 @@ POOLING = [
     window("max-3x3-pad", IMAGE, (1, 3, 3, 1), (1, 2, 2, 1), [NONE, (1, 1), (1, 1), NONE]),
     window("max-ceil", IMAGE, (1, 2, 2, 1), (1, 2, 2, 1), [NONE, (0, 1), (0, 1), NONE]),
     window("max-5x5-stride-1", IMAGE, (1, 5, 5, 1), (1, 1, 1, 1), "SAME"),
+    window("max-3x3-stride-1-nan", some_nan(IMAGE), (1, 3, 3, 1), (1, 1, 1, 1), "SAME"),
+    window("max-4x6-stride-1", normal(1, 9, 40, 33), (1, 4, 6, 1), (1, 1, 1, 1), "SAME"),
+    window("max-7x7-strides-2-1", IMAGE, (1, 7, 7, 1), (1, 2, 1, 1), "VALID"),
+    window("max-1x5", IMAGE, (1, 1, 5, 1), (1, 1, 1, 1), "SAME"),
+    window("max-wide-as-the-image", IMAGE, (1, 3, 13, 1), (1, 1, 1, 1), "VALID"),
+    window("average-5x5-stride-1", IMAGE, (1, 5, 5, 1), (1, 1, 1, 1), "SAME", maximum=False),
+    Case("max-of-bytes-stride-1", of_bytes, (integers(2, 9, 13, 70, low=-128, high=127,
+                                                      dtype="int8"),), reference=of_bytes),
+    Case("min-5x5-of-squares",
+         lambda x: -lax.reduce_window(x * x, jnp.asarray(jnp.inf, x.dtype), lax.min, (1, 5, 5, 1),
+                                      (1, 1, 1, 1), "SAME"), (IMAGE,)),
     window("max-dilated", IMAGE, (1, 2, 2, 1), (1, 1, 1, 1), "VALID", dilation=(1, 3, 2, 1)),
     window("max-nchw", PLANES, (1, 1, 3, 3), (1, 1, 2, 2), [NONE, NONE, (1, 1), (1, 1)]),
     window("max-one-dimension", normal(2, 17, 9), (1, 3, 1), (1, 2, 1), "SAME"),

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.builder import Lanes
+from stepwell.kernels.cpu.shared_windows import join_columns, shared_input, tile_points
 from stepwell.kernels.cpu.used_elements import used_terms
 from stepwell.kernels.group import KernelGroup, widths
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
@@ -183,6 +184,14 @@ class _OuterReduction:
         self.window = self._window()
         self.tile = choose_tile(rows, points, self.sizes[self.inner], self.window, target)
         self.used = used_terms(group, self.op)
+        moves, extents = self.window.moves, self.window.extents
+        self.shared = None if self.used else shared_input(self.op, moves, extents)
+        if self.shared is not None:
+            count = tile_points(points, extents, target.vector_registers)
+            if count > 1:
+                self.tile = OuterReductionTile(1, count, 1)
+            else:
+                self.shared = None
 
     def _window(self) -> Window:
         still = [Index()] * len(self.sizes)
@@ -339,6 +348,16 @@ class _OuterReduction:
             value = self.evaluator.at(self.op.outputs[0], point, lanes[cell[2]])
             return self.nest.as_vector(value, lanes[cell[2]])
 
+        if self.shared is not None:
+            with self.evaluator.scope():
+                totals = self._by_columns(
+                    points, lanes[0], lambda n, at_window: at((0, n, 0), at_window)
+                )
+                for cell, total in zip(cells, totals, strict=True):
+                    whole = self.combiner.join(initial(cell), total)
+                    self._finish(at(cell, still), whole, lanes[0])
+            return
+
         looped = len(self.reduced)
         if not self.used:
             looped -= self.window.written_out(rows, points)
@@ -358,6 +377,32 @@ class _OuterReduction:
             sums = self._loops(self.window.extents[:looped], steps, sums)
             for cell, total in zip(cells, sums, strict=True):
                 self._finish(at(cell, still), total, lanes[cell[2]])
+
+    def _by_columns(
+        self, points: int, lanes: Lanes, at: Callable[[int, Sequence[Index]], list[Index]]
+    ) -> list[ir.Value]:
+        """The totals of neighbouring points, whose windows have columns in common; `at` gives the
+        loop indices of a point and a place in its window."""
+        rows, width = self.window.extents
+        assert self.shared is not None
+        source, where = self.op.inputs[self.shared], self.op.maps[self.shared]
+
+        def column(number: int, row: Index) -> ir.Value:
+            point = min(number, points - 1)
+            dims = at(point, [row, constant(number - point)])
+            value = self.evaluator.at(source, apply_map(where, dims), lanes)
+            return self.nest.as_vector(value, lanes)
+
+        def step(row: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+            with self.evaluator.scope():
+                return [
+                    self.combiner.join(value, column(number, Index.of(row)))
+                    for number, value in enumerate(carried)
+                ]
+
+        first = [column(number, constant(0)) for number in range(points - 1 + width)]
+        columns = self.nest.reduce_loop("k", 1, rows, 1, first, step)
+        return join_columns(columns, width, self.combiner.join)
 
     def _in_order_of_loads(
         self, cells: list[tuple[int, int, int]], looped: int
