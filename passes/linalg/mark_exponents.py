@@ -105,7 +105,7 @@ def _needs_both(maximum: Structured, total: Structured) -> bool:
 def _is_of_all(op: ir.Operation) -> bool:
     """Whether elements of its result are made of one of each operand; not so are the results of a
     function."""
-    return op.name in RESHAPES or Structured.of(op) is not None
+    return op.name in RESHAPES or op.name == "linalg.generic"
 
 
 def _is_elementwise(op: ir.Operation) -> bool:
