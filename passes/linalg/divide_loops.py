@@ -53,7 +53,7 @@ _WAITING = 0.12
 _ALONE = 64
 """Elements that every thread may compute for itself at each step: counters, conditions."""
 
-_APART = ("while", "if", "case", "rng", "custom_call")
+_APART = tuple(f"stablehlo.{name}" for name in ("while", "if", "case", "rng", "custom_call"))
 """Operations that loops hold which are left as they are."""
 
 _FREE = ("stablehlo.constant", "stablehlo.reshape", "stablehlo.broadcast_in_dim", "stablehlo.iota")
@@ -126,14 +126,15 @@ def _divisions(loop: ir.Operation, threads: int) -> Iterator[_Division]:
     """The ways to divide `loop`, by each dimension of each value that it carries."""
     blocks = [region.blocks[0] for region in loop.regions]
     operations = [child.operation for block in blocks for child in list(block.operations)[:-1]]
-    if not all(isinstance(value.type, ir.RankedTensorType) for value in loop.operands) or any(
-        len(op.results) != 1 or op.name.removeprefix("stablehlo.") in _APART for op in operations
+    if (
+        not any(True for result in loop.results for _ in result.uses)
+        or not all(isinstance(value.type, ir.RankedTensorType) for value in loop.operands)
+        or any(len(op.results) != 1 or op.name in _APART for op in operations)
     ):
         return
     known: list[dict[int, int]] = []
     for number, value in enumerate(loop.operands):
-        shape = hlo.shape(value)
-        for dimension, size in enumerate(shape if len(shape) > 1 else ()):
+        for dimension, size in enumerate(hlo.shape(value)):
             parts = max(p for p in range(1, threads + 1) if size % p == 0)
             if not 1 < parts <= size or any(found.get(number) == dimension for found in known):
                 continue

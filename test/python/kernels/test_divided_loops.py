@@ -86,6 +86,14 @@ def read_again(h):
     return lax.fori_loop(0, STEPS, body, (h, jnp.zeros((STEPS, BATCH, STATE), jnp.float32)))
 
 
+def elements(x, y):
+    """Nothing but elements, of vectors."""
+    x, y = lax.fori_loop(
+        0, 50, lambda i, s: (s[0] + 0.01 * s[1], s[1] - 0.01 * jnp.sin(s[0])), (x, y)
+    )
+    return x, y.sum()
+
+
 def mixing(h):
     """Not divided: a step takes the mean of all rows."""
     return lax.fori_loop(0, 7, lambda i, h: jnp.tanh(h @ SQUARE) + 0.1 * h.mean(0), h)
@@ -104,6 +112,7 @@ PROGRAMS = [
     (biased, (STATES, normal(BATCH, STATE)), 1),
     (attending, (normal(BATCH, 16, 16), normal(BATCH, 16, 16)), 1),
     (read_again, (STATES,), 1),
+    (elements, (normal(6000), normal(6000) + 1), 1),
     (mixing, (STATES,), 0),
     (until, (STATES,), 0),
 ]
