@@ -96,11 +96,12 @@ def jit(
 
     @functools.wraps(function)
     def call(*args: object, **kwargs: object) -> object:
-        positions = range(len(args))
-        fixed = {i: args[i] for i in positions if i in static}
-        fixed |= {name: value for name, value in kwargs.items() if name in static_names}
-        dynamic = [args[i] for i in positions if i not in fixed]
-        named = {name: value for name, value in kwargs.items() if name not in fixed}
+        dynamic, named, fixed = list(args), kwargs, {}
+        if static or static_names:
+            fixed = {i: value for i, value in enumerate(args) if i in static}
+            fixed |= {name: value for name, value in kwargs.items() if name in static_names}
+            dynamic = [value for i, value in enumerate(args) if i not in fixed]
+            named = {name: value for name, value in kwargs.items() if name not in fixed}
         leaves, structure = jax.tree_util.tree_flatten((dynamic, named))
         rest = structure, _hashable(fixed), jax.config.read("jax_enable_x64")
         kinds = tuple(map(_kind, leaves))

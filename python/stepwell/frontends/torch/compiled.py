@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 import torch
 import torch.fx
@@ -194,6 +195,6 @@ def _build(
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
-    if array.dtype.name == "bfloat16":
+    if array.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

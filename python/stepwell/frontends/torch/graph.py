@@ -3,6 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import ml_dtypes
@@ -70,6 +71,9 @@ def to_program(
 
 def to_array(tensor: torch.Tensor) -> np.ndarray:
     """The data of a tensor for numpy, without a copy where it is dense and on the CPU."""
+    if tensor.dtype not in _BY_BITS and tensor.is_contiguous():
+        with contextlib.suppress(RuntimeError, TypeError):  # gradients, conjugates, other devices
+            return tensor.numpy()
     dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     if dense.dtype in _BY_BITS:
         integer, dtype = _BY_BITS[dense.dtype]
