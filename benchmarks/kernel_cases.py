@@ -293,6 +293,7 @@ def makers() -> list[Callable[[], Case]]:
         _remainder,
         _sum_of_everything,
         _top_k,
+        *(lambda axis=axis: _running_sums(axis) for axis in (0, 1)),
         _spectrum,
     ]
 
@@ -356,6 +357,20 @@ def _top_k() -> Case:
     constants = {"k": np.array([50], np.int64)}
     return elementwise(
         "top 50", (4, 32000), [node], lambda x: torch.topk(x, 50)[0], (4, 50), constants=constants
+    )
+
+
+def _running_sums(axis: int) -> Case:
+    """Along rows, or along columns."""
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"])
+    constants = {"axis": np.array(axis, np.int64)}
+    return elementwise(
+        f"running sums along dimension {axis}",
+        (512, 512),
+        [node],
+        lambda x: x.cumsum(axis),
+        (512, 512),
+        constants=constants,
     )
 
 

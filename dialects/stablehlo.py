@@ -611,6 +611,33 @@ def reduce_window(
     return operation.results[0]
 
 
+def cumulative(
+    operands: Sequence[ir.Value],
+    initial: Sequence[ir.Value],
+    dimension: int,
+    combine: Callable[[list[ir.Value], list[ir.Value]], Sequence[ir.Value]],
+) -> list[ir.Value]:
+    """`operands` of one shape, each element combined with all before it along `dimension`: by
+    `combine`, of scalars of what comes before and of what follows."""
+    sizes = shape(operands[0])
+    window, padding = [1] * len(sizes), [(0, 0)] * len(sizes)
+    window[dimension], padding[dimension] = sizes[dimension], (sizes[dimension] - 1, 0)
+    attributes = {"window_dimensions": _i64s(window), "padding": _pairs(padding)}
+    operation = ir.Operation.create(
+        "stablehlo.reduce_window",
+        [value.type for value in operands],
+        [*operands, *initial],
+        attributes,
+        regions=1,
+    )
+    scalars = [_tensor([], element_type(value)) for value in operands]
+    block = operation.regions[0].blocks.append(*scalars, *scalars)
+    with ir.InsertionPoint(block):
+        arguments = list(block.arguments)
+        _return(*combine(arguments[: len(scalars)], arguments[len(scalars) :]))
+    return list(operation.results)
+
+
 # --- Control flow --------------------------------------------------------------------------------
 
 

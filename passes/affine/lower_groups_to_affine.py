@@ -31,6 +31,7 @@ from stepwell.kernels.cpu import (
     library_call,
     outer_reduction,
     row,
+    scan,
     selection,
     sparse_product,
     suppression,
@@ -284,6 +285,8 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
         outer_reduction.emit(group, target)
     elif kind == sparse_product.KIND:
         sparse_product.emit(group, target)
+    elif kind == "scan":
+        scan.emit(group, target)
     elif kind == "concatenate":
         concatenate.emit(group, lanes)
     elif kind == "transpose":

@@ -102,7 +102,7 @@ def _fits(group: Group, reader: Group) -> bool:
     """Whether the elements of `group` are those of `reader`, or its rows."""
     if group.kind is not Role.ELEMENTWISE or group.padded:
         return False
-    if reader.kind in ANCHORED:
+    if reader.kind in (*ANCHORED, Role.SCAN):
         return group.rows is None and group.domain == reader.domain
     if reader.kind is not Role.ELEMENTWISE:
         return False

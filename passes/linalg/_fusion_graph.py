@@ -16,6 +16,7 @@ from stepwell.errors import LoweringError
 from stepwell.kernels.evaluate import slice_source
 from stepwell.kernels.group import extracted
 from stepwell.kernels.index import Index, Variable, apply_map, linearize, reshaped
+from stepwell.kernels.scan import is_scan
 from stepwell.kernels.slices import TakenSlices
 from stepwell.kernels.sparse_product import SPARSE
 from stepwell.kernels.structured import (
@@ -43,6 +44,7 @@ class Role(Enum):
     ROW_REDUCTION = "row-reduction"
     OUTER_REDUCTION = "outer-reduction"
     SPARSE_PRODUCT = "sparse-product"
+    SCAN = "scan"
     PAD = "pad"
     CONCATENATE = "concatenate"
     UPDATE = "update"
@@ -118,6 +120,8 @@ def role_of(op: ir.Operation, structured: Structured | None) -> Role:
         return Role.PAD if _is_constant_pad(op) else Role.OTHER
     if op.name == "tensor.concat":
         return Role.CONCATENATE
+    if is_scan(op):
+        return Role.SCAN
     if structured is None or len(structured.outputs) != 1:
         return Role.OTHER
     if structured.is_elementwise:
@@ -433,6 +437,8 @@ class FusionGraph:
             group.padded = True
 
     def _can_join(self, node: Node, group: Group) -> bool:
+        if group.kind is Role.SCAN:
+            return self._follows_scan(node, group)
         takes_pad = group.kind not in (Role.OTHER, Role.PAD, Role.UPDATE, *STANDING)
         if group.padded or not takes_pad:
             return False
@@ -447,6 +453,16 @@ class FusionGraph:
         if node.role is Role.ROW_REDUCTION:
             return self._reduction_joins(node, group)
         return node.role is Role.ELEMENTWISE and self._elementwise_joins(node, group)
+
+    def _follows_scan(self, node: Node, group: Group) -> bool:
+        """Whether `node` is computed of the elements of a scan, and of nothing else that has to be
+        read beside them."""
+        if node.role is not Role.ELEMENTWISE or elements(node.op.results[0]) != group.domain:
+            return False
+        bases = [base for value in self.operands(node) for base in self.bases(value)]
+        makers = [self.by_value.get(base) for base in bases if elements(base) > 1]
+        inside = all(maker is not None and maker.group is group for maker in makers)
+        return inside and self.reads_agree(node, group, None)
 
     def _reduction_joins(self, node: Node, group: Group) -> bool:
         assert node.structured is not None

@@ -308,11 +308,12 @@ def _clone(
             inner.operands[number] = mapping[operand]
     for result, new in zip(op.results, clone.results, strict=True):
         mapping[result] = new
-    if op.name == "linalg.generic" and op.results[0] in destinations:
-        last = len(clone.operands) - 1
-        target = defining_op(op.operands[last])
-        if target is not None and target.name == "tensor.empty":
-            clone.operands[last] = destinations[op.results[0]]
+    if op.name == "linalg.generic":
+        first = len(clone.operands) - len(op.results)
+        for number, result in enumerate(op.results, first):
+            target = defining_op(op.operands[number])
+            if result in destinations and target is not None and target.name == "tensor.empty":
+                clone.operands[number] = destinations[result]
     elif role_of(op, None) is Role.UPDATE and op.results[0] in destinations:
         clone.operands[1] = destinations[op.results[0]]
 

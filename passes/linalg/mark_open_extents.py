@@ -280,10 +280,10 @@ class _Flow:
                     loops[loop].add(layout[number])
                 if loop is not None and number in known:
                     filled.add(loop)
-        for result in op.op.results:
+        for result, written in zip(op.op.results, op.maps[len(op.inputs) :], strict=True):
             layout = []
             places = set()
-            for number, expression in enumerate(op.output_map.results):
+            for number, expression in enumerate(written.results):
                 size = shape_of(result)[number]
                 loop = expression.position if isinstance(expression, ir.AffineDimExpr) else -1
                 if loop in filled:

@@ -17,6 +17,7 @@ from stepwell.frontends.open_sizes import BOUNDS
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.open_dimensions import Dimension, Layout, as_prefix, closed, is_open, prefix, unified
+from stepwell.passes.stablehlo._cumulative import cumulative
 from stepwell.passes.stablehlo._open_program import Number, OpenProgram
 from stepwell.passes.stablehlo._open_rules import Extents, Rule, bounds, entering, varies
 from stepwell.passes.stablehlo._values import i64_pairs, integers, optional_integers, padding, splat
@@ -198,11 +199,34 @@ def _are_constant_or_running(op: ir.Operation, layout: Layout) -> bool:
     return True
 
 
+def _running(
+    program: OpenProgram, op: ir.Operation, dimension: int, backward: bool
+) -> list[Layout]:
+    """Running reductions: those from the end begin with what is beyond the part in use, and others
+    never come to it."""
+    count = len(op.results)
+    layouts = [program.settled(operand) for operand in list(op.operands)[:count]]
+    layout = layouts[0]
+    if any(other != layout for other in layouts):
+        raise LoweringError("the operands of a running reduction are in use in different parts")
+    if as_prefix(layout[dimension]) is None:
+        raise LoweringError("a running reduction goes along a dimension that is a product")
+    if backward and is_open(layout[dimension]):
+        fill = _identity(_combiner(op), hlo.dtype(op.operands[0]))
+        if fill is None:
+            raise LoweringError("a reduction over an open dimension has an unknown identity")
+        op.operands[0] = program.masked(op.operands[0], [dimension], fill)
+    return layouts
+
+
 @on("reduce_window")
 def reduce_window(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
     """Windows that reach beyond the part in use find there what changes nothing."""
     operand, shape = op.operands[0], hlo.shape(op.results[0])
     layout = program.settled(operand)
+    found = cumulative(op)
+    if found is not None and _are_constant_or_running(op, layout):
+        return _running(program, op, *found)
     if len(op.results) == 1 and not varies(op, "window_dimensions"):
         places = range(len(shape))
         windows = _Windows(

@@ -29,6 +29,7 @@ from stepwell.errors import UsageError
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
+from stepwell.passes.stablehlo._cumulative import cumulative
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
     constant_attribute,
@@ -122,6 +123,8 @@ def pooling(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
         for d in range(rank)
     ]
     if rank < 3 or len(op.operands) != 2 or any(touched[:2]) or not any(touched[2:]):
+        return None
+    if cumulative(op) is not None:
         return None
     order = [0, *range(2, rank), 1]
     attributes = {

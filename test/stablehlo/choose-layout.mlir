@@ -74,3 +74,18 @@ func.func @rejected_products(%x: tensor<9x5xf32>, %y: tensor<9x31xf32>, %z: tens
        : (tensor<9x5xf32>, tensor<5x64xf32>) -> tensor<9x64xf32>
   return %a, %b : tensor<5x31xf32>, tensor<9x64xf32>
 }
+
+// Running sums are no pooling.
+// CHECK-LABEL: func.func @rejected_sums
+// CHECK-NOT: stablehlo.transpose
+// CHECK: return
+func.func @rejected_sums(%x: tensor<2x3x50xf32>) -> tensor<2x3x50xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %y = "stablehlo.reduce_window"(%x, %zero) ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %m = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %m : tensor<f32>
+  }) {window_dimensions = array<i64: 1, 1, 50>, padding = dense<[[0, 0], [0, 0], [49, 0]]> : tensor<3x2xi64>}
+      : (tensor<2x3x50xf32>, tensor<f32>) -> tensor<2x3x50xf32>
+  return %y : tensor<2x3x50xf32>
+}

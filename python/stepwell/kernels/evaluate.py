@@ -18,6 +18,7 @@ from stepwell.kernels import vector_math
 from stepwell.kernels.arithmetic import CONTRACT, NO_SIGNED_ZEROS, Lanes, arith, vector
 from stepwell.kernels.builder import NestBuilder
 from stepwell.kernels.index import Index, Variable, apply_map, linearize, reshaped, same
+from stepwell.kernels.scan import SCAN
 from stepwell.kernels.slices import TakenSlices
 from stepwell.kernels.structured import (
     RESHAPES,
@@ -216,12 +217,22 @@ class Evaluator:
         arguments: dict[ir.Value, Computed],
         lanes: Lanes,
     ) -> ir.Value:
-        """Clone the scalar body of `op` onto vectors; returns what it yields."""
+        """Clone the scalar body of `op` onto vectors; returns the first value it yields."""
+        return self.run_whole_body(op, dims, arguments, lanes)[0]
+
+    def run_whole_body(
+        self,
+        op: Structured,
+        dims: Sequence[Index],
+        arguments: dict[ir.Value, Computed],
+        lanes: Lanes,
+    ) -> list[ir.Value]:
+        """Clone the scalar body of `op` onto vectors; returns all that it yields."""
         known = dict(arguments)
         for child in op.body.operations:
             operation = child.operation
             if operation.name == "linalg.yield":
-                return self._value(known, operation.operands[0], lanes)
+                return [self._value(known, value, lanes) for value in operation.operands]
             known[operation.results[0]] = self._body_op(operation, known, dims, lanes)
         raise LoweringError(f"{source_name(op.op)}: the body yields nothing")
 
@@ -428,6 +439,7 @@ def _is_combiner(op: ir.Operation) -> bool:
     return (
         parent is not None
         and parent.name == "linalg.generic"
+        and SCAN not in parent.attributes
         and any("reduction" in str(kind) for kind in parent.attributes["iterator_types"])
         and all(use.owner.name == "linalg.yield" for use in op.results[0].uses)
     )

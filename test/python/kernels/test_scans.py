@@ -37,6 +37,115 @@ def test_maxima_are_exact(axis: int) -> None:
     np.testing.assert_array_equal(result, np.maximum.accumulate(x, axis=axis))
 
 
+SHAPES = [
+    ((70,), 0),  # one row
+    ((3, 70), 1),  # fewer rows than a tile has
+    ((7, 70), 1),  # narrow tiles
+    ((16, 64), 1),  # whole tiles
+    ((37, 45), 1),  # parts of tiles along both
+    ((40, 9), 1),  # rows shorter than a vector
+    ((40, 3), 1),  # and than the smallest tile
+    ((45, 37), 0),
+    ((3, 45, 37), 1),
+    ((2, 45, 200), 1),  # several blocks of columns, the last one smaller
+    ((5, 4, 45), 2),
+    ((4, 3, 0), 1),  # no elements
+]
+"""Shapes, and the dimension along which to accumulate."""
+
+TYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint32")
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_all_types_and_shapes(dtype: str, reverse: bool) -> None:
+    """Small whole numbers, of which all sums here are exact in every type but for f16, which is
+    rounded once."""
+    generator = np.random.default_rng(5)
+    arrays = [generator.integers(0, 9, shape).astype(dtype) for shape, _ in SHAPES]
+    axes = [axis for _, axis in SHAPES]
+
+    def function(*arrays: jax.Array) -> list[jax.Array]:
+        pairs = list(zip(arrays, axes, strict=True))
+        sums = [_accumulated(lax.add, 0, x, axis, reverse) for x, axis in pairs]
+        return sums + [_accumulated(lax.max, 0, x, axis, reverse) for x, axis in pairs]
+
+    with jax.enable_x64(True):
+        module = export.export(jax.jit(function))(*arrays).mlir_module()
+    lowered = stepwell.lower(str(module)).step("affine")
+    assert str(lowered).count('kernel.kind = "scan"') == 2 * (len(SHAPES) - 1)
+    assert lowered.remarks == []
+    results = lowered.compile()(*arrays)
+    assert len(results) == 2 * len(SHAPES)
+    for number, result in enumerate(results):
+        x, axis = arrays[number % len(SHAPES)], axes[number % len(SHAPES)]
+        x = np.flip(x, axis) if reverse else x
+        if number < len(SHAPES):
+            want = np.cumsum(x, axis, dtype=np.float64 if x.dtype.kind == "f" else x.dtype)
+        else:
+            want = np.maximum.accumulate(x, axis) if x.size else x
+        want = np.flip(want, axis) if reverse else want
+        assert result.dtype == x.dtype
+        np.testing.assert_array_equal(
+            result, want.astype(x.dtype), str(SHAPES[number % len(SHAPES)])
+        )
+
+
+def _accumulated(
+    combine: Callable, start: int, x: jax.Array, axis: int, reverse: bool
+) -> jax.Array:
+    """`reduce_window` from one end of a dimension."""
+    length, ones = x.shape[axis], (1,) * x.ndim
+    window = tuple(length if d == axis else 1 for d in range(x.ndim))
+    side = (0, length - 1) if reverse else (length - 1, 0)
+    pads = tuple(side if d == axis else (0, 0) for d in range(x.ndim))
+    return lax.reduce_window(x, np.array(start, x.dtype), combine, window, ones, pads)
+
+
+@pytest.mark.parametrize("shape", [(20, 50), (50, 20)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_is_no_number(shape: tuple[int, ...], axis: int) -> None:
+    """NaN stays from where it stands on, infinities of both signs become one, and of two zeros the
+    positive one is the larger."""
+    x = np.random.default_rng(6).standard_normal(shape).astype(np.float32)
+    x[3, 7], x[9, 4], x[12, 4], x[17, 15] = np.nan, np.inf, -np.inf, np.nan
+    x[:, 1] = x[1, :] = -0.0
+    x[5, 1], x[1, 5] = 0.0, 0.0
+    sums = run(lambda x: _accumulated(lax.add, 0, x, axis, False), x)
+    want = np.cumsum(x, axis, dtype=np.float64)
+    np.testing.assert_allclose(sums, want, rtol=1e-6, atol=1e-6)
+    start = np.array(-np.inf, np.float32)
+    most = run(lambda x: _accumulated(lax.max, start, x, axis, False), x)
+    np.testing.assert_array_equal(most, np.maximum.accumulate(x, axis))
+    zeros = most[:, 1] if axis == 0 else most[1]
+    assert not np.signbit(zeros[5:][zeros[5:] == 0]).any()
+
+
+def test_booleans() -> None:
+    x = np.random.default_rng(7).random((33, 50)) < 0.02
+    for axis in (0, 1):
+        for reverse in (False, True):
+            got = run(lambda x: _accumulated(lax.bitwise_or, 0, x, axis, reverse), x)  # noqa: B023
+            want = np.flip(x, axis) if reverse else x
+            want = np.logical_or.accumulate(want, axis)
+            np.testing.assert_array_equal(got, np.flip(want, axis) if reverse else want)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_is_computed_on_the_way(axis: int) -> None:
+    """Elementwise operations before a scan are part of its kernel, also of other types."""
+    x = np.random.default_rng(8).standard_normal((40, 50)).astype(np.float32)
+
+    def function(x: jax.Array) -> jax.Array:
+        return lax.cumsum((x * 2 > 1).astype(np.int32), axis=axis)
+
+    module = export.export(jax.jit(function), platforms=["cpu"])(x).mlir_module()
+    text = str(stepwell.lower(str(module)).step("affine"))
+    assert text.count("kernel.kind =") == 1
+    got = stepwell.compile(str(module))(x)[0]
+    np.testing.assert_array_equal(got, np.cumsum(x * 2 > 1, axis=axis))
+
+
 def test_integers_wrap_around() -> None:
     x = np.random.default_rng(2).integers(-(2**31), 2**31, LENGTH, dtype=np.int64).astype(np.int32)
     result = run(lambda x: lax.cumsum(x, axis=0), x)

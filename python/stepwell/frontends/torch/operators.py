@@ -14,7 +14,12 @@ from collections.abc import Callable
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
-from stepwell.frontends.torch import complex_operators, hidden_calls, linear_algebra
+from stepwell.frontends.torch import (
+    complex_operators,
+    cumulative,
+    hidden_calls,
+    linear_algebra,
+)
 from stepwell.frontends.torch.hidden_calls import created
 from stepwell.mlir import ir, nested_operations
 
@@ -207,6 +212,6 @@ def _scatter_reduce(
     return hlo.reshape(mean, shape)
 
 
-_ALL = {**_FORMS, **linear_algebra.FORMS}
+_ALL = {**_FORMS, **cumulative.FORMS, **linear_algebra.FORMS}
 
 __all__ = ["hide", "restore"]
