@@ -286,7 +286,7 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
     elif kind == sparse_product.KIND:
         sparse_product.emit(group, target)
     elif kind == "scan":
-        scan.emit(group, target)
+        scan.emit(group, target, state.threads)
     elif kind == "concatenate":
         concatenate.emit(group, lanes)
     elif kind == "transpose":

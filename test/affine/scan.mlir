@@ -7,7 +7,7 @@
 // CHECK-LABEL: func.func private @kernel_0
 // CHECK-SAME: kernel.kind = "scan"
 // CHECK: affine.parallel
-// CHECK: affine.for {{.*}} = 0 to 100 iter_args({{.*}}) -> (vector<16xi32>, vector<16xi32>)
+// CHECK: affine.for {{.*}} = 0 to 100 iter_args({{.*}}) -> (vector<16xi32>, vector<16xi32>, vector<8xi32>)
 // CHECK: affine.vector_load
 // CHECK: arith.muli
 // CHECK: arith.addi
@@ -58,11 +58,33 @@ func.func @rows(%x: tensor<32x100x1xi32>, %t: tensor<32x1xi32>) -> tensor<32x100
   return %r#0 : tensor<32x100x1xi32>
 }
 
-// What reads another operand beside the results is no part of it: turned, it would not lie side by side.
+// The totals of many columns lie in L1.
 // CHECK-LABEL: func.func private @kernel_2
+// CHECK: %[[TOTALS:.*]] = memref.alloca() {alignment = 64 : i64} : memref<200xi32>
+// CHECK: affine.parallel (%{{.*}}) = (0) to (1)
+// CHECK: affine.for {{.*}} = 0 to 100 {
+// CHECK: affine.for {{.*}} = 0 to 192 step 64 {
+// CHECK: affine.vector_load %[[TOTALS]]
+// CHECK: affine.vector_load
+// CHECK: arith.addi
+// CHECK: affine.vector_store
+// CHECK: affine.vector_store {{.*}}, %[[TOTALS]]
+func.func @wide(%x: tensor<1x100x200xi32>, %t: tensor<1x200xi32>) -> tensor<1x100x200xi32> {
+  %e = tensor.empty() : tensor<1x100x200xi32>
+  %r:2 = linalg.generic {indexing_maps = [#whole, #whole, #rest], iterator_types = ["parallel", "reduction", "parallel"]}
+      ins(%x : tensor<1x100x200xi32>) outs(%e, %t : tensor<1x100x200xi32>, tensor<1x200xi32>) attrs = {kernel.scan = "forward"} {
+  ^bb0(%in: i32, %out: i32, %total: i32):
+    %s = arith.addi %total, %in : i32
+    linalg.yield %s, %s : i32, i32
+  } -> (tensor<1x100x200xi32>, tensor<1x200xi32>)
+  return %r#0 : tensor<1x100x200xi32>
+}
+
+// What reads another operand beside the results is no part of it: turned, it would not lie side by side.
+// CHECK-LABEL: func.func private @kernel_3
 // CHECK-SAME: kernel.kind = "scan"
 // CHECK-NOT: arith.muli
-// CHECK-LABEL: func.func private @kernel_3
+// CHECK-LABEL: func.func private @kernel_4
 // CHECK-SAME: kernel.kind = "elementwise"
 func.func @rejected(%x: tensor<1x100x64xi32>, %t: tensor<1x64xi32>) -> tensor<1x100x64xi32> {
   %e = tensor.empty() : tensor<1x100x64xi32>

@@ -1,10 +1,10 @@
 """Cumulative reductions (`stepwell.kernels.scan`): each element is read once and written once, and
-the totals stay in registers.
+the totals stay in registers, or in L1.
 
 Where elements of the dimensions behind lie side by side, a task is a block of such columns, and
-goes down the rows with a vector of totals for each vector of columns:
+goes down the rows with a vector of totals for each vector of columns, in registers if few:
 
-    %t:4 = affine.for %i = 0 to %length iter_args(..) { %r[%i, ..] = %t = %t + %x[%i, ..] }
+    affine.for %i = 0 to %length { affine.for %j .. { %r[%i, %j] = %t[%j] = %t[%j] + %x[%i, %j] } }
 
 Where the elements of a row do, lanes are rows: square tiles of as many rows and columns as a vector
 has lanes are turned in registers (`transpose.turn`), combined column by column, and turned back.
@@ -15,6 +15,8 @@ What is computed of results alone, element by element, is computed before they a
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from stepwell.errors import LoweringError
 from stepwell.kernels.builder import Lanes, vector
@@ -27,18 +29,18 @@ from stepwell.kernels.structured import Structured, defining_op, element_type, s
 from stepwell.mlir import ir
 from stepwell.targets import Target
 
-_VECTORS = 4
-"""Vectors of columns of a task: neighbours in memory, and latencies that overlap."""
+_IN_REGISTERS = 8
+"""Vectors of columns at most whose totals stay in registers."""
 
-_LEAST_VECTORS, _FEW_TASKS = 2, 8
-"""Fewer where there were so few tasks otherwise."""
+_UNROLLED = 4
+"""Vectors of others in an iteration."""
 
 _LEAST_ROWS, _MOST_ROWS = 4, 16
 """Of a tile that is turned."""
 
 
-def emit(group: KernelGroup, target: Target) -> None:
-    """Write the loops of a group that has one cumulative reduction."""
+def emit(group: KernelGroup, target: Target, threads: int) -> None:
+    """Write the loops of a group that has one cumulative reduction, for so many threads."""
     found = (Structured.of(op) for op in group.operations if is_scan(op))
     (op,) = [structured for structured in found if structured is not None]
     outer, length, inner = op.loop_sizes()
@@ -47,7 +49,7 @@ def emit(group: KernelGroup, target: Target) -> None:
     if inner == 1 and rows >= _LEAST_ROWS and length >= rows:
         _Rows(group, op, rows).emit()
     else:
-        _Columns(group, op, target.vector_lanes).emit()
+        _Columns(group, op, target, threads).emit()
 
 
 class _Scan:
@@ -120,16 +122,17 @@ class _Scan:
 class _Columns(_Scan):
     """Vectors of neighbouring columns."""
 
-    def __init__(self, group: KernelGroup, op: Structured, lanes: int) -> None:
+    def __init__(self, group: KernelGroup, op: Structured, target: Target, threads: int) -> None:
         super().__init__(group, op)
-        self.lanes = lanes
+        totals = op.outputs[self.first_total :]
+        bits = max(storage_type(element_type(value)).width for value in totals)
+        self.lanes = target.vector_bits // max(bits, 32)
+        self.most = target.l1_bytes // 2 // (len(totals) * bits // 8)
+        self.threads = threads
 
     def emit(self) -> None:
         """Write the loops: a block of columns is one task."""
-        block = _VECTORS * self.lanes
-        if self.outer * -(-self.inner // block) < _FEW_TASKS:
-            block = _LEAST_VECTORS * self.lanes
-        block = min(block, self.inner)
+        block = self._columns_of_a_task()
         whole, rest = divmod(self.inner, block)
         blocks = whole + bool(rest)
         with self.nest.parallel("task", self.outer * blocks) as task, self.evaluator.scope():
@@ -143,27 +146,75 @@ class _Columns(_Scan):
                 with branch.otherwise(), self.evaluator.scope():
                     self._block(row, number * block, block)
 
+    def _columns_of_a_task(self) -> int:
+        """As many as may be, since whole rows are read and written fastest: their totals stay in
+        L1, and every thread has a task."""
+        parts = max(-(-self.threads // self.outer), -(-self.inner // self.most))
+        return min(self.inner, -(-self.inner // (parts * self.lanes)) * self.lanes)
+
     def _block(self, row: Index, start: Index, count: int) -> None:
         """`count` columns from `start` on."""
-        pieces = [
+        pieces = list(widths(count, self.lanes))
+        if sum((end - begin) // width for begin, end, width in pieces) > _IN_REGISTERS:
+            self._in_memory(row, start, pieces)
+        else:
+            self._in_registers(row, start, pieces)
+
+    def _in_registers(self, row: Index, start: Index, pieces: list[tuple[int, int, int]]) -> None:
+        vectors = [
             (start + column + lanes.index, lanes)
-            for begin, end, width in widths(count, self.lanes)
+            for begin, end, width in pieces
             for column in range(begin, end, width)
             for lanes in [Lanes.of(width)]
         ]
-        totals = [self.starts(row, column, lanes) for column, lanes in pieces]
+        totals = [self.starts(row, column, lanes) for column, lanes in vectors]
         each = len(totals[0])
 
         def step(i: Variable, carried: list[ir.Value]) -> list[ir.Value]:
             following: list[ir.Value] = []
-            for number, (column, lanes) in enumerate(pieces):
+            for number, (column, lanes) in enumerate(vectors):
                 point = [row, self.position(Index.of(i)), column]
                 before = carried[number * each : (number + 1) * each]
                 following += self._element(point, before, lanes)
             return following
 
-        carried = [total for totals_of_piece in totals for total in totals_of_piece]
+        carried = [total for totals_of_vector in totals for total in totals_of_vector]
         self.nest.reduce_loop("i", 0, self.length, 1, carried, step)
+
+    def _in_memory(self, row: Index, start: Index, pieces: list[tuple[int, int, int]]) -> None:
+        kinds = [element_type(value) for value in self.op.outputs[self.first_total :]]
+        count = pieces[-1][1]
+        kept = [self.nest.scratch([count], storage_type(kind)) for kind in kinds]
+
+        def keep(totals: list[ir.Value], at: Index, lanes: Lanes) -> None:
+            for total, kind, scratch in zip(totals, kinds, kept, strict=True):
+                self.nest.store(to_storage(total, kind), scratch, [at], lanes)
+
+        for column, lanes in self._walk(pieces):
+            with self.evaluator.scope():
+                keep(self.starts(row, start + column, lanes), column, lanes)
+        with self.nest.loop("i", 0, self.length) as i:
+            position = self.position(Index.of(i))
+            for column, lanes in self._walk(pieces):
+                before = [
+                    from_storage(self.nest.load(scratch, [column], lanes), kind)
+                    for scratch, kind in zip(kept, kinds, strict=True)
+                ]
+                point = [row, position, start + column]
+                keep(self._element(point, before, lanes), column, lanes)
+
+    def _walk(self, pieces: list[tuple[int, int, int]]) -> Iterator[tuple[Index, Lanes]]:
+        """The columns of a block, in loops over vectors of each width."""
+        for begin, end, width in pieces:
+            for vectors in (_UNROLLED, 1):
+                step = vectors * width
+                stop = begin + (end - begin) // step * step
+                if stop > begin:
+                    with self.nest.loop("column", begin, stop, step) as column:
+                        for number in range(vectors):
+                            lanes = Lanes.of(width)
+                            yield Index.of(column) + number * width + lanes.index, lanes
+                begin = stop
 
     def _element(self, point: list[Index], totals: list[ir.Value], lanes: Lanes) -> list[ir.Value]:
         """Write the results at `point`; the totals afterwards."""
