@@ -172,6 +172,13 @@ _COMBINERS = {
 }
 
 
+@_lowering("aten.scatter_add")
+def _scatter_add(
+    op: ir.Operation, x: ir.Value, dim: int, index: ir.Value, source: ir.Value
+) -> ir.Value:
+    return _scatter_reduce(op, x, dim, index, source, "sum")
+
+
 @_lowering("aten.scatter_reduce.two")
 def _scatter_reduce(
     op: ir.Operation,
@@ -188,9 +195,11 @@ def _scatter_reduce(
     x, index, source = (v if hlo.shape(v) else hlo.reshape(v, [1]) for v in (x, index, source))
     sizes, rank = hlo.shape(index), len(hlo.shape(x))
     dim %= rank
-    coordinates = [index if d == dim else hlo.iota(sizes, d, hlo.dtype(index)) for d in range(rank)]
+    whole = [d for d in range(rank) if d != dim and sizes[d] == hlo.shape(x)[d]]
+    moved = [d for d in range(rank) if d not in whole]
+    coordinates = [index if d == dim else hlo.iota(sizes, d, hlo.dtype(index)) for d in moved]
     positions = hlo.concatenate([hlo.reshape(c, [*sizes, 1]) for c in coordinates], rank)
-    dimensions = hlo.ScatterDimensions([], range(rank), range(rank), rank)
+    dimensions = hlo.ScatterDimensions([], moved, moved, rank, whole, whole)
     updates = hlo.slice(source, [0] * rank, sizes)
     combine = _COMBINERS[reduction]
 

@@ -137,17 +137,24 @@ def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> t
 
 @mend(aten.diagonal.default)
 def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
-    """One element of each row that the diagonal meets."""
-    moved = x.movedim((dim1, dim2), (-2, -1))
-    rows, columns = moved.shape[-2:]
-    first = max(-offset, 0)
-    length = max(min(rows - first, columns - max(offset, 0)), 0)
-    row = torch.arange(length) + first
-    met = torch.arange(columns) == (row + offset).unsqueeze(1)
-    picked = moved.narrow(-2, first, length) if length else moved.narrow(-2, 0, 0)
-    zero = torch.zeros((), dtype=x.dtype)
-    kept = torch.where(met, picked, zero)
-    return kept.any(-1) if x.dtype == torch.bool else kept.sum(-1).to(x.dtype)
+    """Of rows and columns that lie in one dimension, every element that is a row and a column
+    further on."""
+    first, second = sorted((dim1 % x.dim(), dim2 % x.dim()))
+    offset = offset if first == dim1 % x.dim() else -offset
+    moved = x.movedim(second, first + 1)
+    rows, columns = moved.shape[first : first + 2]
+    row = max(-offset, 0)
+    length = max(min(rows - row, columns - max(offset, 0)), 0)
+    begin, step = row * (columns + 1) + offset, columns + 1
+    flat = moved.flatten(first, first + 1)
+    if not length:
+        return flat.narrow(first, 0, 0).movedim(first, -1)
+    return aten.slice(flat, first, begin, begin + (length - 1) * step + 1, step).movedim(first, -1)
+
+
+@mend(aten.trace.default)
+def _trace(x: torch.Tensor) -> torch.Tensor:
+    return torch.diagonal(x).sum()
 
 
 @mend(aten.diagonal_scatter.default)
