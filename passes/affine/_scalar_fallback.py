@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from stepwell.attributes import i64
 from stepwell.errors import LoweringError
+from stepwell.kernels.scan import go_forward, is_scan
 from stepwell.kernels.structured import defining_op, source_name
 from stepwell.mlir import dialect, ir, nested_operations, run_upstream
 from stepwell.passes.affine._loop_buffers import give_loops_buffers
@@ -51,6 +52,9 @@ def emit_scalar(
         _write_to_destinations(clone, first)
     else:
         _drop_destinations(clone, first)
+    for op in nested_operations(clone):
+        if is_scan(op):
+            go_forward(op)
     _protect_inputs(clone)
     _fill_constants(clone)
     give_loops_buffers(clone)

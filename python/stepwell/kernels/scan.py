@@ -81,3 +81,44 @@ def totals_of(op: Structured) -> int:
     """The number of the first output that is a total."""
     rank = len(shape_of(op.outputs[0]))
     return next(n for n, value in enumerate(op.outputs) if len(shape_of(value)) < rank)
+
+
+def go_forward(op: ir.Operation) -> None:
+    """Let loops over `op` in their order do what it says: one that is backward indexes its operands
+    from their ends. Since no such map says how long a loop is, there is one result more, unused."""
+    structured = Structured.of(op)
+    if structured is None or not is_backward(op):
+        return
+    row, element, column = (ir.AffineDimExpr.get(i) for i in range(3))
+    _, length, _ = structured.loop_sizes()
+    turned = ir.AffineMap.get(3, 0, [row, element * -1 + (length - 1), column])
+    totals = len(structured.inputs) + totals_of(structured)
+    maps = [turned if n < totals else known for n, known in enumerate(structured.maps)]
+    maps.append(ir.AffineMap.get(3, 0, [element]))
+    byte = ir.IntegerType.get_signless(8)
+    with ir.InsertionPoint(op), op.location:
+        extent = tensor.EmptyOp([length], byte).result
+        forward = ir.Operation.create(
+            op.name,
+            results=[*(result.type for result in op.results), extent.type],
+            operands=[*op.operands, extent],
+            attributes={
+                "indexing_maps": ir.ArrayAttr.get(list(map(ir.AffineMapAttr.get, maps))),
+                "iterator_types": op.attributes["iterator_types"],
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get(
+                    [len(structured.inputs), len(structured.outputs) + 1]
+                ),
+                SCAN: ir.StringAttr.get(_FORWARD),
+            },
+            regions=1,
+        )
+    structured.body.append_to(forward.regions[0])
+    body = forward.regions[0].blocks[0]
+    unused = body.add_argument(byte, op.location)
+    end = list(body.operations)[-1].operation
+    with ir.InsertionPoint(end):
+        ir.Operation.create("linalg.yield", operands=[*end.operands, unused])
+    end.erase()
+    for old, new in zip(op.results, forward.results, strict=False):
+        old.replace_all_uses_with(new)
+    op.erase()

@@ -10,6 +10,7 @@ import pytest
 from jax import export, lax
 
 import stepwell
+from stepwell.kernels.cpu import scan
 
 LENGTH = 100_000
 
@@ -193,3 +194,32 @@ def test_bodies_that_do_not_commute(length: int, reverse: bool) -> None:
     want = recurrence(a, b, reverse)
     for got, expected in zip(stepwell.compile(str(module))(a, b), want, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 31, 33), (31, 33), (16, 257)])
+def test_what_follows_has_another_shape(shape: tuple[int, ...]) -> None:
+    """The last tile overlaps the one before it, in rows and in columns."""
+    x = np.random.default_rng(4).integers(-3, 4, shape).astype(np.int32)
+    axis = len(shape) - 1
+    exported = export.export(jax.jit(lambda x: -lax.cummin(x, axis=axis, reverse=True)))(x)
+    lowered = stepwell.lower(exported).step("affine")
+    assert not lowered.remarks  # one kernel, and no scalar loops
+    want = -np.minimum.accumulate(x[..., ::-1], axis)[..., ::-1]
+    np.testing.assert_array_equal(stepwell.compile(exported)(x)[0], want)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scalar_loops_go_the_same_way(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the kernel does not take becomes scalar loops."""
+
+    def refuse(*_: object) -> None:
+        raise stepwell.LoweringError("refused")
+
+    monkeypatch.setattr(scan, "emit", refuse)
+    x = np.random.default_rng(5).standard_normal((3, 40, 2)).astype(np.float32)
+    exported = export.export(jax.jit(lambda x: lax.cummax(x, axis=1, reverse=reverse)))(x)
+    lowered = stepwell.lower(exported).step("affine")
+    assert "refused" in "".join(lowered.remarks)
+    turned = x[:, ::-1] if reverse else x
+    want = np.maximum.accumulate(turned, 1)[:, :: -1 if reverse else 1]
+    np.testing.assert_array_equal(lowered.compile()(x)[0], want)

@@ -144,7 +144,7 @@ class _Columns(_Scan):
                 with branch.then(), self.evaluator.scope():
                     self._block(row, constant(whole * block), rest)
                 with branch.otherwise(), self.evaluator.scope():
-                    self._block(row, number * block, block)
+                    self._block(row, _below(number, whole) * block, block)
 
     def _columns_of_a_task(self) -> int:
         """As many as may be, since whole rows are read and written fastest: their totals stay in
@@ -251,7 +251,7 @@ class _Rows(_Scan):
                 with branch.then(), self.evaluator.scope():
                     self._strip(constant(self.outer - count))
                 with branch.otherwise(), self.evaluator.scope():
-                    self._strip(Index.of(rows) * count)
+                    self._strip(_below(Index.of(rows), whole) * count)
 
     def _strip(self, row: Index) -> None:
         """All columns of the rows from `row` on."""
@@ -342,3 +342,13 @@ class _Rows(_Scan):
 
 
 __all__ = ["emit"]
+
+
+def _below(index: Index, bound: int) -> Index:
+    """`index`, which is less than `bound` here: what is computed of it may be simpler for that."""
+    if len(index.terms) != 1 or index.constant:
+        return index
+    ((atom, factor),) = index.terms
+    if not isinstance(atom, Variable) or factor != 1:
+        return index
+    return Index.of(Variable(atom.name, 0, bound - 1, atom.value, atom.computed))
