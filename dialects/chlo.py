@@ -3,15 +3,18 @@
     %0 = stablehlo.composite "chlo.erf" %x {decomposition = @chlo.erf.impl, ..}
 
 is how JAX exports such an operation: where it stays, it is `chlo.erf` again. Functions of real
-numbers that lose digits as upstream writes them have formulas of their own (`REAL_FUNCTIONS`), and
-products of rows with the matrix of their group (`chlo.ragged_dot`) are grouped where it pays
-(`ragged.py`).
+numbers that lose digits as upstream writes them have formulas of their own (`DOUBLE_FUNCTIONS`,
+`SINGLE_FUNCTIONS`), and products of rows with the matrix of their group (`chlo.ragged_dot`) are
+grouped where it pays (`ragged.py`).
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
+
+import numpy as np
 
 from stepwell.dialects import (
     bessel,
@@ -31,7 +34,7 @@ ERROR_FUNCTIONS = ("chlo.erf", "chlo.erfc")
 HYPERBOLIC = ("chlo.cosh", "chlo.sinh")
 """Of complex numbers they stay: as exponentials they would lose what is near zero."""
 
-REAL_FUNCTIONS: dict[str, Callable[..., Elements]] = {
+DOUBLE_FUNCTIONS: dict[str, Callable[..., Elements]] = {
     "chlo.bessel_i1e": bessel.i1e,
     "chlo.cosh": hyperbolic.cosh,
     "chlo.digamma": gamma_functions.digamma,
@@ -40,18 +43,26 @@ REAL_FUNCTIONS: dict[str, Callable[..., Elements]] = {
     "chlo.polygamma": gamma_functions.polygamma,
     "chlo.sinh": hyperbolic.sinh,
 }
-"""In f64, through which those of narrower floats go, but where they differ."""
-
-DOUBLE_FUNCTIONS = {**REAL_FUNCTIONS, "chlo.erf_inv": inverse_error.erf_inv_of_double}
 """Those of f64."""
 
-NARROW_FUNCTIONS = {**REAL_FUNCTIONS, "chlo.zeta": functools.partial(formulas.chlo, "zeta")}
-"""Those of narrower floats."""
+SINGLE_FUNCTIONS: dict[str, Callable[..., Elements]] = {
+    "chlo.bessel_i1e": bessel.i1e_of_single,
+    "chlo.cosh": hyperbolic.cosh,
+    "chlo.erf_inv": inverse_error.erf_inv_of_single,
+    "chlo.sinh": hyperbolic.sinh,
+}
+"""Those of f32, through which those of narrower floats go."""
 
-INVERSE_FUNCTIONS = ("acos", "acosh", "asin", "asinh", "atan", "atanh")
-"""Upstream's of f16 and bf16 round more than once, and those of complex<f32> lose digits where
-squares of the parts are below the least float: they go through f64. So does acosh of f32, whose
-roundings add up to 3.1 ulp."""
+WIDENED_FUNCTIONS = {**DOUBLE_FUNCTIONS, "chlo.zeta": functools.partial(formulas.chlo, "zeta")}
+"""Those in f64 of f32 and narrower floats that have none in f32."""
+
+_INVERSE_FUNCTIONS = ("acos", "acosh", "asin", "asinh", "atan", "atanh")
+WIDENED_INVERSES = frozenset(
+    [*itertools.product(_INVERSE_FUNCTIONS, ("f16", "bf16", "complex<f32>")), ("acosh", "f32")]
+)
+"""Functions and types that go through f64. Upstream's of f16 and bf16 round more than once, and
+those of complex<f32> lose digits where squares of the parts are below the least float; the
+roundings of acosh of f32 add up to 3.1 ulp."""
 
 BROADCAST_SELECT = "chlo.broadcast_select"
 """Upstream leaves its shapes to the dialect `shape`."""
@@ -77,16 +88,19 @@ def stays(name: str, value: ir.Value) -> bool:
 
 def _formula(name: str, value: ir.Value) -> Callable[..., Elements] | None:
     """The formula for an operation `name` whose result is `value`, if there is one."""
-    kind = ir.RankedTensorType(value.type).element_type
-    if isinstance(kind, ir.F64Type):
+    kind = str(ir.RankedTensorType(value.type).element_type)
+    if kind == "f64":
         return DOUBLE_FUNCTIONS.get(name)
-    if isinstance(kind, ir.F32Type | ir.F16Type | ir.BF16Type) and name in NARROW_FUNCTIONS:
-        return formulas.in_double(NARROW_FUNCTIONS[name])
+    if kind == "f32" and name in SINGLE_FUNCTIONS:
+        return SINGLE_FUNCTIONS[name]
+    if kind in ("f16", "bf16") and name in SINGLE_FUNCTIONS:
+        return formulas.computed_in(np.float32, SINGLE_FUNCTIONS[name])
+    if kind in ("f32", "f16", "bf16") and name in WIDENED_FUNCTIONS:
+        return formulas.computed_in(np.float64, WIDENED_FUNCTIONS[name])
     _, _, function = name.partition(".")
-    is_inverse = function in INVERSE_FUNCTIONS
-    rounds = str(kind) in ("f16", "bf16", "complex<f32>")
-    if is_inverse and (rounds or (function == "acosh" and str(kind) == "f32")):
-        return formulas.in_double(functools.partial(formulas.chlo, function))
+    if (function, kind) in WIDENED_INVERSES:
+        wide = np.complex128 if kind == "complex<f32>" else np.float64
+        return formulas.computed_in(wide, functools.partial(formulas.chlo, function))
     return None
 
 

@@ -28,6 +28,11 @@ class Elements:
     def _other(self, other: Elements | float) -> ir.Value:
         return other.value if isinstance(other, Elements) else self.full(other).value
 
+    @property
+    def is_double(self) -> bool:
+        """Whether they are f64."""
+        return hlo.dtype(self.value) == np.float64
+
     def full(self, number: float) -> Elements:
         """`number` in the type of these elements."""
         kind = self.value.type
@@ -124,14 +129,11 @@ def polynomial(x: Elements, coefficients: tuple[float, ...]) -> Elements:
     return value
 
 
-def in_double(function: Callable[..., Elements]) -> Callable[..., Elements]:
-    """`function` computed in f64, of complex numbers in complex<f64>, and rounded to the type of
-    its arguments."""
+def computed_in(kind: type, function: Callable[..., Elements]) -> Callable[..., Elements]:
+    """`function` computed in numbers of `kind` and rounded to the type of its arguments."""
 
     def wide(*arguments: Elements) -> Elements:
-        kind = hlo.dtype(arguments[0].value)
-        double = np.complex128 if kind.kind == "c" else np.float64
-        widened = [Elements(hlo.convert(x.value, double)) for x in arguments]
-        return Elements(hlo.convert(function(*widened).value, kind))
+        widened = [Elements(hlo.convert(x.value, kind)) for x in arguments]
+        return Elements(hlo.convert(function(*widened).value, hlo.dtype(arguments[0].value)))
 
     return wide

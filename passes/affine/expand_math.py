@@ -71,6 +71,8 @@ _DOUBLE: dict[str, Callable[..., ir.Value]] = {
 
 def _expansion(call: ir.Operation, element: str, avx512: bool) -> Callable[..., ir.Value] | None:
     name = call.name
+    if element == "f64" and name == "math.exp":
+        return functools.partial(vector_math_double.exp, avx512=avx512)
     if element == "f64":
         return _DOUBLE.get(name)
     if name == "math.exp" and vector_math.NONPOSITIVE in call.attributes:

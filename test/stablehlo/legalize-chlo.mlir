@@ -76,3 +76,15 @@ func.func @select(%p: tensor<i1>, %x: tensor<4xf32>, %y: tensor<3x1xf32>) -> ten
     : (tensor<i1>, tensor<4xf32>, tensor<3x1xf32>) -> tensor<3x4xf32>
   return %z : tensor<3x4xf32>
 }
+
+// Formulas of f32 stay in it, and halves go through them.
+// CHECK-LABEL: func.func @hyperbolic
+// CHECK-NOT: f64
+// CHECK: stablehlo.convert %arg1 : (tensor<4xf16>) -> tensor<4xf32>
+// CHECK-NOT: f64
+// CHECK: return
+func.func @hyperbolic(%x: tensor<4xf32>, %h: tensor<4xf16>) -> (tensor<4xf32>, tensor<4xf16>) {
+  %y = chlo.cosh %x : tensor<4xf32> -> tensor<4xf32>
+  %g = chlo.sinh %h : tensor<4xf16> -> tensor<4xf16>
+  return %y, %g : tensor<4xf32>, tensor<4xf16>
+}

@@ -126,21 +126,35 @@ def _times_power(x: ir.Value, exponent: ir.Value) -> ir.Value:
 
 
 _SCALEF = {
-    4: ("llvm.x86.avx512.mask.scalef.ps.128", 8),
-    8: ("llvm.x86.avx512.mask.scalef.ps.256", 8),
-    16: ("llvm.x86.avx512.mask.scalef.ps.512", 16),
+    (4, "f32"): ("llvm.x86.avx512.mask.scalef.ps.128", 8),
+    (8, "f32"): ("llvm.x86.avx512.mask.scalef.ps.256", 8),
+    (16, "f32"): ("llvm.x86.avx512.mask.scalef.ps.512", 16),
+    (2, "f64"): ("llvm.x86.avx512.mask.scalef.pd.128", 8),
+    (4, "f64"): ("llvm.x86.avx512.mask.scalef.pd.256", 8),
+    (8, "f64"): ("llvm.x86.avx512.mask.scalef.pd.512", 8),
 }
-"""By lanes: AVX-512's x * 2^n for floats n, and the bits of its mask."""
+"""By lanes and type: AVX-512's x * 2^n for floats n, and the bits of its mask."""
 
 _CURRENT_ROUNDING = 4
 
 
-def _scalef(x: ir.Value, n: ir.Value) -> ir.Value:
+def _lanes(kind: ir.Type) -> tuple[int, str] | None:
+    if isinstance(kind, ir.VectorType) and len(kind.shape) == 1:
+        return kind.shape[0], str(kind.element_type)
+    return None
+
+
+def has_scalef(kind: ir.Type) -> bool:
+    """Whether `scalef` takes values of this type."""
+    return _lanes(kind) in _SCALEF
+
+
+def scalef(x: ir.Value, n: ir.Value) -> ir.Value:
     """x * 2^n for floats n, in one instruction that rounds where the result is subnormal."""
-    name, bits = _SCALEF[x.type.shape[0]]
+    name, bits = _SCALEF[(x.type.shape[0], str(x.type.element_type))]
     mask = constant(ir.IntegerType.get_signless(bits), -1)
     operands = [x, n, x, mask]
-    if bits == 16:
+    if name.endswith("512"):
         operands.append(constant(ir.IntegerType.get_signless(32), _CURRENT_ROUNDING))
     return ir.Operation.create(
         "llvm.call_intrinsic",
@@ -154,18 +168,14 @@ def _scalef(x: ir.Value, n: ir.Value) -> ir.Value:
     ).results[0]
 
 
-def _has_scalef(kind: ir.Type) -> bool:
-    return isinstance(kind, ir.VectorType) and kind.shape[0] in _SCALEF
-
-
 def exp(x: ir.Value, *, avx512: bool = False) -> ir.Value:
     """e^x, within 1.5 ulp, subnormal results included; above the largest float infinity. `avx512`
     allows its instructions."""
     x = _clamp(x, _FLOOR_EXPONENT, _CEIL_EXPONENT)
     minus_one, rounded = _exp_parts(x, _ROUNDING)
     p = arith.AddFOp(minus_one, constant(x.type, 1.0)).result
-    if avx512 and _has_scalef(x.type):
-        return _scalef(p, arith.SubFOp(rounded, constant(x.type, _ROUNDING)).result)
+    if avx512 and has_scalef(x.type):
+        return scalef(p, arith.SubFOp(rounded, constant(x.type, _ROUNDING)).result)
     return _times_power_of_two(p, x, rounded)
 
 
