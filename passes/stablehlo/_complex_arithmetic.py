@@ -18,6 +18,9 @@ from stepwell.mlir import ir
 from stepwell.passes.stablehlo import _double_double as double_double
 from stepwell.passes.stablehlo._double_double import rounded_product
 
+_HUGE_SINGLE = 2.0**60
+"""Squares of f32 up to here, and of their inverses, are normal numbers."""
+
 
 class Pair(NamedTuple):
     """A tensor of complex numbers by parts."""
@@ -125,13 +128,22 @@ def magnitude(x: Pair) -> ir.Value:
 
 
 def absolute(x: Pair) -> ir.Value:
-    """|x|, real. The squares of f32 are exact in f64."""
+    """|x|, real. Of f32 by the squares of the parts, both times a power of two where the larger
+    one's square would be no normal number."""
     if hlo.dtype(x.real) == np.float64:
         return magnitude(x)
-    parts = [hlo.convert(part, np.float64) for part in (x.real, x.imaginary)]
-    length = hlo.sqrt(hlo.add(*(hlo.multiply(part, part) for part in parts)))
-    infinite = hlo.or_(*(compare_to(hlo.abs(part), "EQ", math.inf) for part in x))
-    length = hlo.convert(length, hlo.dtype(x.real))
+    first, second = hlo.abs(x.real), hlo.abs(x.imaginary)
+    large = hlo.select(hlo.compare(first, second, "LT"), second, first)
+    huge, tiny = compare_to(large, "GT", _HUGE_SINGLE), compare_to(large, "LT", 1 / _HUGE_SINGLE)
+
+    def by_size(of_huge: float, of_tiny: float) -> ir.Value:
+        factor = hlo.select(tiny, hlo.full_like(large, of_tiny), hlo.full_like(large, 1.0))
+        return hlo.select(huge, hlo.full_like(large, of_huge), factor)
+
+    first, second = times_real(Pair(first, second), by_size(2.0**-100, 2.0**100))
+    length = hlo.sqrt(hlo.add(hlo.multiply(first, first), hlo.multiply(second, second)))
+    length = hlo.multiply(length, by_size(2.0**100, 2.0**-100))
+    infinite = hlo.or_(compare_to(first, "EQ", math.inf), compare_to(second, "EQ", math.inf))
     return hlo.select(infinite, hlo.full_like(length, math.inf), length)
 
 
@@ -139,18 +151,34 @@ def divide(x: Pair, y: Pair) -> Pair:
     """x / y; by zero as the real quotients of the parts, which are infinite or NaN. Of finite
     numbers those of the products of x and the conjugate of y, which are exact for f32 in f64; in
     f64 their sums have two parts, and both numbers are scaled by powers of two."""
+    if hlo.dtype(x.real) != np.float64:
+        return _divide_singles(x, y)
     ordinary = hlo.and_(is_ordinary(x), is_ordinary(y))
-    quotient = _divide_doubled if hlo.dtype(x.real) == np.float64 else _divide_exact
-    return choose(ordinary, quotient(x, y), divide_parts(x, y))
+    return choose(ordinary, _divide_doubled(x, y), divide_parts(x, y))
 
 
-@in_f64
-def _divide_exact(x: Pair, y: Pair) -> Pair:
-    (a, b), (c, d) = x, y
+def _divide_singles(x: Pair, y: Pair) -> Pair:
+    """x / y of f32 in f64. An infinite y is replaced by its signs, and the result by zeros of the
+    same signs; for y zero see `divide`."""
+    infinite = hlo.or_(*(compare_to(hlo.abs(part), "EQ", math.inf) for part in y))
+    y = choose(infinite, Pair(*(_unit(part) for part in y)), y)
+    (a, b), (c, d) = (Pair(*(hlo.convert(part, np.float64) for part in v)) for v in (x, y))
+    whole = hlo.add(hlo.multiply(c, c), hlo.multiply(d, d))
+    zero = compare_to(whole, "EQ", 0.0)
     real = hlo.add(hlo.multiply(a, c), hlo.multiply(b, d))
     imaginary = hlo.subtract(hlo.multiply(b, c), hlo.multiply(a, d))
-    whole = hlo.add(hlo.multiply(c, c), hlo.multiply(d, d))
-    return Pair(hlo.divide(real, whole), hlo.divide(imaginary, whole))
+    inverse = hlo.divide(hlo.full_like(whole, 1.0), hlo.select(zero, c, whole))
+    inverse = hlo.select(infinite, hlo.full_like(inverse, 0.0), inverse)
+    quotient = times_real(choose(zero, Pair(a, b), Pair(real, imaginary)), inverse)
+    return Pair(*(hlo.convert(part, hlo.dtype(x.real)) for part in quotient))
+
+
+def _unit(part: ir.Value) -> ir.Value:
+    """1 of an infinite part and 0 of others, with their signs."""
+    sign = hlo.select(
+        compare_to(part, "GT", 0.0), hlo.full_like(part, 1.0), hlo.full_like(part, -1.0)
+    )
+    return hlo.select(compare_to(hlo.abs(part), "EQ", math.inf), sign, scaled(part, 0.0))
 
 
 def _divide_doubled(x: Pair, y: Pair) -> Pair:
@@ -217,16 +245,7 @@ def all_finite(x: Pair) -> ir.Value:
 
 def _product_with_signs(x: Pair, y: Pair) -> Pair:
     """A finite number by an infinite one: zeros with the signs of x * conj(signs of y)."""
-
-    def unit(part: ir.Value) -> ir.Value:
-        size = hlo.select(
-            compare_to(hlo.abs(part), "EQ", math.inf),
-            hlo.full_like(part, 1.0),
-            hlo.full_like(part, 0.0),
-        )
-        return hlo.multiply(size, hlo.sign(part))
-
-    box = Pair(unit(y.real), hlo.negate(unit(y.imaginary)))
+    box = Pair(_unit(y.real), hlo.negate(_unit(y.imaginary)))
     product = plain_multiply(x, box)
     return Pair(scaled(product.real, 0.0), scaled(product.imaginary, 0.0))
 
