@@ -10,6 +10,7 @@ becomes a slice of `%a`.
 from __future__ import annotations
 
 from stepwell.dialects import stablehlo as hlo
+from stepwell.kernels.structured import MOST_ALTERNATING
 from stepwell.mlir import ir
 from stepwell.passes.stablehlo._rules import fused
 from stepwell.passes.stablehlo._values import (
@@ -70,6 +71,27 @@ def slice_of_concatenate(op: ir.Operation, weights: WeightTable) -> ir.Value | N
             return hlo.slice(value, start, limit, integers(op, "strides"))
         offset = end
     return None
+
+
+def transpose_of_stack(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A transpose of a few values of one row each, joined to rows, that makes them columns: their
+    elements alternate, which kernels write as they compute them."""
+    inner = producer(op.operands[0], "concatenate")
+    if inner is None or not has_one_use(op.operands[0]) or len(inner.operands) > MOST_ALTERNATING:
+        return None
+    order, dimension = integers(op, "permutation"), integer(inner, "dimension")
+    if order[-1] != dimension:
+        return None
+    columns = []
+    for part in inner.operands:
+        sizes = hlo.shape(part)
+        moved = [d for d in order if sizes[d] != 1]
+        if sizes[dimension] != 1 or moved != sorted(moved):
+            return None
+        columns.append([sizes[d] for d in order])
+    parts = [hlo.reshape(v, c) for v, c in zip(inner.operands, columns, strict=True)]
+    with fused(op, inner):
+        return hlo.concatenate(parts, len(order) - 1)
 
 
 MOST_PARTS = 4

@@ -490,6 +490,7 @@ def terms_in_padding(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 
 RULES.on("concatenate")(_pieces.nested_concatenate)
 RULES.on("concatenate")(_pieces.neighbouring_slices)
+RULES.on("transpose")(_pieces.transpose_of_stack)
 RULES.on("slice")(_pieces.slice_of_concatenate)
 RULES.on(*sorted(ELEMENTWISE))(_pieces.join_after_arithmetic)
 RULES.on("slice")(_pieces.slice_chain)

@@ -411,3 +411,28 @@ func.func @points(%x: tensor<4x8xf32>, %r: tensor<3xi64>, %c: tensor<3xi64>, %s:
   %4 = "stablehlo.gather"(%x, %s) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], start_index_map = [0, 1], index_vector_dim = 1>, slice_sizes = array<i64: 1, 1>}> : (tensor<4x8xf32>, tensor<3x2xi64>) -> tensor<3xf32>
   return %3, %4 : tensor<3xf32>, tensor<3xf32>
 }
+
+// -----
+
+// Rows of one value each that become columns are joined as columns.
+// CHECK-LABEL: func.func @columns
+// CHECK-NOT: transpose
+// CHECK: stablehlo.concatenate {{.*}}, dim = 1 : (tensor<64x1xf32>, tensor<64x1xf32>, tensor<64x1xf32>) -> tensor<64x3xf32>
+func.func @columns(%a: tensor<1x64xf32>, %b: tensor<1x64xf32>, %c: tensor<1x64xf32>) -> tensor<64x3xf32> {
+  %0 = stablehlo.concatenate %a, %b, %c, dim = 0 : (tensor<1x64xf32>, tensor<1x64xf32>, tensor<1x64xf32>) -> tensor<3x64xf32>
+  %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<3x64xf32>) -> tensor<64x3xf32>
+  return %1 : tensor<64x3xf32>
+}
+
+// -----
+
+// Rejected: parts of several rows, and parts that are transposed themselves.
+// CHECK-LABEL: func.func @blocks
+// CHECK-COUNT-2: stablehlo.transpose
+func.func @blocks(%a: tensor<2x64xf32>, %b: tensor<1x64xf32>, %c: tensor<1x8x64xf32>) -> (tensor<64x3xf32>, tensor<64x8x2xf32>) {
+  %0 = stablehlo.concatenate %a, %b, dim = 0 : (tensor<2x64xf32>, tensor<1x64xf32>) -> tensor<3x64xf32>
+  %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<3x64xf32>) -> tensor<64x3xf32>
+  %2 = stablehlo.concatenate %c, %c, dim = 0 : (tensor<1x8x64xf32>, tensor<1x8x64xf32>) -> tensor<2x8x64xf32>
+  %3 = stablehlo.transpose %2, dims = [2, 1, 0] : (tensor<2x8x64xf32>) -> tensor<64x8x2xf32>
+  return %1, %3 : tensor<64x3xf32>, tensor<64x8x2xf32>
+}

@@ -31,6 +31,9 @@ _L2 = 2
 APART = "kernel.apart"
 """Of a branch at the begin of a task: what is written there has nothing to do with the rest."""
 
+SHUFFLED_STRIDES = (2, 3, 4)
+"""Elements so far apart are read by whole vectors and shuffled."""
+
 REWRITTEN = "kernel.rewritten"
 """Marks scratch of which no block reads what another has written."""
 
@@ -327,23 +330,34 @@ class NestBuilder(Arithmetic):
         if strides[-1] == 1 and all(stride == 0 for stride in strides[:-1]):
             return self._load_vector(buffer, base, lanes.count)
         flat = linearize(placed, buffer.type.shape)
-        if lanes.stride(flat) == 1:
+        stride = lanes.stride(flat)
+        if stride == 1:
             return self._load_vector(self.flattened(buffer), [lanes.at(flat, 0)], lanes.count)
-        if lanes.stride(flat) == 2 and self.shuffles:
-            return self._load_every_second(buffer, lanes.at(flat, 0), lanes.count)
+        if stride is not None and stride in SHUFFLED_STRIDES and self.shuffles:
+            return self._load_strided(buffer, lanes.at(flat, 0), lanes.count, stride)
         parts = [
             self.load_scalar(buffer, [lanes.at(index, lane) for index in placed])
             for lane in range(lanes.count)
         ]
         return vector.FromElementsOp(ir.VectorType.get([lanes.count], parts[0].type), parts).result
 
-    def _load_every_second(self, buffer: ir.Value, start: Index, count: int) -> ir.Value:
-        """`count` elements from flat position `start` on, one between each two: two vectors that
-        end with the last one, so that nothing behind it is read."""
+    def _load_strided(self, buffer: ir.Value, start: Index, count: int, stride: int) -> ir.Value:
+        """`count` elements from flat position `start` on, each `stride` behind the one before: of
+        as many vectors, the last of which ends with the last element, so that nothing behind it is
+        read."""
         flat = self.flattened(buffer)
-        low, high = (self._load_vector(flat, [start + i], count) for i in (0, count - 1))
-        mask = [*range(0, count, 2), *range(count + 1, 2 * count, 2)]
-        return vector.ShuffleOp(low, high, mask).result
+        result = self._load_vector(flat, [start], count)
+        for number in range(1, stride):
+            begin = min(number * count, (count - 1) * (stride - 1))
+            following = self._load_vector(flat, [start + begin], count)
+            mask = []
+            for lane in range(count):
+                if lane * stride < number * count:
+                    mask.append(lane * stride if number == 1 else lane)
+                else:  # or of one of the vectors to come
+                    mask.append(count + min(lane * stride - begin, count - 1))
+            result = vector.ShuffleOp(result, following, mask).result
+        return result
 
     def gather(
         self, buffer: ir.Value, indices: Sequence[ir.Value | Index], lanes: Lanes

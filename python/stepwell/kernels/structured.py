@@ -167,6 +167,18 @@ def elements(value: ir.Value) -> int:
     return math.prod(shape_of(value))
 
 
+MOST_ALTERNATING = 4
+"""Parts whose elements are put beside each other in registers."""
+
+
+def alternates(concat: ir.Operation) -> bool:
+    """Whether the elements of a few parts alternate in a `tensor.concat`."""
+    axis = ir.IntegerAttr(concat.attributes["dim"]).value
+    parts = [shape_of(part) for part in concat.operands]
+    single = all(math.prod(part[axis:]) == 1 for part in parts)
+    return single and 1 < len(parts) <= MOST_ALTERNATING
+
+
 def is_multiply_add(op: Structured, *, widening: bool = False) -> bool:
     """Whether the body is `out + a * b` of two float or integer inputs; with `widening`, either of
     them may be extended to the accumulator's type first."""

@@ -146,10 +146,24 @@ def concatenations() -> Iterator[Case]:
         yield exact(
             f"alternating-{dtype}", lambda x, y: jnp.stack([x, y], -1), number, number[::-1].copy()
         )
+        for count in (3, 4, 5):
+            parts = [np.roll(number, i, 1) for i in range(count)]
+            yield exact(f"alternating-{count}-{dtype}", lambda *parts: jnp.stack(parts, -1), *parts)
+            yield exact(
+                f"every-of-{count}-{dtype}",
+                lambda x, n=count: x[..., 1::n] + x[..., n - 1 :: n],
+                np.stack(parts, -1).reshape(5, -1),
+            )
     yield exact(
         "alternating-padded", lambda x, y: pad(jnp.stack([x, y], -1), [(1, 1, 0)] * 5, 2.0), X, Y
     )
     yield exact("alternating-long", lambda x: jnp.stack([x, -x], -1), normal(9001))
+    yield Case("alternating-cross", jnp.cross, (normal(5000, 3), normal(5000, 3)))
+    yield Case(
+        "alternating-that-share",
+        lambda x, y: jnp.stack([(e := jnp.exp(-x * x)) * y, e + y, e], -1),
+        (normal(3, 37), normal(3, 37)),
+    )
     yield Case(
         "alternating-turned",
         lambda x, a: jnp.stack(

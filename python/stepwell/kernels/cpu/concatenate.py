@@ -2,8 +2,8 @@
 halo when the result is padded.
 
 A task is one index of the dimensions before the concatenated one; where there is one only, a chunk
-of each part. Two parts whose elements alternate are interleaved in registers. Where other kernels
-have written some of the parts in place, the rest is inserted beside them."""
+of each part. Up to four parts whose elements alternate are interleaved in registers. Where other
+kernels have written some of the parts in place, the rest is inserted beside them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stepwell.kernels.evaluate import to_storage
 from stepwell.kernels.flat import part_flat_from
 from stepwell.kernels.group import KernelGroup, Output, widths
 from stepwell.kernels.index import Index, delinearize, linearize
-from stepwell.kernels.structured import defining_op, element_type, shape_of
+from stepwell.kernels.structured import alternates, defining_op, element_type, shape_of
 from stepwell.mlir import dialect, ir
 
 vector_ops = dialect("vector")
@@ -29,7 +29,7 @@ def emit(group: KernelGroup, lanes: int) -> None:
         return
     axis = ir.IntegerAttr(op.attributes["dim"]).value
     parts = list(op.operands)
-    if len(parts) == 2 and all(math.prod(shape_of(part)[axis:]) == 1 for part in parts):
+    if alternates(op):
         _emit_alternating(group, parts, axis, lanes)
         return
     rank, offset, placed = len(shape_of(parts[0])), 0, []
@@ -95,7 +95,7 @@ def _writer(group: KernelGroup, part: ir.Value, start: list[int]) -> Body:
 
 
 def _emit_alternating(group: KernelGroup, parts: list[ir.Value], axis: int, lanes: int) -> None:
-    """Write two parts of one element each along `axis` and behind it."""
+    """Write a few parts of one element each along `axis` and behind it."""
     shape = shape_of(parts[0])
     split = max(part_flat_from(group, part, 0, strided=True) for part in parts)
 
@@ -106,12 +106,12 @@ def _emit_alternating(group: KernelGroup, parts: list[ir.Value], axis: int, lane
             for part in parts
         ]
         for output in group.outputs:
-            _store_pair(group, values, output, point, axis, vector)
+            _store_alternating(group, values, output, point, axis, vector)
 
     walk(group, shape, split, lanes, write)
 
 
-def _store_pair(
+def _store_alternating(
     group: KernelGroup,
     values: list[ir.Value],
     output: Output,
@@ -119,18 +119,34 @@ def _store_pair(
     axis: int,
     vector: Lanes,
 ) -> None:
-    """Write the elements at `point` of two parts that alternate: as one vector where they lie
+    """Write the elements at `point` of parts that alternate: as whole vectors where they lie
     together."""
     nest = group.nest
     place = [index + low for index, low in zip(point, output.low, strict=True)]
     flat = linearize(place, output.buffer.type.shape)
-    if vector.count > 1 and vector.stride(flat) == 2:
-        first, second = (nest.as_vector(value, vector) for value in values)
-        pair = Lanes.of(2 * vector.count)
-        start = vector.at(flat, 0) + pair.index
-        joined = vector_ops.InterleaveOp(first, second).result
-        nest.store(joined, nest.flattened(output.buffer), [start], pair)
+    if vector.count > 1 and vector.stride(flat) == len(values):
+        buffer, start = nest.flattened(output.buffer), vector.at(flat, 0)
+        vectors = [nest.as_vector(value, vector) for value in values]
+        for number, joined in enumerate(_interleaved(vectors, vector.count)):
+            nest.store(joined, buffer, [start + number * vector.count + vector.index], vector)
         return
-    for offset, value in enumerate(values):
-        place[axis] = place[axis] + offset
+    for value in values:
         nest.store(value, output.buffer, place, vector)
+        place[axis] = place[axis] + 1
+
+
+def _interleaved(vectors: list[ir.Value], count: int) -> list[ir.Value]:
+    """As many vectors with an element of each of `vectors` in turn, each a shuffle of the first
+    two and then of what that gives with one more."""
+    parts, joined = len(vectors), []
+    for number in range(parts):
+        places = [divmod(number * count + lane, parts) for lane in range(count)]
+        result = vectors[0]
+        for part in range(1, parts):
+            mask = [
+                count + row if column == part else row if part == 1 else lane
+                for lane, (row, column) in enumerate(places)
+            ]
+            result = vector_ops.ShuffleOp(result, vectors[part], mask).result
+        joined.append(result)
+    return joined
