@@ -1,7 +1,8 @@
 """Groups that one other group alone reads, computed there: nothing of them is written to memory.
 
 An operation joins one of the groups it reads (`FusionGraph.place`); the others are merged into that
-one here. In `a * b - c * d` the subtraction has joined the second product, and the first follows. A
+one here. In `a * b - c * d` the subtraction has joined the second product, and the first follows.
+Several groups that read one, and need nothing of each other, become one that computes it too. A
 concatenation takes the elementwise operations that make its parts, each computed where it is
 written; a reduction over outer dimensions those that make what it reads once. Numbers that one
 group makes of bytes for another to read are made there, and the bytes are what is written.
@@ -12,27 +13,57 @@ from __future__ import annotations
 import math
 
 from stepwell.kernels.rows import is_costly
-from stepwell.kernels.structured import element_type, elements
+from stepwell.kernels.structured import alternates, element_type, elements
 from stepwell.mlir import ir
+from stepwell.passes.base import State
 from stepwell.passes.linalg._fusion_graph import ANCHORED, RESULT, FusionGraph, Group, Node, Role
+from stepwell.targets.nvidia import NvidiaTarget
 
 LEAST_RESULTS = 1024
 """A reduction over outer dimensions to fewer results keeps few threads busy: what is costly to
 compute stays in a kernel of its own."""
 
 
-def absorb_producers(graph: FusionGraph) -> None:
+def absorb_producers(graph: FusionGraph, state: State) -> None:
     """Merge every group into the one that reads it, where that is the only one and computes at the
     same elements."""
-    for reader in sorted(graph.groups, key=lambda group: -group.last):
+    latest_first = sorted(graph.groups, key=lambda group: -group.last)
+    for reader in latest_first:
+        if reader.kind is not Role.CONCATENATE:
+            _absorb_all(graph, reader)
+    for group in latest_first:
+        readers = _joinable_readers(graph, group)
+        if readers:
+            for other in readers[1:]:
+                graph.absorb(other, readers[0])
+            _absorb_all(graph, readers[0])
+    is_gpu = isinstance(state.target, NvidiaTarget)
+    for reader in latest_first:
         if reader.kind is Role.CONCATENATE:
-            _absorb_parts(graph, reader)
-            continue
-        while (group := _absorbable(graph, reader)) is not None:
-            graph.absorb(group, reader)
+            _absorb_parts(graph, reader, together=not is_gpu and alternates(reader.nodes[0].op))
     for reader in graph.groups:
         while (nodes := _made_of_bytes(graph, reader)) is not None:
             graph.move(nodes, reader)
+
+
+def _absorb_all(graph: FusionGraph, reader: Group) -> None:
+    while (group := _absorbable(graph, reader)) is not None:
+        graph.absorb(group, reader)
+
+
+def _joinable_readers(graph: FusionGraph, group: Group) -> list[Group]:
+    """The groups that read `group`, where they are several, need nothing of each other, and could
+    each compute it: as one they compute it once."""
+    values = [result for node in group.nodes for result in node.op.results]
+    readers = {reader for value in values for reader in graph.readers(value)} - {group}
+    found = [reader for reader in readers if reader is not None]
+    if len(found) < 2 or len(found) < len(readers) or group.rows is not None:
+        return []
+    found.sort(key=lambda reader: -reader.last)
+    plain = all(r.kind is Role.ELEMENTWISE and r.rows is None and not r.padded for r in found)
+    if not plain or not all(_computes(graph, group, reader) for reader in found):
+        return []
+    return [] if any(graph.needs(reader, set(found)) for reader in found) else found
 
 
 def _made_of_bytes(graph: FusionGraph, reader: Group) -> list[Node] | None:
@@ -91,6 +122,11 @@ def _can_absorb(graph: FusionGraph, group: Group, reader: Group) -> bool:
         return False
     if reader.kind is Role.OUTER_REDUCTION and _is_read_once(graph, group, reader):
         return True
+    return _computes(graph, group, reader)
+
+
+def _computes(graph: FusionGraph, group: Group, reader: Group) -> bool:
+    """Whether `reader` reads the elements of `group` where it could compute them."""
     if not _fits(group, reader):
         return False
     rows = reader.rows if reader.rows is not None else group.rows
@@ -145,22 +181,28 @@ def _agrees(graph: FusionGraph, node: Node, group: Group, reader: Group, rows: i
     return node.structured is not None and graph.reads_agree(node, group, rows)
 
 
-def _absorb_parts(graph: FusionGraph, reader: Group) -> None:
-    """Move the elementwise operations that only the concatenation `reader` reads into it."""
-    while (nodes := _part(graph, reader)) is not None:
+def _absorb_parts(graph: FusionGraph, reader: Group, *, together: bool) -> None:
+    """Move the elementwise operations that only the concatenation `reader` reads into it. Parts
+    that are computed `together` may share some."""
+    while (nodes := _part(graph, reader, together)) is not None:
         graph.move(nodes, reader)
 
 
-def _part(graph: FusionGraph, reader: Group) -> list[Node] | None:
-    """Operations whose last one only `reader` reads, at most once an element or from a table."""
+def _part(graph: FusionGraph, reader: Group, together: bool) -> list[Node] | None:
+    """Operations whose last ones only `reader` reads, at most once an element or from a table."""
     producers = {p: None for member in reader.nodes for p in graph.producers(member)}
+    found: dict[Group | None, list[Node]] = {}
     for node in producers:
         if node.group is reader:
             continue
         once = _times_read(graph, node, reader) <= elements(node.op.results[0])
-        nodes = _movable(graph, node, reader) if once or _looks_up(node) else None
-        if nodes is not None:
-            return nodes
+        if once or _looks_up(node):
+            found.setdefault(node.group, []).append(node)
+    for ends in found.values():
+        for last in [[node] for node in ends] + [ends] * together:
+            nodes = _movable(graph, last, reader)
+            if nodes is not None:
+                return nodes
     return None
 
 
@@ -184,22 +226,20 @@ def _times_read(graph: FusionGraph, node: Node, reader: Group) -> int:
     return count
 
 
-def _movable(graph: FusionGraph, last: Node, reader: Group) -> list[Node] | None:
-    """`last` and those of its group that it alone needs; None where something would have to be
-    written that is not now, or where `reader` does not compute elements one by one."""
+def _movable(graph: FusionGraph, ends: list[Node], reader: Group) -> list[Node] | None:
+    """`ends`, nodes of one group, and those of it that they alone need; None where something would
+    have to be written that is not now, or where `reader` does not compute elements one by one."""
     gathered = {node for member in reader.nodes for node in graph.gathered(member)}
-    moved = {last}
-    pending = [last]
-    while pending:
-        node = pending.pop()
-        result = node.op.results[0]
+    group = ends[0].group
+    moved = set(ends)
+    reached = list(ends)
+    for node in reached:
         if node.role is not Role.ELEMENTWISE or RESULT in node.op.attributes or node in gathered:
             return None
-        if not all(n in moved or n in reader.nodes for n in graph.reading_nodes(result)):
-            return None
         for producer in graph.producers(node):
-            stays = graph.readers(producer.op.results[0]) - {last.group}
-            if producer.group is last.group and producer not in moved and not stays:
+            stays = graph.readers(producer.op.results[0]) - {group}
+            if producer.group is group and producer not in moved and not stays:
                 moved.add(producer)
-                pending.append(producer)
-    return list(moved)
+                reached.append(producer)
+    readers = {n for node in moved for n in graph.reading_nodes(node.op.results[0])}
+    return reached if all(n in moved or n in reader.nodes for n in readers) else None

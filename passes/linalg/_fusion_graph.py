@@ -549,6 +549,18 @@ class FusionGraph:
                         stack.append(producer)
         return False
 
+    def needs(self, group: Group, others: set[Group]) -> bool:
+        """Whether `group` needs what one of `others` makes, if only through further groups."""
+        stack, seen = [group], {group}
+        while stack:
+            for producer in self._group_producers(stack.pop()):
+                if producer in others:
+                    return True
+                if producer not in seen:
+                    seen.add(producer)
+                    stack.append(producer)
+        return False
+
     def sorted_groups(self) -> list[Group]:
         """Groups in an order in which each comes after those it reads."""
         done: dict[Group, None] = {}

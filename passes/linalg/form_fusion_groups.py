@@ -131,7 +131,7 @@ class _Outliner:
                 else:
                     graph.place(node)
         if not self.limit:
-            absorb_producers(graph)
+            absorb_producers(graph, self.state)
             fuse_attention(graph, self.state)
             read_slices_in_place(graph)
         terminator = graph.nodes[-1].op

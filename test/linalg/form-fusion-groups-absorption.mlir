@@ -264,3 +264,67 @@ func.func @numbers(%x: tensor<64x48xf32>, %v: tensor<48x32xf32>, %w: tensor<48x3
   %5 = stablehlo.add %4, %3 : tensor<64x32xf32>
   return %5, %3 : tensor<64x32xf32>, tensor<64x32xf32>
 }
+
+// -----
+
+// Two results that read one value, and need nothing of each other, are one kernel with it.
+// CHECK-LABEL: func.func @shared
+// CHECK-COUNT-1: call @kernel_0
+// CHECK-NOT: call
+// CHECK: func.func private @kernel_0({{.*}}) -> (tensor<8x32xf32>, tensor<8x32xf32>)
+// CHECK-NOT: func.func private
+func.func @shared(%a: tensor<8x32xf32>, %b: tensor<8x32xf32>, %c: tensor<8x32xf32>, %d: tensor<8x32xf32>) -> (tensor<8x32xf32>, tensor<8x32xf32>) {
+  %0 = stablehlo.compare LT, %a, %b : (tensor<8x32xf32>, tensor<8x32xf32>) -> tensor<8x32xi1>
+  %1 = stablehlo.multiply %a, %c : tensor<8x32xf32>
+  %2 = stablehlo.select %0, %1, %a : tensor<8x32xi1>, tensor<8x32xf32>
+  %3 = stablehlo.multiply %b, %d : tensor<8x32xf32>
+  %4 = stablehlo.select %0, %3, %b : tensor<8x32xi1>, tensor<8x32xf32>
+  return %2, %4 : tensor<8x32xf32>, tensor<8x32xf32>
+}
+
+// -----
+
+// Where one of them needs the other by way of a product, the value is computed once for both.
+// CHECK-LABEL: func.func @one_after_another
+// CHECK-COUNT-3: call @kernel_
+// CHECK-NOT: call
+func.func @one_after_another(%a: tensor<32x32xf32>, %b: tensor<32x32xf32>, %c: tensor<32x32xf32>, %d: tensor<32x32xf32>) -> tensor<32x32xf32> {
+  %0 = stablehlo.compare LT, %a, %b : (tensor<32x32xf32>, tensor<32x32xf32>) -> tensor<32x32xi1>
+  %1 = stablehlo.multiply %a, %c : tensor<32x32xf32>
+  %2 = stablehlo.select %0, %1, %a : tensor<32x32xi1>, tensor<32x32xf32>
+  %3 = stablehlo.dot_general %2, %d, contracting_dims = [1] x [0] : (tensor<32x32xf32>, tensor<32x32xf32>) -> tensor<32x32xf32>
+  %4 = stablehlo.select %0, %3, %b : tensor<32x32xi1>, tensor<32x32xf32>
+  return %4 : tensor<32x32xf32>
+}
+
+// -----
+
+// Parts whose elements alternate are computed where they are written, with what they share.
+// CHECK-LABEL: func.func @alternating
+// CHECK-COUNT-1: call @kernel_0
+// CHECK-NOT: call
+// CHECK: func.func private @kernel_0({{.*}}) -> tensor<64x2xf32> attributes {kernel.kind = "concatenate"}
+// CHECK-NOT: func.func private
+func.func @alternating(%a: tensor<64xf32>, %b: tensor<64xf32>) -> tensor<64x2xf32> {
+  %0 = stablehlo.exponential %a : tensor<64xf32>
+  %1 = stablehlo.multiply %0, %a : tensor<64xf32>
+  %2 = stablehlo.multiply %0, %b : tensor<64xf32>
+  %3 = stablehlo.reshape %1 : (tensor<64xf32>) -> tensor<64x1xf32>
+  %4 = stablehlo.reshape %2 : (tensor<64xf32>) -> tensor<64x1xf32>
+  %5 = stablehlo.concatenate %3, %4, dim = 1 : (tensor<64x1xf32>, tensor<64x1xf32>) -> tensor<64x2xf32>
+  return %5 : tensor<64x2xf32>
+}
+
+// -----
+
+// Parts that are written one after another would compute it twice.
+// CHECK-LABEL: func.func @sharing_runs
+// CHECK-COUNT-2: call @kernel_
+// CHECK-NOT: call
+func.func @sharing_runs(%a: tensor<64x8xf32>, %b: tensor<64x8xf32>) -> tensor<64x16xf32> {
+  %0 = stablehlo.exponential %a : tensor<64x8xf32>
+  %1 = stablehlo.multiply %0, %a : tensor<64x8xf32>
+  %2 = stablehlo.multiply %0, %b : tensor<64x8xf32>
+  %3 = stablehlo.concatenate %1, %2, dim = 1 : (tensor<64x8xf32>, tensor<64x8xf32>) -> tensor<64x16xf32>
+  return %3 : tensor<64x16xf32>
+}
