@@ -90,6 +90,12 @@ _WIDENED = {
 }  # fmt: skip
 """Operations that machines without bf16 arithmetic take in f32."""
 
+_EXACT = {
+    "arith.negf", "arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf",
+    "math.absf", "math.floor", "math.ceil", "math.roundeven", "math.round", "math.copysign",
+}  # fmt: skip
+"""Those of them whose results, of bf16, are bf16."""
+
 _TO_INTEGERS = ("arith.fptosi", "arith.fptoui")
 _FROM_INTEGERS = ("arith.sitofp", "arith.uitofp")
 
@@ -191,7 +197,7 @@ def _is_narrow(op: ir.Operation) -> bool:
 
 
 def _widen(op: ir.Operation) -> list[ir.Operation]:
-    """Compute an operation on bf16 in f32; returns the rounding of its result."""
+    """Compute an operation on bf16 in f32; returns the rounding of its result, if it needs one."""
     single = ir.F32Type.get()
     with ir.InsertionPoint(op), op.location:
         operands = [
@@ -204,11 +210,14 @@ def _widen(op: ir.Operation) -> list[ir.Operation]:
         value = ir.Operation.create(
             op.name, results=[kind], operands=operands, attributes=attributes
         ).results[0]
-        if is_narrow:
+        is_exact = op.name in _EXACT
+        if is_narrow and is_exact:
+            value = vector_math.exact_bfloat16(value)
+        elif is_narrow:
             value = arith.TruncFOp(result.type, value).result
     result.replace_all_uses_with(value)
     op.erase()
-    return _truncations(value) if is_narrow else []
+    return _truncations(value) if is_narrow and not is_exact else []
 
 
 def _truncations(value: ir.Value) -> list[ir.Operation]:

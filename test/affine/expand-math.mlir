@@ -121,3 +121,22 @@ func.func @angle(%y: f64, %x: f64) -> f64 {
   %0 = math.atan2 %y, %x : f64
   return %0 : f64
 }
+
+// The greater of two bf16 is one of them: the bits of its f32 are cut. Sums are rounded.
+// CHECK-LABEL: func.func @greater
+// CHECK: arith.maximumf %{{.*}} : vector<4xf32>
+// CHECK-NOT: arith.addi
+// CHECK: arith.trunci
+func.func @greater(%a: vector<4xbf16>, %b: vector<4xbf16>) -> vector<4xbf16> {
+  %0 = arith.maximumf %a, %b : vector<4xbf16>
+  return %0 : vector<4xbf16>
+}
+
+// CHECK-LABEL: func.func @rounded_sum
+// CHECK: arith.addf %{{.*}} : vector<4xf32>
+// CHECK: arith.addi
+// CHECK: arith.trunci
+func.func @rounded_sum(%a: vector<4xbf16>, %b: vector<4xbf16>) -> vector<4xbf16> {
+  %0 = arith.addf %a, %b : vector<4xbf16>
+  return %0 : vector<4xbf16>
+}

@@ -21,3 +21,58 @@ func.func @sums(%x: tensor<256x64x4096xf32>) -> tensor<256x4096xf32> {
   %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<256x64x4096xf32>, tensor<f32>) -> tensor<256x4096xf32>
   return %0 : tensor<256x4096xf32>
 }
+
+// -----
+
+// Exponentials of long rows are kept where the result will be.
+// CHECK-LABEL: func.func @long_rows
+// CHECK: func.func private @kernel_0(%{{.*}}, %[[OUT:.*]]: memref<4x8192xf32>)
+// CHECK-NOT: memref.alloca
+// CHECK: %[[FLAT:.*]] = memref.collapse_shape %[[OUT]]
+// CHECK: math.exp %{{.*}} : vector<16xf32>
+// CHECK: affine.vector_store %{{.*}}, %[[FLAT]]
+// CHECK-NOT: math.exp
+// CHECK: affine.vector_load %[[FLAT]]
+func.func @long_rows(%x: tensor<4x8192xf32>) -> tensor<4x8192xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.exponential %x : tensor<4x8192xf32>
+  %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<4x8192xf32>, tensor<f32>) -> tensor<4xf32>
+  %2 = stablehlo.broadcast_in_dim %1, dims = [0] : (tensor<4xf32>) -> tensor<4x8192xf32>
+  %3 = stablehlo.divide %0, %2 : tensor<4x8192xf32>
+  return %3 : tensor<4x8192xf32>
+}
+
+// -----
+
+// Rejected: a result of another type has no place for them.
+// CHECK-LABEL: func.func @narrower_result
+// CHECK: memref.alloca() {alignment = 64 : i64} : memref<8192xf32>
+func.func @narrower_result(%x: tensor<4x8192xf32>) -> tensor<4x8192xf16> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.exponential %x : tensor<4x8192xf32>
+  %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<4x8192xf32>, tensor<f32>) -> tensor<4xf32>
+  %2 = stablehlo.broadcast_in_dim %1, dims = [0] : (tensor<4xf32>) -> tensor<4x8192xf32>
+  %3 = stablehlo.divide %0, %2 : tensor<4x8192xf32>
+  %4 = stablehlo.convert %3 : (tensor<4x8192xf32>) -> tensor<4x8192xf16>
+  return %4 : tensor<4x8192xf16>
+}
+
+// -----
+
+// Exponentials of halves are kept too, though they are added up as f32.
+// CHECK-LABEL: func.func @halves
+// CHECK: %[[KEPT:.*]] = memref.alloca() {alignment = 64 : i64} : memref<64xf16>
+// CHECK: math.exp %{{.*}} : vector<16xf16>
+// CHECK: affine.vector_store %{{.*}}, %[[KEPT]]
+// CHECK-NOT: math.exp
+// CHECK: affine.vector_load %[[KEPT]]
+func.func @halves(%x: tensor<4x64xf16>) -> tensor<4x64xf16> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.exponential %x : tensor<4x64xf16>
+  %1 = stablehlo.convert %0 : (tensor<4x64xf16>) -> tensor<4x64xf32>
+  %2 = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<4x64xf32>, tensor<f32>) -> tensor<4xf32>
+  %3 = stablehlo.convert %2 : (tensor<4xf32>) -> tensor<4xf16>
+  %4 = stablehlo.broadcast_in_dim %3, dims = [0] : (tensor<4xf16>) -> tensor<4x64xf16>
+  %5 = stablehlo.divide %0, %4 : tensor<4x64xf16>
+  return %5 : tensor<4x64xf16>
+}

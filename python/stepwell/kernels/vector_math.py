@@ -339,6 +339,17 @@ def extend_bfloat16(x: ir.Value) -> ir.Value:
     return arith.BitcastOp(like(x.type, ir.F32Type.get()), bits).result
 
 
+def exact_bfloat16(x: ir.Value) -> ir.Value:
+    """f32 whose low bits are zeros as bf16."""
+    return _upper_half(_bits(x), x.type)
+
+
+def _upper_half(bits: ir.Value, kind: ir.Type) -> ir.Value:
+    top = arith.ShRUIOp(bits, constant(bits.type, 16)).result
+    half = arith.TruncIOp(like(kind, ir.IntegerType.get_signless(16)), top).result
+    return arith.BitcastOp(like(kind, ir.BF16Type.get()), half).result
+
+
 def truncate_to_bfloat16(x: ir.Value) -> ir.Value:
     """f32 rounded to the nearest bf16, ties to even, by integer arithmetic on the bits."""
     kind = _integer(x.type)
@@ -347,9 +358,7 @@ def truncate_to_bfloat16(x: ir.Value) -> ir.Value:
     rounded = arith.AddIOp(bits, arith.AddIOp(odd, constant(kind, 0x7FFF)).result).result
     nan = arith.CmpFOp(_UNO, x, x).result
     quiet = arith.OrIOp(bits, constant(kind, 0x400000)).result
-    top = arith.ShRUIOp(arith.SelectOp(nan, quiet, rounded).result, constant(kind, 16)).result
-    half = arith.TruncIOp(like(x.type, ir.IntegerType.get_signless(16)), top).result
-    return arith.BitcastOp(like(x.type, ir.BF16Type.get()), half).result
+    return _upper_half(arith.SelectOp(nan, quiet, rounded).result, x.type)
 
 
 def to_integer(x: ir.Value, kind: ir.Type, *, signed: bool) -> ir.Value:
