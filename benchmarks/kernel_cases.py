@@ -281,7 +281,8 @@ def makers() -> list[Callable[[], Case]]:
         *(lambda s=s, c=c: convolution(s, c, c, 3, groups=c) for s, c in ((14, 576), (56, 144))),
         *(lambda s=s, c=c, k=k: convolution(s, c, c, k, groups=c) for s, c, k in _LARGE_WINDOWS),
         *(lambda n=n: attention(12, n, n, 64) for n in (128, 512)),
-        _softmax,
+        lambda: _softmax(512, 1024),
+        lambda: _softmax(8, 32_000),
         _layer_norm,
         _gelu,
         lambda: group_norm(32, 320, 32),
@@ -290,6 +291,7 @@ def makers() -> list[Callable[[], Case]]:
         lambda: _transpose((56, 56, 64), (2, 0, 1)),
         _largest_of_windows,
         _mish,
+        _cosh,
         _remainder,
         _sum_of_everything,
         _top_k,
@@ -298,9 +300,9 @@ def makers() -> list[Callable[[], Case]]:
     ]
 
 
-def _softmax() -> Case:
+def _softmax(rows: int, length: int) -> Case:
     node = helper.make_node("Softmax", ["x"], ["y"], axis=-1)
-    return elementwise("softmax", (512, 1024), [node], lambda x: torch.softmax(x, -1))
+    return elementwise("softmax", (rows, length), [node], lambda x: torch.softmax(x, -1))
 
 
 def _layer_norm() -> Case:
@@ -335,6 +337,11 @@ def _largest_of_windows() -> Case:
 def _mish() -> Case:
     node = helper.make_node("Mish", ["x"], ["y"])
     return elementwise("mish", (512, 1024), [node], torch.nn.functional.mish)
+
+
+def _cosh() -> Case:
+    node = helper.make_node("Cosh", ["x"], ["y"])
+    return elementwise("cosh", (512, 1024), [node], torch.cosh)
 
 
 def _remainder() -> Case:
