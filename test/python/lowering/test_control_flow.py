@@ -72,7 +72,7 @@ def test_profile_names_the_kernels_of_the_body():
     def function(xs, w, h):
         return lax.scan(lambda h, x: (jnp.tanh(x + h @ w), h), h, xs)
 
-    executable = stepwell.compile(_exported(function, [XS, W, X]))
+    executable = stepwell.compile(_exported(function, [XS, W, X]), threads=1)
     executable(XS, W, X)
     profile = [info for info, _ in executable.profile(XS, W, X)]
     names = [name for info in profile for name in info.sources]
