@@ -75,8 +75,10 @@ class DivideLoops(Pass):
         for child in list(op.regions[0].blocks[0].operations):
             loop = child.operation
             if loop.name == "stablehlo.while":
-                division = next(_divisions(loop, threads), None)
-                if division is not None and _pays(division, state.target):
+                division = next(
+                    (d for d in _divisions(loop, threads) if _pays(d, state.target)), None
+                )
+                if division is not None:
                     _divide(division)
 
 
@@ -132,15 +134,11 @@ def _divisions(loop: ir.Operation, threads: int) -> Iterator[_Division]:
         or any(len(op.results) != 1 or op.name in _APART for op in operations)
     ):
         return
-    known: list[dict[int, int]] = []
     for number, value in enumerate(loop.operands):
         for dimension, size in enumerate(hlo.shape(value)):
             parts = max(p for p in range(1, threads + 1) if size % p == 0)
-            if not 1 < parts <= size or any(found.get(number) == dimension for found in known):
-                continue
             division = _Division(loop, size, parts)
-            if _follow(division, number, dimension) and _is_whole(division):
-                known.append(division.carried)
+            if 1 < parts <= size and _follow(division, number, dimension) and _is_whole(division):
                 yield division
 
 

@@ -2,9 +2,8 @@
 
 Errors are stated against the exact function in units in the last place (ulp) of the result. NaN
 goes in and comes out. Polynomials are Taylor series, long enough for the reduced range, where
-nothing else is said; argument
-reductions are those of W. J. Cody and W. Waite, "Software Manual for the Elementary Functions"
-(1980), exact with fused multiply-add.
+nothing else is said; argument reductions are those of W. J. Cody and W. Waite, "Software Manual for
+the Elementary Functions" (1980), exact with fused multiply-add.
 """
 
 from __future__ import annotations

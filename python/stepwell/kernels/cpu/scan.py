@@ -341,9 +341,6 @@ class _Rows(_Scan):
         )
 
 
-__all__ = ["emit"]
-
-
 def _below(index: Index, bound: int) -> Index:
     """`index`, which is less than `bound` here: what is computed of it may be simpler for that."""
     if len(index.terms) != 1 or index.constant:
