@@ -15,7 +15,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import jax
     from torch import Tensor
 
+PEERS = ("torch", "torch.compile", "xla")
+
 _COPIED_BYTES = 1 << 30
 _LEAST_CALLS = 5
 
@@ -42,19 +44,19 @@ _LEAST_CALLS = 5
 @click.argument("folder", type=click.Path(path_type=Path, exists=True))
 @click.option("--only", default="", help="Parts of names, comma separated.  [default: all built]")
 @click.option("--seconds", default=0.5, show_default=True, help="For each contender of a case.")
+@click.option("--peers", default=",".join(PEERS), show_default=True, help="Of those at hand.")
 @click.option("--out", type=click.Path(path_type=Path), help="JSON file.  [default: results/gpu/]")
-def main(folder: Path, only: str, seconds: float, out: Path | None) -> None:
+def main(folder: Path, only: str, seconds: float, peers: str, out: Path | None) -> None:
     """Time the artifacts in FOLDER, beside torch and XLA."""
+    at_hand = _at_hand(peers.split(","))
     cases = [case for case in chosen(only) if _packed(case, folder).exists()]
     rows, name = [], "gpu"
-    has_torch = importlib.util.find_spec("torch") is not None and _torch_has_a_gpu()
-    has_jax = importlib.util.find_spec("jax") is not None and xla_peer.has_a_gpu()
     for case in cases:
         row = {"name": case.name, "flops": case.flops, "bytes": case.bytes}
         try:
             exe = _load(case, folder)
             name = exe.device.name
-            row["contenders"] = measure(case, exe, seconds, with_torch=has_torch, with_xla=has_jax)
+            row["contenders"] = measure(case, exe, seconds, at_hand)
         except Error as error:
             row["error"] = str(error)
         rows.append(row)
@@ -63,9 +65,9 @@ def main(folder: Path, only: str, seconds: float, out: Path | None) -> None:
         "date": datetime.date.today().isoformat(),
         "gpu": name,
         "stepwell": "kernels: the GPU's clock; models: calls on arrays of the GPU",
-        "torch": _torch_version() if has_torch else None,
-        "jax": xla_peer.version() if has_jax else None,
-        "copy_bytes_per_second": _copy_bandwidth(seconds) if has_torch else None,
+        "torch": _torch_version() if "torch" in at_hand else None,
+        "jax": xla_peer.version() if "xla" in at_hand else None,
+        "copy_bytes_per_second": _copy_bandwidth(seconds) if "torch" in at_hand else None,
         "cases": rows,
     }
     slug = "-".join("".join(c if c.isalnum() else " " for c in name).lower().split())
@@ -76,7 +78,7 @@ def main(folder: Path, only: str, seconds: float, out: Path | None) -> None:
 
 
 def measure(
-    case: Case, exe: CudaExecutable, seconds: float, *, with_torch: bool, with_xla: bool
+    case: Case, exe: CudaExecutable, seconds: float, peers: frozenset[str]
 ) -> dict[str, dict[str, float]]:
     """Median seconds of a call and how many there were, by contender; with peers, also how far
     their result lies from Stepwell's, relative to the greatest element."""
@@ -89,13 +91,13 @@ def measure(
     else:
         own = _timed(lambda: sum(time for _, time in exe.profile(*copies)) / 1e9, seconds)
     found = {"stepwell": own}
-    if not with_torch and not with_xla:
+    if not peers:
         return found
     (result,) = (output.numpy() for output in exe.run_on_device(*copies))
-    for name, call in (_torch_calls(case) if with_torch else {}).items():
+    for name, call in (_torch_calls(case, peers) if "torch" in peers else {}).items():
         found[name] = _by_the_gpu(call, seconds)
         found[name]["distance"] = _distance(result, call().float().cpu().numpy())
-    if with_xla and (with_torch or not case.is_model):
+    if "xla" in peers and ("torch" in peers or not case.is_model):
         call = xla_peer.call_of(case)
         found["xla"] = _by_many(call, seconds)
         found["xla"]["distance"] = _distance(result, np.asarray(call(), np.float32))
@@ -174,7 +176,7 @@ def _by_many(call: Callable[[], jax.Array], seconds: float) -> dict[str, float]:
     return _timed(lambda: timed(count), seconds)
 
 
-def _torch_calls(case: Case) -> dict[str, Callable[[], Tensor]]:
+def _torch_calls(case: Case, peers: frozenset[str]) -> dict[str, Callable[[], Tensor]]:
     """What torch does for a case: its libraries' kernel, or a model eager and compiled."""
     import torch
     from torch.nn import functional
@@ -194,10 +196,13 @@ def _torch_calls(case: Case) -> dict[str, Callable[[], Tensor]]:
                 if parameter.dim() == 4:
                     parameter.data = parameter.data.contiguous(memory_format=layout)
             x = x.contiguous(memory_format=layout)
-        compiled = torch.compile(module, mode="max-autotune")
-        return {"eager": lambda: module(x), "torch.compile": lambda: compiled(x)}
+        calls: dict[str, Callable[[], Tensor]] = {"eager": lambda: module(x)}
+        if "torch.compile" in peers:
+            compiled = torch.compile(module, mode="max-autotune")
+            calls["torch.compile"] = lambda: compiled(x)
+        return calls
     attend = functional.scaled_dot_product_attention
-    calls: dict[str, Callable[[], Tensor]] = {
+    kernels: dict[str, Callable[[], Tensor]] = {
         "gemm": lambda: x @ rest[0],
         "attention": lambda: attend(x, rest[0], rest[1]),
         "causal": lambda: attend(x, rest[0], rest[1], is_causal=True),
@@ -207,7 +212,7 @@ def _torch_calls(case: Case) -> dict[str, Callable[[], Tensor]]:
     }
     if dtype is torch.int8:
         return {"torch": lambda: torch.ops.aten._int_mm(x, rest[0].T)}
-    return {"torch": calls[case.family]}
+    return {"torch": kernels[case.family]}
 
 
 def _copy_bandwidth(seconds: float) -> float:
@@ -219,7 +224,19 @@ def _copy_bandwidth(seconds: float) -> float:
     return 2 * _COPIED_BYTES / _by_the_gpu(lambda: target.copy_(source), seconds)["median"]
 
 
+def _at_hand(peers: Sequence[str]) -> frozenset[str]:
+    """Those of `peers` whose package is installed and sees the GPU."""
+    found = set(peers)
+    if not (found & {"torch", "torch.compile"} and _torch_has_a_gpu()):
+        found -= {"torch", "torch.compile"}
+    if not ("xla" in found and importlib.util.find_spec("jax") and xla_peer.has_a_gpu()):
+        found -= {"xla"}
+    return frozenset(found)
+
+
 def _torch_has_a_gpu() -> bool:
+    if importlib.util.find_spec("torch") is None:
+        return False
     import torch
 
     return torch.cuda.is_available()

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from emulator import Emulator, RealGpu
 from models import ON_GPU
+from recording import FOLDER, recorded
 
 from stepwell import assembly
 from stepwell.runtime.cuda import DRIVER_VARIABLE
+from stepwell.runtime.cuda_executable import CudaExecutable
 
 _TESTS = Path(__file__).parents[1] / "python"
 sys.path += [str(_TESTS), str(_TESTS / "kernels"), str(_TESTS / "models")]
@@ -28,6 +30,8 @@ def emulator_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emula
             return
         emulator = Emulator.build(tmp_path_factory.mktemp("emulator"))
         patch.setenv(DRIVER_VARIABLE, str(emulator.path))
+        if FOLDER is not None:
+            patch.setattr(CudaExecutable, "__call__", recorded(CudaExecutable.__call__, FOLDER))
         yield emulator
 
 
