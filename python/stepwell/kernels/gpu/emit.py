@@ -44,7 +44,7 @@ def emit_on_grid(
         attention.emit(group, nest, target, tf32=tf32)
     elif kind in ("elementwise", "pad") and group.reductions():
         check(group)
-        row.emit(group, nest)
+        row.emit(group, nest, target)
     elif kind in _EMITTERS:
         _EMITTERS[kind](group, nest)
     else:

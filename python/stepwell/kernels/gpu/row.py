@@ -1,102 +1,158 @@
 """Row kernels on a grid: softmax, normalisations, reductions over trailing dimensions.
 
-A short row belongs to a warp, several to a block, and its sum is passed round by shuffles; a long
-row belongs to a block, whose warps' sums meet in shared memory. Values that are costly and needed
-again (the exponentials of a softmax) are kept there too. All threads of a row hold every reduction.
+As many threads share a row as hold it in registers: some of a warp, a warp, or a block. Each takes
+every so manieth vector of 16 bytes, all of which are read before they are reduced, and no element
+is read, or an exponential computed, twice. Threads of a warp pass sums round by shuffles, and the
+sums of warps meet in shared memory. What a block cannot hold of a very long row, it walks over for
+each reduction. All threads of a row hold every reduction.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from stepwell.kernels.builder import Lanes
-from stepwell.kernels.gpu.elementwise import element_bits, fill_halos, vector_lanes
+from stepwell.kernels.builder import Lanes, arith
+from stepwell.kernels.gpu.elementwise import (
+    ACCESS_BITS,
+    element_bits,
+    fill_halos,
+    vector_lanes,
+)
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, apply_map, delinearize
 from stepwell.kernels.reduction import Combiner
-from stepwell.kernels.rows import is_costly, loop_point
-from stepwell.kernels.structured import Structured, element_type, elements, shape_of
+from stepwell.kernels.rows import loop_point
+from stepwell.kernels.structured import Structured, elements, shape_of
 from stepwell.mlir import ir
-from stepwell.targets.nvidia import WARP
+from stepwell.targets.nvidia import WARP, NvidiaTarget
 
-BLOCK_THREADS = 256
-WARP_ROW = 512
-"""Longest row of a warp."""
+HELD_ELEMENTS, HELD_BYTES = 32, 128
+"""Most of a row that a thread holds: elements, which it computes with in f32, and their bytes in
+memory."""
 
-KEPT_BYTES = 32 << 10
-"""Most shared memory for values that are kept."""
+BLOCK_THREADS = 512
+"""Most threads of a row: of each block that a multiprocessor runs, they have 128 registers."""
+
+SHORT_BLOCK_THREADS = 128
+"""Threads of a block of rows that are a warp's, or shorter."""
+
+AHEAD = 4
+"""Vectors that a thread reads at a time of what it does not hold."""
 
 
 @dataclass(frozen=True)
 class RowShape:
     """How rows meet threads: `threads` share a row of `length` elements, `rows_per_block` rows make
-    a block; each thread takes `lanes` elements at a time."""
+    a block; each thread takes `lanes` elements at a time, and holds `held` such vectors."""
 
     length: int
     rows: int
     threads: int
     rows_per_block: int
     lanes: int
+    held: int
 
     @staticmethod
-    def of(length: int, rows: int, lanes: int) -> RowShape:
-        """The shape for `rows` rows, with accesses of at most `lanes` elements."""
+    def of(length: int, rows: int, lanes: int, bits: int, multiprocessors: int) -> RowShape:
+        """The shape for `rows` rows, with accesses of at most `lanes` elements, the widest of which
+        has so many `bits`."""
         lanes = math.gcd(lanes, length)
-        if length > WARP_ROW:
-            return RowShape(length, rows, BLOCK_THREADS, 1, lanes)
-        per_block = max(1, min(BLOCK_THREADS // WARP, rows))
-        return RowShape(length, rows, WARP, per_block, lanes)
+        vectors = length // lanes
+        held = max(1, min(HELD_ELEMENTS, 8 * HELD_BYTES // bits) // lanes)
+        if vectors > WARP * held:
+            threads = min(_power_of_two(-(-vectors // held)), BLOCK_THREADS)
+            return RowShape(length, rows, threads, 1, lanes, held)
+        threads = min(_power_of_two(vectors), WARP)
+        while rows % (WARP // threads):
+            threads *= 2
+        together = SHORT_BLOCK_THREADS
+        while together > WARP and rows * threads < together * multiprocessors:
+            together //= 2
+        return RowShape(length, rows, threads, together // threads, lanes, held)
 
     @property
     def blocks(self) -> int:
         return -(-self.rows // self.rows_per_block)
 
+    @property
+    def vectors(self) -> int:
+        """Vectors of a row."""
+        return self.length // self.lanes
 
-def emit(group: KernelGroup, nest: GridBuilder) -> None:
+    @property
+    def walked(self) -> int:
+        """Vectors of a row that are not held: those before the others."""
+        step = AHEAD * self.threads
+        return max(0, -(-(self.vectors - self.held * self.threads) // step) * step)
+
+
+def _power_of_two(count: int) -> int:
+    """The least one that is not below `count`."""
+    return 1 << (count - 1).bit_length()
+
+
+def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget) -> None:
     """Write the passes of a group of row operations."""
     reductions = group.reductions()
     rows = elements(reductions[0].op.results[0])
     length = math.prod(reductions[0].loop_sizes()) // rows
-    shape = RowShape.of(length, rows, vector_lanes(group))
+    lanes = vector_lanes(group)
+    shape = RowShape.of(length, rows, lanes, ACCESS_BITS // lanes, target.multiprocessors)
     threads = shape.threads * shape.rows_per_block
     with nest.grid(shape.blocks, threads) as (block, thread), group.evaluator.scope():
         fill_halos(group, nest, block * threads + thread, shape.blocks * threads)
         row = block * shape.rows_per_block + thread.floordiv(shape.threads)
         if row.high < rows:
-            _Row(group, nest, shape, row, thread.mod(shape.threads), thread).emit(reductions)
+            _Row(group, nest, shape, row, thread).emit(reductions)
             return
+        # Rows of part of a warp are as many as whole warps have.
         last = Variable("row", 0, rows - 1, nest.index_value(row, Lanes.of(1)))
         with nest.inside([(row, rows)]) as branch, branch.then(), group.evaluator.scope():
-            bounded = Index.of(last)
-            _Row(group, nest, shape, bounded, thread.mod(shape.threads), thread).emit(reductions)
+            _Row(group, nest, shape, Index.of(last), thread).emit(reductions)
+
+
+@dataclass(frozen=True)
+class _Vector:
+    """A vector of the row that a thread takes: its number, or of one beyond the row (`number` is
+    not below `end`) that of another one, whose elements do no harm."""
+
+    place: Index
+    number: Index
+    end: int
 
 
 class _Row:
     def __init__(
-        self,
-        group: KernelGroup,
-        nest: GridBuilder,
-        shape: RowShape,
-        row: Index,
-        place: Index,
-        thread: Index,
+        self, group: KernelGroup, nest: GridBuilder, shape: RowShape, row: Index, thread: Index
     ) -> None:
         self.group = group
         self.nest = nest
         self.evaluator = group.evaluator
         self.shape = shape
         self.row = row
-        self.place = place
+        self.place = thread.mod(shape.threads)
         """The thread's number among those of the row."""
         self.thread = thread
-        self.vector = Lanes.of(shape.lanes)
+        self.lanes = Lanes.of(shape.lanes)
+        self.held = self._held()
+
+    def _held(self) -> list[_Vector]:
+        shape = self.shape
+        found = []
+        for first in range(shape.walked, shape.vectors, shape.threads):
+            number = self.place + first
+            place = number
+            if number.high >= shape.vectors:
+                place = self.nest.named("i", number.mod(shape.vectors))
+            found.append(_Vector(place, number, shape.vectors))
+        return found
 
     def emit(self, reductions: list[Structured]) -> None:
         for reduction in reductions:
             self._reduce(reduction)
-        length, lanes = self.shape.length, self.shape.lanes
         full = [o for o in self.group.outputs if self._is_full(math.prod(o.shape))]
         narrow = [o for o in self.group.outputs if o not in full]
         if narrow:
@@ -105,68 +161,88 @@ class _Row:
                     for output in narrow:
                         point = delinearize(self.row, output.shape)
                         self.group.write(output, point, Lanes.of(1))
-        if full:
-            with self.nest.each("i", self.place, length // lanes, self.shape.threads) as i:
-                with self.evaluator.scope():
-                    flat = self.row * length + self._element(i)
-                    for output in full:
-                        self.group.write(output, delinearize(flat, output.shape), self.vector)
+        if not full:
+            return
+
+        def write(place: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            flat = self.row * self.shape.length + self._element(place)
+            for output in full:
+                self.group.write(output, delinearize(flat, output.shape), self.lanes)
+            return carried
+
+        self._walk([], write)
+        for vector in self.held:
+            with self.nest.where([(vector.number, vector.end)]), self.evaluator.scope():
+                write(vector.place, [])
 
     def _is_full(self, size: int) -> bool:
         return size == self.shape.rows * self.shape.length and self.shape.length > 1
 
-    def _element(self, i: Variable) -> Index:
-        """The elements of the row in its vector number `i`."""
-        return Index.of(i) * self.shape.lanes + self.vector.index
+    def _element(self, place: Index) -> Index:
+        """The elements of the row in its vector number `place`."""
+        return place * self.shape.lanes + self.lanes.index
+
+    def _walk(
+        self,
+        carried: list[ir.Value],
+        body: Callable[[Index, list[ir.Value]], list[ir.Value]],
+    ) -> list[ir.Value]:
+        """Do `body(vector, carried)` for the thread's vectors that are not held."""
+
+        def several(first: Variable, inner: list[ir.Value]) -> list[ir.Value]:
+            with self.evaluator.scope():
+                for number in range(AHEAD):
+                    place = Index.of(first) + self.place + number * self.shape.threads
+                    inner = body(place, inner)
+            return inner
+
+        step = AHEAD * self.shape.threads
+        return self.nest.reduce_loop("first", 0, self.shape.walked, step, carried, several)
 
     def _reduce(self, op: Structured) -> None:
         combiner = Combiner.of(op)
-        kept = self._keep(op)
         kind = op.body.arguments[len(op.inputs)].type
         lanes = self.shape.lanes
         wide = ir.VectorType.get([lanes], kind) if lanes > 1 else kind
         identity = self.nest.constant(combiner.identity_of(wide))
 
-        def body(i: Variable, accumulator: ir.Value) -> ir.Value:
-            return self._step(op, kept, i, accumulator)
+        def body(place: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            return [self._step(op, place, carried[0])]
 
-        count, threads = self.shape.length // lanes, self.shape.threads
-        with self.evaluator.scope():
-            part = self.nest.reduce_each(self.place, count, threads, identity, body)
+        (part,) = self._walk([identity], body)
+        for vector in self.held:
+            following = self._step(op, vector.place, part)
+            inside = self.nest.below([(vector.number, vector.end)])
+            if inside is not None:
+                following = arith.SelectOp(inside, following, part).result
+            part = following
         total = self._across_threads(combiner, combiner.across_lanes(part))
         point = delinearize(self.row, shape_of(op.outputs[0]))
         initial = self.evaluator.at(op.outputs[0], point, Lanes.of(1))
         total = combiner.join(initial, total)
         result = op.op.results[0]
         self.evaluator.bind(result, delinearize(self.row, shape_of(result)), total)
-        for value, buffer in kept.items():
-            self.evaluator.keep(value, buffer, self.row * self.shape.length)
 
-    def _step(
-        self, op: Structured, kept: dict[ir.Value, ir.Value], i: Variable, accumulator: ir.Value
-    ) -> ir.Value:
-        element = self._element(i)
-        dims = loop_point(op, self.row * self.shape.length + element)
-        with self.evaluator.scope():
-            arguments: dict = {op.body.arguments[len(op.inputs)]: accumulator}
-            for number, value in enumerate(op.inputs):
-                argument = op.body.arguments[number]
-                if not any(True for _ in argument.uses):
-                    continue
-                read = self.evaluator.at(value, apply_map(op.maps[number], dims), self.vector)
-                arguments[argument] = read
-                if value in kept:
-                    self.nest.store(read, kept[value], [element], self.vector)
-            return self.evaluator.run_body(op, dims, arguments, self.vector)
+    def _step(self, op: Structured, place: Index, accumulator: ir.Value) -> ir.Value:
+        """The accumulator joined with a vector. What the vector is computed from stays known in
+        the scope, so that it is computed once."""
+        dims = loop_point(op, self.row * self.shape.length + self._element(place))
+        arguments: dict = {op.body.arguments[len(op.inputs)]: accumulator}
+        for number, value in enumerate(op.inputs):
+            argument = op.body.arguments[number]
+            if any(True for _ in argument.uses):
+                point = apply_map(op.maps[number], dims)
+                arguments[argument] = self.evaluator.at(value, point, self.lanes)
+        return self.evaluator.run_body(op, dims, arguments, self.lanes)
 
     def _across_threads(self, combiner: Combiner, value: ir.Value) -> ir.Value:
         """Combine the values of all threads of the row; each gets the result."""
-        offset = WARP // 2
+        offset = min(self.shape.threads, WARP) // 2
         while offset:
             value = combiner.join(value, self.nest.shuffle_xor(value, offset))
             offset //= 2
         warps = self.shape.threads // WARP
-        if warps == 1:
+        if warps <= 1:
             return value
         buffer = self.nest.shared([warps], value.type, element_bits(value.type) // 8)
         one = Lanes.of(1)
@@ -174,27 +250,6 @@ class _Row:
             self.nest.store(value, buffer, [self.thread.floordiv(WARP)], one)
         self.nest.barrier()
         parts = [self.nest.load(buffer, [Index((), warp)], one) for warp in range(warps)]
-        total = parts[0]
-        for part in parts[1:]:
-            total = combiner.join(total, part)
-        return total
-
-    def _keep(self, op: Structured) -> dict[ir.Value, ir.Value]:
-        """Shared rows for operands of `op` that are costly and needed again. A barrier follows, in
-        the reduction across threads; rows of warps have none and compute such values again."""
-        kept: dict[ir.Value, ir.Value] = {}
-        if self.shape.threads == WARP:
-            return kept
-        for value in op.inputs:
-            users = {use.owner.operation for use in value.uses}
-            kind = element_type(value)
-            size = self.shape.length * element_bits(kind) // 8
-            if (
-                self._is_full(elements(value))
-                and len(users) > 1
-                and is_costly(value)
-                and str(kind) != "i1"
-                and self.nest.shared_bytes + size <= KEPT_BYTES
-            ):
-                kept[value] = self.nest.shared([self.shape.length], kind, element_bits(kind) // 8)
-        return kept
+        while len(parts) > 1:
+            parts = [combiner.join(*pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
