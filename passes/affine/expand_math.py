@@ -30,6 +30,7 @@ from stepwell.kernels.gpu import approximate_math
 from stepwell.kernels.gpu.approximate_math import FAST_MATH
 from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
+from stepwell.targets import Target
 from stepwell.targets.nvidia import NvidiaTarget
 
 arith = dialect("arith")
@@ -69,14 +70,16 @@ _DOUBLE: dict[str, Callable[..., ir.Value]] = {
 """Expansions in f64; f32 takes them too where it has none of its own."""
 
 
-def _expansion(call: ir.Operation, element: str, avx512: bool) -> Callable[..., ir.Value] | None:
+def _expansion(call: ir.Operation, element: str, target: Target) -> Callable[..., ir.Value] | None:
     name = call.name
+    avx512 = {"avx512f", "avx512vl"} <= set(target.features)
     if element == "f64" and name == "math.exp":
         return functools.partial(vector_math_double.exp, avx512=avx512)
     if element == "f64":
         return _DOUBLE.get(name)
     if name == "math.exp" and vector_math.NONPOSITIVE in call.attributes:
-        return vector_math.exp_of_nonpositive
+        on_gpu = isinstance(target, NvidiaTarget)
+        return (approximate_math if on_gpu else vector_math).exp_of_nonpositive
     if name == "math.exp":
         return functools.partial(vector_math.exp, avx512=avx512)
     return _SINGLE.get(name) or vector_math_double.through_double(_DOUBLE[name])
@@ -110,7 +113,6 @@ class ExpandMath(Pass):
         for child in op.regions[0].blocks[0].operations:
             if FAST_MATH in child.operation.attributes:
                 approximate_math.expand(child.operation)
-        avx512 = {"avx512f", "avx512vl"} <= set(state.target.features)
         found: list[ir.Operation] = []
         rounded: list[ir.Operation] = []
         narrow: list[ir.Operation] = []
@@ -134,7 +136,7 @@ class ExpandMath(Pass):
             call = call.operation
             kind = call.results[0].type
             element = kind.element_type if isinstance(kind, ir.VectorType) else kind
-            expansion = _expansion(call, str(element), avx512)
+            expansion = _expansion(call, str(element), state.target)
             if expansion is None:
                 continue
             with ir.InsertionPoint(call), call.location:

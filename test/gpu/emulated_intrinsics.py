@@ -34,6 +34,7 @@ SYMBOLS = {
     "emulator_barrier_try": "i32 (ptr addrspace(3), i32)",
     "emulator_bulk_copy": "void (ptr addrspace(7), ptr addrspace(3), ptr, i32, ptr, i32, i32)",
     "emulator_barrier_arrive_at": "void (ptr addrspace(3), i32)",
+    "emulator_store_in_block": "void (ptr addrspace(3), i32, i32)",
     "emulator_barrier_cluster": "void ()",
     "emulator_bulk_store": "void (ptr addrspace(3), ptr, i32, ptr)",
     "emulator_bulk_commit": "void ()",
@@ -117,6 +118,13 @@ def _define_assembly(text: str) -> tuple[str, list[str]]:
             made[name] = (
                 f"define internal void @{name}(ptr addrspace(3) %at, i32 %rank) {{\n"
                 "  call void @emulator_barrier_arrive_at(ptr addrspace(3) %at, i32 %rank)\n"
+                "  ret void\n}"
+            )
+        elif "st.shared::cluster.b32" in assembly:
+            name = "assembly_store_in_block"
+            made[name] = (
+                f"define internal void @{name}(ptr addrspace(3) %at, i32 %rank, i32 %bits) {{\n"
+                "  call void @emulator_store_in_block(ptr addrspace(3) %at, i32 %rank, i32 %bits)\n"
                 "  ret void\n}"
             )
         elif assembly in _FLAGS:

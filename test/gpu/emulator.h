@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_BLOCK_THREADS = 1024, MAX_CLUSTER = 2, WARP = 32, WARPGROUP = 128, MAP_WORDS = 16 };
+enum { MAX_BLOCK_THREADS = 1024, MAX_CLUSTER = 8, WARP = 32, WARPGROUP = 128, MAP_WORDS = 16 };
 enum { MAX_TOGETHER = 16, MAX_THREADS = 384 * MAX_TOGETHER };  // blocks that run together, and their threads
 
 // A place where threads wait until a number of them has come.

@@ -44,6 +44,9 @@ class NestBuilder(Arithmetic):
     shuffles: ClassVar[bool] = True
     """Whether vectors may be read from any address and shuffled."""
 
+    keeps_nan: ClassVar[bool] = False
+    """Whether a maximum that is NaN where an element is costs no more than another."""
+
     alone: bool = False
     """Whether one thread runs all tasks of the kernel."""
 

@@ -359,7 +359,7 @@ class Evaluator:
                 return bounded
         attributes = {name: op.attributes[name] for name in op.attributes}
         if op.name in _EXTREMA and _is_combiner(op):
-            if SKIPS_NAN in op.parent.attributes:
+            if SKIPS_NAN in op.parent.attributes and not self.nest.keeps_nan:
                 greater = arith.CmpFOp(_EXTREME_PREDICATES["ogt"], *operands).result
                 return arith.SelectOp(greater, *operands).result
             attributes["fastmath"] = ir.Attribute.parse(NO_SIGNED_ZEROS)

@@ -17,7 +17,7 @@ NONPOSITIVE = "kernel.nonpositive"
 """On `math.exp`: its argument is never positive."""
 
 _LOG2_E = 1.44269504088896341
-_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 """ln 2 in two parts (Cody and Waite): n times the first is exact for |n| < 2^15."""
 
 _OEQ, _OGT, _OGE, _OLT, _UNO = 1, 2, 3, 4, 14
@@ -69,7 +69,8 @@ def constant(kind: ir.Type, value: float | int) -> ir.Value:
     return arith.ConstantOp(kind, scalar).result
 
 
-def _fma(a: ir.Value, b: ir.Value, c: ir.Value | float) -> ir.Value:
+def multiply_add(a: ir.Value, b: ir.Value, c: ir.Value | float) -> ir.Value:
+    """a * b + c, rounded once."""
     addend = c if isinstance(c, ir.Value) else constant(a.type, c)
     return math.FmaOp(a, b, addend).result
 
@@ -88,7 +89,7 @@ def polynomial(x: ir.Value, coefficients: tuple[float, ...]) -> ir.Value:
     """Horner's scheme, highest power first."""
     value = constant(x.type, coefficients[0])
     for coefficient in coefficients[1:]:
-        value = _fma(value, x, coefficient)
+        value = multiply_add(value, x, coefficient)
     return value
 
 
@@ -184,13 +185,13 @@ def times_exp(factor: ir.Value, x: ir.Value, rest: ir.Value) -> ir.Value:
     results included; the factor adds one rounding to the error of the exponential, 0.6 ulp."""
     x = _where(_OLT, x, _FLOOR_EXPONENT, constant(x.type, _FLOOR_EXPONENT), x)
     minus_one, rounded = _exp_parts(x, _ROUNDING, rest)
-    return _times_power_of_two(_fma(factor, minus_one, factor), x, rounded)
+    return _times_power_of_two(multiply_add(factor, minus_one, factor), x, rounded)
 
 
 def _times_power_of_two(p: ir.Value, x: ir.Value, rounded: ir.Value) -> ir.Value:
     """p * 2^n with n = x / ln 2, `rounded` as `_exp_parts` has it."""
     # 2^n in two factors, so that a subnormal result is rounded once and a large one overflows.
-    half = _bits(_fma(x, constant(x.type, _LOG2_E / 2), _ROUNDING))
+    half = _bits(multiply_add(x, constant(x.type, _LOG2_E / 2), _ROUNDING))
     rest = arith.SubIOp(_bits(rounded), half).result
     factor = arith.BitcastOp(x.type, _to_exponent(half)).result
     return arith.MulFOp(_times_power(p, _to_exponent(rest)), factor).result
@@ -201,21 +202,21 @@ def exp_of_nonpositive(x: ir.Value) -> ir.Value:
     x = _where(_OLT, x, _VANISHING_EXPONENT, constant(x.type, _VANISHING_EXPONENT), x)
     minus_one, rounded = _exp_parts(x, _ROUNDING)
     power = arith.BitcastOp(x.type, _to_exponent(_bits(rounded))).result
-    return _fma(power, minus_one, power)
+    return multiply_add(power, minus_one, power)
 
 
 def _exp_parts(
     x: ir.Value, rounding: float, rest: ir.Value | None = None
 ) -> tuple[ir.Value, ir.Value]:
     """p and `rounding` + n with e^(x + rest) = (1 + p) 2^n, where n is integral."""
-    rounded = _fma(x, constant(x.type, _LOG2_E), rounding)
+    rounded = multiply_add(x, constant(x.type, _LOG2_E), rounding)
     n = arith.SubFOp(rounded, constant(x.type, rounding)).result
-    r = _fma(n, constant(x.type, -_LN2_HIGH), x)
-    r = _fma(n, constant(x.type, -_LN2_LOW), r)
+    r = multiply_add(n, constant(x.type, -LN2_HIGH), x)
+    r = multiply_add(n, constant(x.type, -LN2_LOW), r)
     if rest is not None:
         r = arith.AddFOp(r, rest).result
     square = arith.MulFOp(r, r).result
-    return _fma(polynomial(r, _EXP), square, r), rounded
+    return multiply_add(polynomial(r, _EXP), square, r), rounded
 
 
 def expm1(x: ir.Value) -> ir.Value:
@@ -225,7 +226,7 @@ def expm1(x: ir.Value) -> ir.Value:
     bits = arith.SubIOp(_bits(rounded), constant(_integer(x.type), 1)).result
     half = arith.BitcastOp(x.type, _to_exponent(bits)).result
     less_half = arith.SubFOp(half, constant(x.type, 0.5)).result
-    result = _scale(_fma(half, minus_one, less_half), 2.0)
+    result = _scale(multiply_add(half, minus_one, less_half), 2.0)
     return _where(_OLT, math.AbsFOp(x).result, _LINEAR, x, result)
 
 
@@ -271,11 +272,11 @@ def _log_sum(m: ir.Value, n: ir.Value, rest: ir.Value | None = None) -> ir.Value
     """log(1 + m + rest) + n log 2, for a far smaller `rest`."""
     square = arith.MulFOp(m, m).result
     cubic = arith.MulFOp(arith.MulFOp(polynomial(m, _LOG), m).result, square).result
-    tail = _fma(n, constant(m.type, _LN2_LOW), cubic)
-    tail = _fma(square, constant(m.type, -0.5), tail)
+    tail = multiply_add(n, constant(m.type, LN2_LOW), cubic)
+    tail = multiply_add(square, constant(m.type, -0.5), tail)
     if rest is not None:
         tail = arith.AddFOp(tail, rest).result
-    return _fma(n, constant(m.type, _LN2_HIGH), arith.AddFOp(m, tail).result)
+    return multiply_add(n, constant(m.type, LN2_HIGH), arith.AddFOp(m, tail).result)
 
 
 def _log_special(x: ir.Value, result: ir.Value) -> ir.Value:
@@ -297,7 +298,7 @@ def atan2(y: ir.Value, x: ir.Value) -> ir.Value:
     t = _where(_OEQ, large, 0.0, constant(x.type, 0.0), t)
     t = _where(_OEQ, small, _math.inf, constant(x.type, 1.0), t)
     square = arith.MulFOp(t, t).result
-    angle = _fma(arith.MulFOp(polynomial(square, _ATAN), square).result, t, t)
+    angle = multiply_add(arith.MulFOp(polynomial(square, _ATAN), square).result, t, t)
     angle = arith.SelectOp(steep, _subtracted_from_pi(angle, 0.5), angle).result
     backward = arith.CmpIOp(_SLT, _bits(x), constant(_integer(x.type), 0)).result
     angle = arith.SelectOp(backward, _subtracted_from_pi(angle, 1.0), angle).result
@@ -320,7 +321,7 @@ def tanh(x: ir.Value) -> ir.Value:
     minus_one, rounded = _exp_parts(_scale(bounded, 2.0), _ROUNDING)
     power = arith.BitcastOp(x.type, _to_exponent(_bits(rounded))).result
     less_one = arith.SubFOp(power, constant(x.type, 1.0)).result
-    grown = _fma(power, minus_one, less_one)
+    grown = multiply_add(power, minus_one, less_one)
     quotient = arith.DivFOp(grown, arith.AddFOp(grown, constant(x.type, 2.0)).result).result
     return math.CopySignOp(quotient, x).result
 

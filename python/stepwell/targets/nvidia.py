@@ -91,6 +91,12 @@ class NvidiaTarget(Target):
         return int(digits[:-1]), int(digits[-1])
 
     @property
+    def cluster_blocks(self) -> int:
+        """How many blocks may run together and see each other's shared memory, on every GPU of the
+        architecture."""
+        return 8 if self.compute_capability >= (9, 0) else 1
+
+    @property
     def multiplies_bytes(self) -> bool:
         return any("s8" in types for _, types in self.matrix_instructions)
 

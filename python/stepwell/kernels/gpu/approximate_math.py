@@ -1,4 +1,5 @@
-"""Functions that GPUs approximate by one instruction, where a model allows it (precision "fast").
+"""Functions that GPUs approximate by one instruction, where a model allows it (precision "fast"),
+and an exponential of full precision by way of one.
 
 Errors are those of PTX ISA ("Floating Point Instructions"), relative to the result, and what the
 multiplications beside them add:
@@ -24,6 +25,9 @@ FAST_MATH = "kernel.fast_math"
 """Attribute of a kernel in which functions may be approximated."""
 
 _SINGLE = "f32"
+
+_VANISHING_EXPONENT = -88.0
+"""e to this is below 2^-126."""
 
 
 def expand(function: ir.Operation) -> None:
@@ -79,6 +83,18 @@ def _times(value: ir.Value, factor: float) -> ir.Value:
 def power_of_two(x: ir.Value) -> ir.Value:
     """2^x of a scalar."""
     return _intrinsic("llvm.nvvm.ex2.approx.ftz", x)
+
+
+def exp_of_nonpositive(x: ir.Value) -> ir.Value:
+    """e^x for x <= 0, a scalar or vector of f32, within 2.6 ulp; 0 below 2^-126. With h = x / ln 2
+    rounded, e^x = 2^h e^c, where c = x - h ln 2 is less than 2^-17, and e^c is 1 + c: 2 ulp are
+    those of `ex2.approx`, and what is left out is 2^-35."""
+    x = arith.MaximumFOp(x, vector_math.constant(x.type, _VANISHING_EXPONENT)).result
+    h = _times(x, math.log2(math.e))
+    c = vector_math.multiply_add(h, vector_math.constant(x.type, -vector_math.LN2_HIGH), x)
+    c = vector_math.multiply_add(h, vector_math.constant(x.type, -vector_math.LN2_LOW), c)
+    power = _by_lanes(h, power_of_two)
+    return vector_math.multiply_add(power, c, power)
 
 
 def _exp(x: ir.Value) -> ir.Value:

@@ -47,6 +47,7 @@ class GridBuilder(NestBuilder):
     """A `NestBuilder` whose kernel runs on blocks of threads."""
 
     shuffles: ClassVar[bool] = False
+    keeps_nan: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -188,10 +188,38 @@ def arrive_at(address: ir.Value, rank: ir.Value) -> None:
     )
 
 
+def arrive_at_cluster() -> None:
+    """Show what was done to all blocks of the cluster, for which `wait_for_cluster` waits."""
+    nvvm.cluster_arrive()
+
+
+def wait_for_cluster() -> None:
+    """Wait until all threads of all blocks of the cluster have arrived: what they did before is
+    seen from here on. Each `arrive_at_cluster` is followed by one."""
+    nvvm.cluster_wait()
+
+
 def cluster_barrier() -> None:
     """Wait for all threads of all blocks of the cluster; what they did is seen from here on."""
-    nvvm.cluster_arrive()
-    nvvm.cluster_wait()
+    arrive_at_cluster()
+    wait_for_cluster()
+
+
+def store_in_block(address: ir.Value, rank: ir.Value, bits: ir.Value) -> None:
+    """Write a word to this address in the shared memory of block `rank` (a word) of the cluster."""
+    llvm.inline_asm(
+        None,
+        [address, rank, bits],
+        "{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; st.shared::cluster.b32 [a], $2; }",
+        "r,r,r,~{memory}",
+        has_side_effects=True,
+        asm_dialect=0,
+    )
+
+
+def load_word(address: ir.Value) -> ir.Value:
+    """The word at an address of shared memory."""
+    return llvm.load(ir.IntegerType.get_signless(32), address, alignment=4)
 
 
 def expect_bytes(address: ir.Value, count: int) -> None:

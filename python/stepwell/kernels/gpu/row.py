@@ -1,19 +1,22 @@
 """Row kernels on a grid: softmax, normalisations, reductions over trailing dimensions.
 
-As many threads share a row as hold it in registers: some of a warp, a warp, or a block. Each takes
-every so manieth vector of 16 bytes, all of which are read before they are reduced, and no element
-is read, or an exponential computed, twice. Threads of a warp pass sums round by shuffles, and the
-sums of warps meet in shared memory. What a block cannot hold of a very long row, it walks over for
-each reduction. All threads of a row hold every reduction.
+As many threads share a row as hold it in registers: a warp or a part of one, a block, or, where
+there are such, a cluster of blocks. They take its vectors of 16 bytes in turn, read them all before
+they reduce them, and read no element, and compute no exponential, twice. Threads of a warp pass
+sums round by shuffles; the sums of warps meet in shared memory, of a cluster in that of each block.
+What there are no registers for, of a very long row, is read again for each reduction. All threads
+of a row hold every reduction.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes, arith
+from stepwell.kernels.gpu import hopper
 from stepwell.kernels.gpu.elementwise import (
     ACCESS_BITS,
     element_bits,
@@ -25,7 +28,7 @@ from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, apply_map, delinearize
 from stepwell.kernels.reduction import Combiner
 from stepwell.kernels.rows import loop_point
-from stepwell.kernels.structured import Structured, elements, shape_of
+from stepwell.kernels.structured import Structured, element_type, elements, shape_of
 from stepwell.mlir import ir
 from stepwell.targets.nvidia import WARP, NvidiaTarget
 
@@ -34,10 +37,17 @@ HELD_ELEMENTS, HELD_BYTES = 32, 128
 memory."""
 
 BLOCK_THREADS = 512
-"""Most threads of a row: of each block that a multiprocessor runs, they have 128 registers."""
+"""Most threads of a block: each may have 128 registers."""
+
+CLUSTER_THREADS = 256
+"""Threads of a block beyond which a row has another one: a multiprocessor runs several of them, so
+that it reads some rows while it reduces others."""
 
 SHORT_BLOCK_THREADS = 128
 """Threads of a block of rows that are a warp's, or shorter."""
+
+WORD_BITS = 32
+"""Blocks of a cluster exchange values of so many bits."""
 
 AHEAD = 4
 """Vectors that a thread reads at a time of what it does not hold."""
@@ -46,36 +56,46 @@ AHEAD = 4
 @dataclass(frozen=True)
 class RowShape:
     """How rows meet threads: `threads` share a row of `length` elements, `rows_per_block` rows make
-    a block; each thread takes `lanes` elements at a time, and holds `held` such vectors."""
+    a block, or `cluster` blocks a row; each thread takes `lanes` elements at a time, and holds up to
+    `held` such vectors."""
 
     length: int
     rows: int
     threads: int
     rows_per_block: int
+    cluster: int
     lanes: int
     held: int
 
     @staticmethod
-    def of(length: int, rows: int, lanes: int, bits: int, multiprocessors: int) -> RowShape:
+    def of(
+        length: int, rows: int, lanes: int, bits: int, cluster_blocks: int, multiprocessors: int
+    ) -> RowShape:
         """The shape for `rows` rows, with accesses of at most `lanes` elements, the widest of which
-        has so many `bits`."""
+        has so many `bits`, and at most `cluster_blocks` blocks a row."""
         lanes = math.gcd(lanes, length)
         vectors = length // lanes
         held = max(1, min(HELD_ELEMENTS, 8 * HELD_BYTES // bits) // lanes)
         if vectors > WARP * held:
-            threads = min(_power_of_two(-(-vectors // held)), BLOCK_THREADS)
-            return RowShape(length, rows, threads, 1, lanes, held)
+            threads = _power_of_two(-(-vectors // held))
+            cluster = max(1, min(threads // CLUSTER_THREADS, cluster_blocks))
+            threads = min(threads, BLOCK_THREADS * cluster)
+            return RowShape(length, rows, threads, 1, cluster, lanes, held)
         threads = min(_power_of_two(vectors), WARP)
         while rows % (WARP // threads):
             threads *= 2
         together = SHORT_BLOCK_THREADS
         while together > WARP and rows * threads < together * multiprocessors:
             together //= 2
-        return RowShape(length, rows, threads, together // threads, lanes, held)
+        return RowShape(length, rows, threads, together // threads, 1, lanes, held)
 
     @property
     def blocks(self) -> int:
-        return -(-self.rows // self.rows_per_block)
+        return -(-self.rows // self.rows_per_block) * self.cluster
+
+    @property
+    def block_threads(self) -> int:
+        return self.threads * self.rows_per_block // self.cluster
 
     @property
     def vectors(self) -> int:
@@ -100,18 +120,23 @@ def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget) -> None:
     rows = elements(reductions[0].op.results[0])
     length = math.prod(reductions[0].loop_sizes()) // rows
     lanes = vector_lanes(group)
-    shape = RowShape.of(length, rows, lanes, ACCESS_BITS // lanes, target.multiprocessors)
-    threads = shape.threads * shape.rows_per_block
+    words = all(element_bits(element_type(r.op.results[0])) == WORD_BITS for r in reductions)
+    blocks = target.cluster_blocks if words else 1
+    bits = ACCESS_BITS // lanes
+    shape = RowShape.of(length, rows, lanes, bits, blocks, target.multiprocessors)
+    nest.cluster, threads = shape.cluster, shape.block_threads
     with nest.grid(shape.blocks, threads) as (block, thread), group.evaluator.scope():
         fill_halos(group, nest, block * threads + thread, shape.blocks * threads)
+        rank = block.mod(shape.cluster)
+        block = block.floordiv(shape.cluster)
         row = block * shape.rows_per_block + thread.floordiv(shape.threads)
         if row.high < rows:
-            _Row(group, nest, shape, row, thread).emit(reductions)
+            _Row(group, nest, shape, row, rank, thread).emit(reductions)
             return
         # Rows of part of a warp are as many as whole warps have.
         last = Variable("row", 0, rows - 1, nest.index_value(row, Lanes.of(1)))
         with nest.inside([(row, rows)]) as branch, branch.then(), group.evaluator.scope():
-            _Row(group, nest, shape, Index.of(last), thread).emit(reductions)
+            _Row(group, nest, shape, Index.of(last), rank, thread).emit(reductions)
 
 
 @dataclass(frozen=True)
@@ -126,14 +151,22 @@ class _Vector:
 
 class _Row:
     def __init__(
-        self, group: KernelGroup, nest: GridBuilder, shape: RowShape, row: Index, thread: Index
+        self,
+        group: KernelGroup,
+        nest: GridBuilder,
+        shape: RowShape,
+        row: Index,
+        rank: Index,
+        thread: Index,
     ) -> None:
         self.group = group
         self.nest = nest
         self.evaluator = group.evaluator
         self.shape = shape
         self.row = row
-        self.place = thread.mod(shape.threads)
+        self.rank = rank
+        """The block's number in the cluster."""
+        self.place = rank * shape.block_threads + thread.mod(shape.threads)
         """The thread's number among those of the row."""
         self.thread = thread
         self.lanes = Lanes.of(shape.lanes)
@@ -151,6 +184,8 @@ class _Row:
         return found
 
     def emit(self, reductions: list[Structured]) -> None:
+        if self.shape.cluster > 1:
+            hopper.arrive_at_cluster()
         for reduction in reductions:
             self._reduce(reduction)
         full = [o for o in self.group.outputs if self._is_full(math.prod(o.shape))]
@@ -237,13 +272,12 @@ class _Row:
 
     def _across_threads(self, combiner: Combiner, value: ir.Value) -> ir.Value:
         """Combine the values of all threads of the row; each gets the result."""
-        offset = min(self.shape.threads, WARP) // 2
-        while offset:
-            value = combiner.join(value, self.nest.shuffle_xor(value, offset))
-            offset //= 2
+        value = self._across_lanes(combiner, value, self.shape.threads)
         warps = self.shape.threads // WARP
         if warps <= 1:
             return value
+        if self.shape.cluster > 1:
+            return self._across_blocks(combiner, value)
         buffer = self.nest.shared([warps], value.type, element_bits(value.type) // 8)
         one = Lanes.of(1)
         with self.nest.when(self.thread.mod(WARP), equals=0) as branch, branch.then():
@@ -253,3 +287,42 @@ class _Row:
         while len(parts) > 1:
             parts = [combiner.join(*pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
         return parts[0]
+
+    def _across_lanes(self, combiner: Combiner, value: ir.Value, count: int) -> ir.Value:
+        """Combine the values of `count` neighbouring threads, at most a warp; each gets the
+        result."""
+        offset = min(count, WARP) // 2
+        while offset:
+            value = combiner.join(value, self.nest.shuffle_xor(value, offset))
+            offset //= 2
+        return value
+
+    def _across_blocks(self, combiner: Combiner, value: ir.Value) -> ir.Value:
+        """Combine the values of all warps of the cluster, each of which writes its own to the
+        shared memory of every block."""
+        shape, words = self.shape, hopper.shared_memory()
+        lane, count = self.thread.mod(WARP), shape.threads // WARP
+        warp = self.rank * (shape.block_threads // WARP) + self.thread.floordiv(WARP)
+        first, kind = self.nest.dynamic_shared_bytes, value.type
+        self.nest.dynamic_shared_bytes += count * WORD_BITS // 8
+        word = ir.IntegerType.get_signless(WORD_BITS)
+        if first == 0:  # all blocks have to have begun
+            hopper.wait_for_cluster()
+        with self.nest.where([(lane, shape.cluster)]):
+            bits = value if kind == word else arith.BitcastOp(word, value).result
+            hopper.store_in_block(self._word_at(words, warp, first), self._word(lane), bits)
+        hopper.arrive_at_cluster()
+        hopper.wait_for_cluster()
+        parts = []
+        for number in range(0, count, WARP):
+            place = (lane + number).mod(count)
+            bits = hopper.load_word(self._word_at(words, place, first))
+            parts.append(bits if kind == word else arith.BitcastOp(kind, bits).result)
+        return self._across_lanes(combiner, functools.reduce(combiner.join, parts), count)
+
+    def _word_at(self, words: ir.Value, number: Index, first: int) -> ir.Value:
+        """The address of a word of shared memory, `first` bytes behind the beginning."""
+        return hopper.at(words, self._word(number * (WORD_BITS // 8) + first))
+
+    def _word(self, index: Index) -> ir.Value:
+        return hopper.as_word(self.nest.index_value(index, Lanes.of(1)))
