@@ -14,15 +14,57 @@ func.func @main(%x: tensor<128x64xf32>) -> tensor<128x64xf32> {
 
 // -----
 
-// A long row belongs to a block: shuffles in its warps, then shared memory.
+// A row belongs to a warp that holds it in registers. The last of 8 vectors is beyond the row for some
+// threads, which read another one in its place.
 
-// CHECK: memref.alloca() {alignment = 16 : i64} : memref<8xf32, #gpu.address_space<workgroup>>
-// CHECK: affine.parallel (%[[B:.*]], %[[T:.*]]) = (0, 0) to (8, 256) {
+// CHECK-NOT: gpu.address_space<workgroup>
+// CHECK: affine.parallel (%[[B:.*]], %[[T:.*]]) = (0, 0) to (8, 32) {
+// CHECK: %[[I:.*]] = affine.apply #[[LAST:.*]](%[[T]])
+// CHECK-COUNT-7: affine.vector_load %{{.*}}[%[[B]], %[[T]] * 4{{.*}}] : memref<8x1000xf32>, vector<4xf32>
+// CHECK: affine.vector_load %{{.*}}[%[[B]], %[[I]] * 4] : memref<8x1000xf32>, vector<4xf32>
+// CHECK: %[[SUM:.*]] = arith.addf
+// CHECK: %[[INSIDE:.*]] = arith.cmpi ult
+// CHECK: arith.select %[[INSIDE]], %[[SUM]]
 // CHECK-COUNT-5: gpu.shuffle xor
-// CHECK: gpu.barrier
+// CHECK-NOT: gpu.barrier
 func.func @main(%x: tensor<8x1000xf32>) -> tensor<8xf32> {
   %zero = stablehlo.constant dense<0.0> : tensor<f32>
   %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<8x1000xf32>, tensor<f32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+
+// -----
+
+// A longer row belongs to a block: shuffles in its warps, then shared memory.
+
+// CHECK: memref.alloca() {alignment = 16 : i64} : memref<4xf32, #gpu.address_space<workgroup>>
+// CHECK: affine.parallel (%{{.*}}, %{{.*}}) = (0, 0) to (8, 128) {
+// CHECK-COUNT-8: affine.vector_load
+// CHECK-COUNT-5: gpu.shuffle xor
+// CHECK: gpu.barrier
+func.func @main(%x: tensor<8x4096xf32>) -> tensor<8xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<8x4096xf32>, tensor<f32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+
+// -----
+
+// A row of several blocks, which write their warps' sums to each other's shared memory.
+
+// CHECK: @kernel_0{{.*}}kernel.cluster = 4
+// CHECK: affine.parallel (%{{.*}}, %{{.*}}) = (0, 0) to (32, 256) {
+// CHECK: nvvm.cluster.arrive
+// CHECK-COUNT-8: affine.vector_load
+// CHECK-COUNT-5: gpu.shuffle xor
+// CHECK: nvvm.cluster.wait
+// CHECK: st.shared::cluster
+// CHECK: nvvm.cluster.arrive
+// CHECK: nvvm.cluster.wait
+// CHECK-COUNT-5: gpu.shuffle xor
+func.func @main(%x: tensor<8x32768xf32>) -> tensor<8xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<8x32768xf32>, tensor<f32>) -> tensor<8xf32>
   return %0 : tensor<8xf32>
 }
 
