@@ -120,6 +120,44 @@ def test_elementwise_kernels_access_16_bytes(lowered: stepwell.lowering.Lowered)
     assert any("STG.E.128" in kernel.sass for kernel in wide)
 
 
+@needs_ptxas
+@pytest.mark.parametrize("target", [SM_86, SM_90], ids=lambda target: target.cpu)
+def test_rows_are_read_once(target: NvidiaTarget) -> None:
+    """Softmax of rows of a warp, a block, and several blocks, and a norm with all that it takes: no
+    vector is read again but what is more than a block holds where there are no clusters."""
+
+    def softmax(x: jax.Array) -> jax.Array:
+        return jax.nn.softmax(x.astype(np.float32)).astype(x.dtype)
+
+    def norm(x: jax.Array, residual: jax.Array, scale: jax.Array, shift: jax.Array) -> jax.Array:
+        x = (x + residual).astype(np.float32)
+        mean = x.mean(-1, keepdims=True)
+        inverse = jax.lax.rsqrt(jax.numpy.square(x - mean).mean(-1, keepdims=True) + 1e-5)
+        return ((x - mean) * inverse * scale + shift).astype(residual.dtype)
+
+    vectors = {768: (6, 3), 4096: (8, 4), 32768: (8, 4)}
+    for length, counts in vectors.items():
+        scale = np.zeros(length, np.float32)
+        for dtype, count in zip((np.float32, np.float16), counts, strict=True):
+            x = np.zeros((2048, length), dtype)
+            of_norm = 2 + 2 * scale.itemsize // x.itemsize
+            for function, arrays, read in (
+                (softmax, [x], 1),
+                (norm, [x, x, scale, scale], of_norm),
+            ):
+                module = jax.export.export(jax.jit(function), platforms=["cpu"])(*arrays)
+                lowered = stepwell.lower(str(module.mlir_module()), target=target.name)
+                (kernel,) = assembled(lowered.step("affine"), target)
+                assert lint(kernel, target) == []
+                assert ("BAR.SYNC" in kernel.sass or "CGABAR" in kernel.sass) == (length > 768)
+                if length == 32768 and target.cluster_blocks == 1:
+                    continue
+                assert kernel.sass.count("LDG.E.128") == kernel.sass.count("LDG") == count * read
+                assert kernel.sass.count("STG.E.128") == kernel.sass.count("STG") == count
+                exponentials = count * 16 // x.itemsize if function is softmax else 0
+                assert kernel.sass.count("MUFU.EX2") == exponentials
+
+
 def tensor_core_products(
     half: tuple[jax.Array, ...],
     single: tuple[jax.Array, ...],

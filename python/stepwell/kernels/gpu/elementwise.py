@@ -15,7 +15,7 @@ from stepwell.kernels.flat import flat_from, part_flat_from
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup, Output
 from stepwell.kernels.index import Index, delinearize
-from stepwell.kernels.structured import defining_op, element_type, shape_of
+from stepwell.kernels.structured import defining_op, element_type, elements, shape_of
 from stepwell.mlir import ir
 
 THREADS = 256
@@ -88,9 +88,11 @@ def emit_update(group: KernelGroup, nest: GridBuilder) -> None:
     _run(group, nest, [(math.prod(shape), 1, write)])
 
 
-def vector_lanes(group: KernelGroup) -> int:
-    """Elements of one access: 16 bytes of the widest element that the group reads or writes."""
+def vector_lanes(group: KernelGroup, size: int = 0) -> int:
+    """Elements of one access: 16 bytes of the widest element that the group reads or writes; of
+    arrays of `size` elements, where there are some."""
     values = [*group.inputs, *(output.value for output in group.outputs)]
+    values = [v for v in values if elements(v) == size] or values
     return max(1, ACCESS_BITS // max(element_bits(element_type(v)) for v in values))
 
 

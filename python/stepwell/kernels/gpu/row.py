@@ -119,7 +119,7 @@ def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget) -> None:
     reductions = group.reductions()
     rows = elements(reductions[0].op.results[0])
     length = math.prod(reductions[0].loop_sizes()) // rows
-    lanes = vector_lanes(group)
+    lanes = vector_lanes(group, rows * length)
     words = all(element_bits(element_type(r.op.results[0])) == WORD_BITS for r in reductions)
     blocks = target.cluster_blocks if words else 1
     bits = ACCESS_BITS // lanes
