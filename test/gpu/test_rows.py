@@ -72,3 +72,17 @@ def test_same_as_jax(
     tolerance = 2e-3 if dtype == np.float16 else 2e-6
     for one, other in zip(got, jax.tree.leaves(jax.jit(function)(x)), strict=True):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("target", "length"), [("cuda:sm_80", 3 << 13), ("cuda:sm_90a", 3 << 15)])
+def test_many_lanes(target: str, length: int, emulator: Emulator) -> None:
+    """A thread holds two vectors of bytes, whose sums are words."""
+    x = RANDOM.integers(-128, 128, (17, length)).astype(np.int8)
+
+    def sums_of_bytes(x: jax.Array) -> jax.Array:
+        return x.astype(np.int32).sum(-1)
+
+    module = jax.export.export(jax.jit(sums_of_bytes), platforms=["cpu"])(x).mlir_module()
+    compiled = compile_for_gpu(str(module), target=target)
+    (got,) = load_on_emulator(compiled, emulator)(x)
+    np.testing.assert_array_equal(got, x.sum(-1, dtype=np.int32))

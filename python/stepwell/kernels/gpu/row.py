@@ -50,14 +50,14 @@ WORD_BITS = 32
 """Blocks of a cluster exchange values of so many bits."""
 
 AHEAD = 4
-"""Vectors that a thread reads at a time of what it does not hold."""
+"""Vectors that a thread reads at a time of what it does not hold, at most as many as it holds."""
 
 
 @dataclass(frozen=True)
 class RowShape:
     """How rows meet threads: `threads` share a row of `length` elements, `rows_per_block` rows make
-    a block, or `cluster` blocks a row; each thread takes `lanes` elements at a time, and holds up to
-    `held` such vectors."""
+    a block, or `cluster` blocks have a row; each thread takes `lanes` elements at a time, and holds
+    up to `held` such vectors."""
 
     length: int
     rows: int
@@ -103,9 +103,14 @@ class RowShape:
         return self.length // self.lanes
 
     @property
+    def ahead(self) -> int:
+        """Vectors that a thread reads at a time of those that are not held."""
+        return min(AHEAD, self.held)
+
+    @property
     def walked(self) -> int:
         """Vectors of a row that are not held: those before the others."""
-        step = AHEAD * self.threads
+        step = self.ahead * self.threads
         return max(0, -(-(self.vectors - self.held * self.threads) // step) * step)
 
 
@@ -226,12 +231,12 @@ class _Row:
 
         def several(first: Variable, inner: list[ir.Value]) -> list[ir.Value]:
             with self.evaluator.scope():
-                for number in range(AHEAD):
+                for number in range(self.shape.ahead):
                     place = Index.of(first) + self.place + number * self.shape.threads
                     inner = body(place, inner)
             return inner
 
-        step = AHEAD * self.shape.threads
+        step = self.shape.ahead * self.shape.threads
         return self.nest.reduce_loop("first", 0, self.shape.walked, step, carried, several)
 
     def _reduce(self, op: Structured) -> None:
