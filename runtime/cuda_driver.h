@@ -44,11 +44,12 @@ typedef int cuda_result;
                      void *, void **, void **))
 
 // How a kernel is launched: CUlaunchConfig and CUlaunchAttribute of the driver's headers.
-enum { CUDA_CLUSTER_DIMENSION = 4 };
+enum { CUDA_CLUSTER_DIMENSION = 4, CUDA_PROGRAMMATIC_SERIALIZATION = 6, CUDA_LAUNCH_ATTRIBUTES = 2 };
 typedef struct {
   int kind;
   _Alignas(8) union {
     unsigned cluster[3];
+    int allowed;
     unsigned char bytes[64];
   } value;
 } cuda_launch_attribute;

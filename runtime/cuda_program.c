@@ -93,12 +93,17 @@ static bool moves(const cuda_program *program, int64_t place) {
   return program->code[place] == INPUT || program->code[place] == OUTPUT;
 }
 
-static cuda_launch_attribute cluster_of(const int64_t *code) {
-  return (cuda_launch_attribute){CUDA_CLUSTER_DIMENSION, {{(unsigned)code[6], 1, 1}}};
-}
-static cuda_launch_config config_of(const int64_t *code, cuda_launch_attribute *cluster, void *stream) {
-  return (cuda_launch_config){
-      {(unsigned)code[2], 1, 1}, {(unsigned)code[3], 1, 1}, (unsigned)code[4], stream, cluster, 1};
+// How a launch is to be made, for cuLaunchKernelEx; `attributes` has room for all.
+static cuda_launch_config config_of(const cuda_program *program, const int64_t *code,
+                                    cuda_launch_attribute *attributes, void *stream) {
+  unsigned count = 0;
+  if (code[6] > 1)
+    attributes[count++] =
+        (cuda_launch_attribute){CUDA_CLUSTER_DIMENSION, {.cluster = {(unsigned)code[6], 1, 1}}};
+  if (program->overlaps)
+    attributes[count++] = (cuda_launch_attribute){CUDA_PROGRAMMATIC_SERIALIZATION, {.allowed = 1}};
+  return (cuda_launch_config){{(unsigned)code[2], 1, 1}, {(unsigned)code[3], 1, 1}, (unsigned)code[4],
+                              stream,                    attributes,                count};
 }
 
 // Let the launch `code` make no more blocks than the GPU runs at a time, where it says how many those
@@ -110,8 +115,8 @@ static const char *limit_blocks(const cuda_program *program, int64_t *code) {
   if (!most) return NULL;
   if (cluster > 1) {
     int clusters = 0;
-    cuda_launch_attribute attribute = cluster_of(code);
-    const cuda_launch_config config = config_of(code, &attribute, NULL);
+    cuda_launch_attribute attributes[CUDA_LAUNCH_ATTRIBUTES];
+    const cuda_launch_config config = config_of(program, code, attributes, NULL);
     TRY("count the clusters that run at a time",
         cuda.cuOccupancyMaxActiveClusters(&clusters, program->functions[code[1]], &config));
     if (most > clusters * cluster) most = clusters * cluster;
@@ -297,11 +302,11 @@ static const char *mark(const timing *times, int64_t event, void *stream) {
 static cuda_result launch_blocks(const cuda_program *program, int64_t at, void *stream) {
   const int64_t *code = program->code + at;
   void *function = program->functions[code[1]], **arguments = &program->arguments[at + LAUNCH_HEADER];
-  if (code[6] == 1)
+  if (code[6] == 1 && !(program->overlaps && cuda.cuLaunchKernelEx))
     return cuda.cuLaunchKernel(function, (unsigned)code[2], 1, 1, (unsigned)code[3], 1, 1,
                                (unsigned)code[4], stream, arguments, NULL);
-  cuda_launch_attribute cluster = cluster_of(code);
-  const cuda_launch_config config = config_of(code, &cluster, stream);
+  cuda_launch_attribute attributes[CUDA_LAUNCH_ATTRIBUTES];
+  const cuda_launch_config config = config_of(program, code, attributes, stream);
   return cuda.cuLaunchKernelEx(&config, function, arguments, NULL);
 }
 

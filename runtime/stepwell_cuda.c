@@ -101,6 +101,7 @@ static const char *fill(stepwell_cuda_model *model, const stepwell_cuda_spec *sp
     if ((problem = load(model, spec, i))) return problem;
   if ((problem = allocate(model, spec))) return problem;
   model->program.functions = model->functions;
+  model->program.overlaps = spec->overlaps;
   for (int64_t i = 0; i < spec->library_function_count; i++)
     model->library_functions[i] = spec->library_functions[i];
   model->program.library_functions = model->library_functions;
@@ -178,9 +179,43 @@ static const char *copy_out(stepwell_cuda_model *model, int64_t i,
   return NULL;
 }
 
-// One call, timed where `milliseconds` is not NULL.
+// Do what the program does `calls` times; `milliseconds` is how long one took.
+static const char *repeat(cuda_program *program, void *stream, int64_t calls, float *milliseconds) {
+  void *events[2] = {NULL, NULL};
+  const char *problem = NULL;
+  for (int i = 0; i < 2 && !problem; i++) {
+    const cuda_result code = cuda.cuEventCreate(&events[i], 0);
+    if (code) problem = cuda_failed("make an event", code);
+  }
+  cuda_result code = problem ? 0 : cuda.cuEventRecord(events[0], stream);
+  for (int64_t i = 0; i < calls && !problem && !code; i++) problem = cuda_program_run(program, stream);
+  if (!problem && !code) code = cuda.cuEventRecord(events[1], stream);
+  if (!problem && !code) code = cuda.cuEventSynchronize(events[1]);
+  if (!problem && !code) code = cuda.cuEventElapsedTime(milliseconds, events[0], events[1]);
+  if (!problem && code) problem = cuda_failed("time a model", code);
+  for (int i = 0; i < 2; i++)
+    if (events[i]) cuda.cuEventDestroy_v2(events[i]);
+  *milliseconds /= (float)calls;
+  return problem;
+}
+
+// What a call is to tell beside its results.
+typedef struct {
+  float *milliseconds;  // of each launch, or, with `calls`, of one of so many calls; NULL for none
+  int64_t *runs;        // of each launch
+  int64_t calls;
+} measuring;
+
+static const char *run(stepwell_cuda_model *model, const measuring *times) {
+  cuda_program *program = &model->program;
+  if (!times) return cuda_program_run(program, model->stream);
+  if (times->calls) return repeat(program, model->stream, times->calls, times->milliseconds);
+  return cuda_program_profile(program, model->stream, times->milliseconds, times->runs);
+}
+
+// One call, timed where `times` is not NULL.
 static const char *call(stepwell_cuda_model *model, const stepwell_cuda_buffer *inputs,
-                        const stepwell_cuda_buffer *outputs, float *milliseconds, int64_t *runs) {
+                        const stepwell_cuda_buffer *outputs, const measuring *times) {
   const char *problem = cuda_enter();
   const int64_t input_count = model->program.input_count;
   for (int64_t i = 0; i < model->count; i++) {
@@ -190,9 +225,7 @@ static const char *call(stepwell_cuda_model *model, const stepwell_cuda_buffer *
   for (int64_t i = 0; i < input_count && !problem; i++) problem = copy_in(model, i, &inputs[i]);
   if (!problem) problem = cuda_program_bind(&model->program, model->starts);
   if (problem) return problem;
-  problem = milliseconds
-                ? cuda_program_profile(&model->program, model->stream, milliseconds, runs)
-                : cuda_program_run(&model->program, model->stream);
+  problem = run(model, times);
   for (int64_t i = input_count; i < model->count && !problem; i++)
     problem = copy_out(model, i, &outputs[i - input_count]);
   if (problem) return problem;
@@ -205,14 +238,22 @@ static const char *call(stepwell_cuda_model *model, const stepwell_cuda_buffer *
 
 EXPORT const char *stepwell_cuda_run(stepwell_cuda_model *model, const stepwell_cuda_buffer *inputs,
                                      const stepwell_cuda_buffer *outputs) {
-  return call(model, inputs, outputs, NULL, NULL);
+  return call(model, inputs, outputs, NULL);
+}
+
+EXPORT const char *stepwell_cuda_time(stepwell_cuda_model *model, const stepwell_cuda_buffer *inputs,
+                                      const stepwell_cuda_buffer *outputs, int64_t calls,
+                                      float *milliseconds) {
+  const measuring times = {milliseconds, NULL, calls};
+  return call(model, inputs, outputs, &times);
 }
 
 EXPORT const char *stepwell_cuda_profile(stepwell_cuda_model *model,
                                          const stepwell_cuda_buffer *inputs,
                                          const stepwell_cuda_buffer *outputs,
                                          float *milliseconds, int64_t *runs) {
-  return call(model, inputs, outputs, milliseconds, runs);
+  const measuring times = {milliseconds, runs, 0};
+  return call(model, inputs, outputs, &times);
 }
 
 EXPORT void stepwell_cuda_destroy(stepwell_cuda_model *model) {

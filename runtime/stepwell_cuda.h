@@ -40,6 +40,7 @@ typedef struct {
   int64_t weights_bytes;
   int64_t arena_bytes;
   int64_t zeroed_bytes;  // of the arena, from its start on: zeros before the first call
+  int64_t overlaps;  // whether kernels wait themselves for the one before
 } stepwell_cuda_spec;
 
 // An input or output, dense: `data` is an address in the host's memory, or on the GPU.
@@ -67,6 +68,12 @@ const char *stepwell_cuda_run(stepwell_cuda_model *model, const stepwell_cuda_bu
 const char *stepwell_cuda_profile(stepwell_cuda_model *model, const stepwell_cuda_buffer *inputs,
                                   const stepwell_cuda_buffer *outputs, float *milliseconds,
                                   int64_t *runs);
+
+// `calls` of the program one behind another, by the GPU's clock: how long one took, without copies of
+// the host's arrays.
+const char *stepwell_cuda_time(stepwell_cuda_model *model, const stepwell_cuda_buffer *inputs,
+                               const stepwell_cuda_buffer *outputs, int64_t calls,
+                               float *milliseconds);
 
 // The CUstream of the model's calls: what its inputs on the GPU have to be ready for.
 void *stepwell_cuda_stream(stepwell_cuda_model *model);

@@ -1,8 +1,8 @@
 """`python -m benchmarks.gpu.measure FOLDER`: time what `benchmarks.gpu.build` has compiled.
 
-Needs a GPU and the runtime; torch and XLA are peers where they are installed with CUDA. Kernels are
-timed by the GPU's clock, those of XLA by the host's, many at a time; models from call to result,
-with inputs and outputs on the GPU, and by the clock of the host.
+Needs a GPU and the runtime; torch and XLA are peers where they are installed with CUDA. All are
+timed many calls at a time, with inputs and outputs on the GPU, by its clock, XLA by the host's. The
+`latency` of a model is the time from a call to its result.
 """
 
 # pyright: reportMissingImports=false
@@ -64,7 +64,6 @@ def main(folder: Path, only: str, seconds: float, peers: str, out: Path | None) 
     results = {
         "date": datetime.date.today().isoformat(),
         "gpu": name,
-        "stepwell": "kernels: the GPU's clock; models: calls on arrays of the GPU",
         "torch": _torch_version() if "torch" in at_hand else None,
         "jax": xla_peer.version() if "xla" in at_hand else None,
         "copy_bytes_per_second": _copy_bandwidth(seconds) if "torch" in at_hand else None,
@@ -86,11 +85,9 @@ def measure(
         array.astype(spec.dtype) for array, spec in zip(case.inputs(), exe.inputs, strict=True)
     ]
     copies = [DeviceArray.copy_of(array) for array in arrays]
+    found = {"stepwell": _repeated(lambda calls: exe.time(*copies, calls=calls), seconds)}
     if case.is_model:
-        own = _by_the_host(lambda: exe.run_on_device(*copies), seconds)
-    else:
-        own = _timed(lambda: sum(time for _, time in exe.profile(*copies)) / 1e9, seconds)
-    found = {"stepwell": own}
+        found["stepwell"]["latency"] = _by_the_host(lambda: exe.run_on_device(*copies), seconds)
     if not peers:
         return found
     (result,) = (output.numpy() for output in exe.run_on_device(*copies))
@@ -131,22 +128,27 @@ def _timed(call: Callable[[], float], seconds: float) -> dict[str, float]:
     return {"median": statistics.median(spent), "calls": len(spent)}
 
 
-def _by_the_host(call: Callable[[], object], seconds: float) -> dict[str, float]:
+def _repeated(timed: Callable[[int], float], seconds: float) -> dict[str, float]:
+    """The median of what `timed` says of one of as many calls as hide their launches."""
+    timed(3)
+    count = max(1, min(100, round(0.02 / max(timed(1), 1e-6))))
+    return _timed(lambda: timed(count), seconds)
+
+
+def _by_the_host(call: Callable[[], object], seconds: float) -> float:
+    """The median time from a call to its result."""
+
     def timed() -> float:
         begin = time.perf_counter()
         call()
         return time.perf_counter() - begin
 
-    return _timed(timed, seconds)
+    return _timed(timed, seconds)["median"]
 
 
 def _by_the_gpu(call: Callable[[], object], seconds: float) -> dict[str, float]:
     """Seconds between two events in torch's stream: of as many calls as hide their launches."""
     import torch
-
-    for _ in range(3):
-        call()
-    torch.cuda.synchronize()
 
     def timed(count: int) -> float:
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -157,8 +159,7 @@ def _by_the_gpu(call: Callable[[], object], seconds: float) -> dict[str, float]:
         torch.cuda.synchronize()
         return first.elapsed_time(last) / 1e3 / count
 
-    count = max(1, min(100, round(0.02 / max(timed(1), 1e-6))))
-    return _timed(lambda: timed(count), seconds)
+    return _repeated(timed, seconds)
 
 
 def _by_many(call: Callable[[], jax.Array], seconds: float) -> dict[str, float]:
@@ -172,8 +173,7 @@ def _by_many(call: Callable[[], jax.Array], seconds: float) -> dict[str, float]:
             result.block_until_ready()
         return (time.perf_counter() - begin) / count
 
-    count = max(1, min(100, round(0.02 / max(timed(1), 1e-6))))
-    return _timed(lambda: timed(count), seconds)
+    return _repeated(timed, seconds)
 
 
 def _torch_calls(case: Case, peers: frozenset[str]) -> dict[str, Callable[[], Tensor]]:

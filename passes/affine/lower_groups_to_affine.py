@@ -172,7 +172,7 @@ def _emit(
     function.attributes["kernel.results"] = i64(results)
     entry = function.add_entry_block()
     on_gpu = isinstance(state.target, NvidiaTarget)
-    nest = GridBuilder() if on_gpu else NestBuilder()
+    nest = GridBuilder(exact=state.precision == "strict") if on_gpu else NestBuilder()
     with ir.InsertionPoint(entry):
         buffers = [_as_bytes(argument) for argument in entry.arguments]
         nest.start(entry)

@@ -394,7 +394,7 @@ class FusionGraph:
             return has_anchor and follows, -group.last
 
         for group in sorted(candidates, key=rank):
-            if self._can_join(node, group) and not self._makes_cycle(producers, group):
+            if self.can_join(node, group) and not self._makes_cycle(producers, group):
                 self._join(node, group)
                 self._note_reach(node, producers)
                 return
@@ -436,7 +436,8 @@ class FusionGraph:
         if node.role is Role.PAD:
             group.padded = True
 
-    def _can_join(self, node: Node, group: Group) -> bool:
+    def can_join(self, node: Node, group: Group) -> bool:
+        """Whether `group` can take `node`, whatever else reads or needs it."""
         if group.kind is Role.SCAN:
             return self._follows_scan(node, group)
         takes_pad = group.kind not in (Role.OTHER, Role.PAD, Role.UPDATE, *STANDING)

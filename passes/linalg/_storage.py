@@ -102,6 +102,22 @@ def is_converted_by_reader(graph: FusionGraph, node: Node) -> bool:
     return node.role in (Role.ELEMENTWISE, Role.ROW_REDUCTION)
 
 
+def is_widened_by_reader(graph: FusionGraph, node: Node) -> bool:
+    """Whether `node` widens floats that an anchor's group makes, for a reduction of rows, which is
+    another kernel's: what lies between is narrow."""
+    if node.role is not Role.ELEMENTWISE or node.structured is None:
+        return False
+    operation, *_ = node.structured.body.operations
+    source = _whole_operand(graph, node)
+    if operation.operation.name != "arith.extf" or source is None:
+        return False
+    maker = graph.by_value.get(source)
+    if maker is None or maker.group is None or maker.group.kind not in ANCHORED:
+        return False
+    readers = graph.reading_nodes(node.op.results[0])
+    return any(reader is not None and reader.role is Role.ROW_REDUCTION for reader in readers)
+
+
 def is_filled_by_reader(graph: FusionGraph, node: Node) -> bool:
     """Whether `node` chooses between what an anchor computes and a constant, by one of the host's
     vectors of booleans, for a reduction over outer dimensions alone."""

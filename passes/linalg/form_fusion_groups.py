@@ -51,9 +51,12 @@ from stepwell.passes.linalg._slices import read_slices_in_place
 from stepwell.passes.linalg._storage import (
     is_converted_by_reader,
     is_filled_by_reader,
+    is_widened_by_reader,
     repeat_between_reductions,
     store_uneven_broadcasts,
 )
+from stepwell.passes.linalg._written_order import leave_to_producer
+from stepwell.targets.nvidia import NvidiaTarget
 
 func = dialect("func")
 tensor = dialect("tensor")
@@ -124,7 +127,10 @@ class _Outliner:
         repeat_between_reductions(self.block)
         store_uneven_broadcasts(self.block)
         graph = FusionGraph(self.block)
+        is_gpu = isinstance(self.state.target, NvidiaTarget)
         for node in graph.nodes:
+            if is_gpu and not self.limit:
+                leave_to_producer(graph, node)
             if node.role is not Role.INLINE and node.op.name not in TERMINATORS:
                 if self._stands_alone(graph, node):
                     graph.start(node, graph.producers(node))
@@ -152,7 +158,8 @@ class _Outliner:
     def _stands_alone(self, graph: FusionGraph, node: Node) -> bool:
         """Whether `node` starts a group, whatever it reads."""
         if not self.limit:
-            return is_converted_by_reader(graph, node) or is_filled_by_reader(graph, node)
+            waits = (is_converted_by_reader, is_filled_by_reader, is_widened_by_reader)
+            return any(test(graph, node) for test in waits)
         full = (
             p.group is not None and len(p.group.nodes) >= self.limit for p in graph.producers(node)
         )

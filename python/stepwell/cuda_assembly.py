@@ -307,6 +307,7 @@ def launch_program(
         target.toolkit,
         findings,
         program.zeroed_bytes,
+        target.overlaps_kernels,
     )
 
 

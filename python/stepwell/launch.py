@@ -105,7 +105,8 @@ class LaunchProgram:
     `sm_90a`; `toolkit` the first CUDA release whose driver takes the PTX; with `exact`, no other
     compute capability than `capability` runs it, else later ones do. `findings` are sentences on
     what is wrong with kernels (stepwell.inspection.gpu_lint). So many `zeroed_bytes` of the arena
-    are zeros before the first call; each call leaves them so."""
+    are zeros before the first call; each call leaves them so. Where it `overlaps`, kernels wait
+    themselves for the one before them, so that they may begin while it ends."""
 
     code: tuple[int, ...]
     slots: int
@@ -116,6 +117,7 @@ class LaunchProgram:
     toolkit: tuple[int, int]
     findings: tuple[str, ...] = ()
     zeroed_bytes: int = 0
+    overlaps: bool = False
 
     @staticmethod
     def from_dict(data: Mapping) -> LaunchProgram:

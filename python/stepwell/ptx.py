@@ -17,6 +17,9 @@ from stepwell.targets.nvidia import NvidiaTarget
 
 _NAME = re.compile(r"^\s*\.extern\s+\.func\s+(?:\([^)]*\)\s*)?([\w.$]+)", re.MULTILINE)
 
+_DECLARATIONS = re.compile(r"^\{\n(?:\t\.[^\n]*\n|\n)*", re.MULTILINE)
+"""The beginning of a kernel's body."""
+
 _MULTIPLY = re.compile(r"call [^\n]*(?:@llvm\.nvvm\.mma\.|asm sideeffect )[^\n]*\)")
 
 
@@ -38,10 +41,20 @@ def mark_convergent(text: str) -> str:
 def ptx(module: llvm.ModuleRef, target: NvidiaTarget, opt_level: int = 3) -> str:
     """The PTX of optimised LLVM IR. Raises LoweringError when it calls what nothing defines."""
     text = codegen.assembly(module, target, opt_level)
+    if target.overlaps_kernels:
+        text = _wait_for_others(text)
     unknown = undefined_functions(text)
     if unknown:
         raise LoweringError(f"generated code would call {unknown[0]}, which nothing defines")
     return text
+
+
+def _wait_for_others(text: str) -> str:
+    """PTX text whose kernel first waits until the one before it has ended; then the next one may
+    begin, which waits in its turn. In PTX, since LLVM may move loads of what it takes for constant
+    to before such an instruction."""
+    waiting = "\tgriddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;\n"
+    return _DECLARATIONS.sub(rf"\g<0>{waiting}", text, count=1)
 
 
 def undefined_functions(text: str) -> list[str]:

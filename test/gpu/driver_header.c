@@ -18,6 +18,7 @@ SAME_PLACE(cuda_launch_config, stream, CUlaunchConfig, hStream);
 SAME_PLACE(cuda_launch_config, attributes, CUlaunchConfig, attrs);
 SAME_PLACE(cuda_launch_config, attribute_count, CUlaunchConfig, numAttrs);
 SAME(CUDA_CLUSTER_DIMENSION, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+SAME(CUDA_PROGRAMMATIC_SERIALIZATION, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
 SAME(sizeof(cuda_tensor_map), sizeof(CUtensorMap));
 SAME(_Alignof(cuda_tensor_map), _Alignof(CUtensorMap));
 SAME(sizeof(device_address), sizeof(CUdeviceptr));

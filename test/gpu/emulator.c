@@ -18,7 +18,7 @@
 
 enum { MAX_KERNELS = 4096, MAX_SHARED = 64, STACK = 128 << 10 };
 enum { NO_BINARY = 209, NOT_FOUND = 500, LAUNCH_FAILED = 719, OUT_OF_MEMORY = 2, NOT_READY = 600 };
-enum { CAPTURE_UNSUPPORTED = 900, EVENT_IN_GRAPH = 1, CLUSTER_DIMENSION = 4, DYNAMIC_SHARED_BYTES = 8, BEYOND = 0x5a };
+enum { CAPTURE_UNSUPPORTED = 900, EVENT_IN_GRAPH = 1, CLUSTER_DIMENSION = 4, PROGRAMMATIC_SERIALIZATION = 6, DYNAMIC_SHARED_BYTES = 8, BEYOND = 0x5a };
 
 typedef void (*kernel_function)(void **parameters);
 
@@ -309,6 +309,13 @@ float emulator_power_of_two(float x) {
 
 float emulator_log_two(float x) { return log2f(x); }
 float emulator_inverse_root(float x) { return 1 / sqrtf(x); }
+// By way of the inverse, as the instruction: within 2 ulp. What would overflow or vanish is scaled.
+float emulator_quotient(float x, float y) {
+  const float size = fabsf(y);
+  const float scale = size > 0x1p126f ? 0x1p-2f : size < 0x1p-100f ? 0x1p24f : 1;
+  return x * scale * (1 / (y * scale));
+}
+
 // As inexact as the instruction may be: 11 bits.
 float emulator_tanh(float x) {
   const float exact = tanhf(x);
@@ -682,20 +689,30 @@ typedef struct {
   const launch_attribute *attributes;
   unsigned count;
 } launch_config;
+// The blocks of a cluster; 0 where an attribute is none that is known.
+static unsigned cluster_of(const launch_config *config) {
+  unsigned blocks = 1;
+  for (unsigned i = 0; i < config->count; i++) {
+    const launch_attribute *attribute = &config->attributes[i];
+    if (attribute->id == CLUSTER_DIMENSION && attribute->cluster[1] == 1 && attribute->cluster[2] == 1)
+      blocks = attribute->cluster[0];
+    else if (attribute->id != PROGRAMMATIC_SERIALIZATION)
+      return 0;
+  }
+  return blocks;
+}
+
 int cuLaunchKernelEx(const launch_config *config, void *function, void **arguments, void **extra) {
-  const unsigned *grid = config->grid, *block = config->block, *cluster;
+  const unsigned *grid = config->grid, *block = config->block, cluster = cluster_of(config);
   (void)extra;
-  if (config->count != 1 || config->attributes->id != CLUSTER_DIMENSION) return 1;
-  cluster = config->attributes->cluster;
-  if (cluster[1] != 1 || cluster[2] != 1) return 1;
+  if (!cluster) return 1;
   return launch(function, grid[0], grid[1], grid[2], block[0], block[1], block[2], config->shared,
-                arguments, cluster[0]);
+                arguments, cluster);
 }
 
 int cuOccupancyMaxActiveClusters(int *count, kernel *function, const launch_config *config) {
-  const launch_attribute *cluster = config->attributes;
-  if (config->count != 1 || cluster->id != CLUSTER_DIMENSION) return 1;
-  if (cluster->cluster[0] != (unsigned)function->cluster || function->cluster != 2) return 1;
+  const unsigned cluster = cluster_of(config);
+  if (cluster != (unsigned)function->cluster || function->cluster != 2) return 1;
   if (config->shared > function->allowed_dynamic) return 1;
   return *count = pairs, 0;
 }

@@ -32,8 +32,12 @@ _CALLS = {
     "llvm.nvvm.ex2.approx.ftz.f32": "float @emulator_power_of_two(float)",
     "llvm.nvvm.lg2.approx.f": "float @emulator_log_two(float)",
     "llvm.nvvm.rsqrt.approx.f": "float @emulator_inverse_root(float)",
+    "llvm.nvvm.div.full": "float @emulator_quotient(float, float)",
 }
 """Intrinsics, and the functions of emulator.c that stand in for them."""
+
+_OF_ONE_THREAD = ("approx", "div")
+"""Parts of the names of those for which a thread does not wait."""
 
 DYNAMIC_BYTES = 227 << 10
 """The most shared memory that a launch may ask for."""
@@ -93,7 +97,7 @@ def host_ir(text: str, *, gives_way: bool = False) -> HostKernel:
         function = re.search(r"@(\w+)", signature)
         assert function is not None
         if f"@{intrinsic}(" in text:
-            waits = True
+            waits |= not any(part in intrinsic for part in _OF_ONE_THREAD)
             text = re.sub(rf"^declare .*@{re.escape(intrinsic)}\(.*\n", "", text, flags=re.M)
             text = text.replace(f"@{intrinsic}(", f"@{function[1]}(")
             declared.append(f"declare {signature}")
@@ -231,6 +235,7 @@ class Emulator:
             "emulator_barrier", "emulator_barrier_some", "emulator_shuffle_index",
             "emulator_shuffle_xor", "emulator_shuffle_xor_float",
             "emulator_power_of_two", "emulator_log_two", "emulator_inverse_root",
+            "emulator_quotient",
             "emulator_give_way",
             *emulated_intrinsics.SYMBOLS,
         )  # fmt: skip

@@ -362,6 +362,10 @@ class NestBuilder(Arithmetic):
             result = vector.ShuffleOp(result, following, mask).result
         return result
 
+    def quotient(self, x: ir.Value, y: ir.Value) -> ir.Value | None:
+        """x / y in another way than by a division; None where there is none."""
+        return None
+
     def gather(
         self, buffer: ir.Value, indices: Sequence[ir.Value | Index], lanes: Lanes
     ) -> ir.Value:

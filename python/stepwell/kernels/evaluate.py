@@ -346,13 +346,18 @@ class Evaluator:
             whole = self._without_fraction(op, operands[0])
             if whole is not None:
                 return whole
-        if op.name == "arith.divf" and is_vector and not is_rounded(op.results[0]):
+        is_quotient = op.name == "arith.divf" and not is_rounded(op.results[0])
+        if is_quotient and is_vector:
             quotient = self._divide_by_uniform(operands, lanes)
             if quotient is not None:
                 return quotient
         if is_vector:
             operands = [self.nest.as_vector(v, lanes) for v in operands]
             kind = ir.VectorType.get([lanes.count], kind)
+        if is_quotient:
+            quotient = self.nest.quotient(*operands)
+            if quotient is not None:
+                return quotient
         if op.name in _EXTREMA:
             bounded = self._extreme_of_constant(op, operands)
             if bounded is not None:

@@ -50,6 +50,7 @@ class Spec(ctypes.Structure):
         ("weights_bytes", ctypes.c_int64),
         ("arena_bytes", ctypes.c_int64),
         ("zeroed_bytes", ctypes.c_int64),
+        ("overlaps", ctypes.c_int64),
     )
 
 
@@ -83,6 +84,7 @@ def functions() -> ctypes.CDLL:
         "create": (message, [ctypes.POINTER(Spec), pointers]),
         "run": (message, [_POINTER, buffers, buffers]),
         "profile": (message, [_POINTER, buffers, buffers, milliseconds, _NUMBERS]),
+        "time": (message, [_POINTER, buffers, buffers, number, milliseconds]),
         "stream": (_POINTER, [_POINTER]),
         "destroy": (None, [_POINTER]),
         "take": (message, [number, pointers]),

@@ -105,6 +105,7 @@ class CudaExecutable(LoadedModel):
             weights_bytes=weights.size,
             arena_bytes=manifest.arena_bytes,
             zeroed_bytes=program.zeroed_bytes,
+            overlaps=program.overlaps,
         )
         model = ctypes.c_void_p()
         try:
@@ -177,6 +178,21 @@ class CudaExecutable(LoadedModel):
             for kernel, times, spent in zip(self.kernels, runs, milliseconds, strict=False)
             if times
         ]
+
+    def time(self, *arrays: object, calls: int) -> float:
+        """Seconds that one of `calls` calls takes, one behind another, by the GPU's clock: without
+        copies between it and the host."""
+        milliseconds = ctypes.c_float()
+        with self._lock:
+            taken = self._take(arrays)
+            outputs = self._host_outputs()
+            check(
+                functions().stepwell_cuda_time(
+                    self._model, *self._buffers, calls, ctypes.byref(milliseconds)
+                )
+            )
+        del taken, outputs
+        return milliseconds.value * 1e-3
 
     @property
     def _buffers(self) -> tuple[ctypes.Array[Buffer], ctypes.Array[Buffer]]:

@@ -97,6 +97,12 @@ class NvidiaTarget(Target):
         return 8 if self.compute_capability >= (9, 0) else 1
 
     @property
+    def overlaps_kernels(self) -> bool:
+        """Whether a kernel may begin while the one before it ends, for which it then waits
+        (`griddepcontrol`)."""
+        return self.compute_capability >= (9, 0)
+
+    @property
     def multiplies_bytes(self) -> bool:
         return any("s8" in types for _, types in self.matrix_instructions)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stepwell.dialects import chlo
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import ModelError, Unsupported, UnsupportedError
 from stepwell.frontends import Imported, TensorSpec, stablehlo
@@ -24,10 +25,21 @@ from stepwell.mlir import (
 )
 from stepwell.runtime.inputs import numpy_dtype
 
-_PIPELINES = (
-    "torchdynamo-export-to-torch-backend-pipeline{extra-library=}",
-    "torch-backend-to-stablehlo-backend-pipeline{allow-non-finites=true}",
+_TO_BACKEND = "torchdynamo-export-to-torch-backend-pipeline{extra-library=}"
+_TO_STABLEHLO = "func.func(convert-torch-to-stablehlo{allow-non-finites=true})"
+_FROM_TORCH_TYPES = (
+    "func.func(convert-torch-to-arith,canonicalize,cse)",
+    "torch-func-backend-type-conversion-for-stablehlo",
+    "func.func(canonicalize,torch-finalizing-backend-type-conversion-for-stablehlo)",
+    "torch-verify-stablehlo-backend-contract",
+    "func.func(stablehlo-canonicalize-dynamism,canonicalize)",
+    "stablehlo-refine-shapes",
+    "func.func(canonicalize,stablehlo-canonicalize-dynamism,canonicalize)",
+    "func.func(stablehlo-legalize-deprecated-ops{fail-on-unused=false})",
+    "canonicalize",
 )
+"""What upstream's pipeline does behind the conversion and `chlo-legalize-to-stablehlo`, in whose
+place is `chlo.legalize`: functions that kernels compute stay."""
 
 
 def from_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> Imported:
@@ -46,8 +58,10 @@ def from_program(program: Program, source: str) -> Imported:
         module = ir.Module.parse(program.module)
         control_flow.hide(module)
         operators.hide(module)
-        for pipeline in _PIPELINES:
-            _run(module, pipeline, source)
+        _run(module, _TO_BACKEND, source)
+        _run(module, _TO_STABLEHLO, source)
+        chlo.legalize(module.operation)
+        _run(module, ",".join(_FROM_TORCH_TYPES), source)
         _spell_constants(module)
         _order_nans(module)
         _let_nans_win(module)

@@ -1,5 +1,5 @@
-"""Functions that GPUs approximate by one instruction, where a model allows it (precision "fast"),
-and an exponential of full precision by way of one.
+"""Functions that GPUs approximate by few instructions: quotients, but with precision "strict"; an
+exponential of full precision; and, where a model allows it (precision "fast"), others by one.
 
 Errors are those of PTX ISA ("Floating Point Instructions"), relative to the result, and what the
 multiplications beside them add:
@@ -8,10 +8,12 @@ multiplications beside them add:
     log    2^-22, and 2^-22 of absolute error between 0.5 and 2
     tanh   2^-11
     rsqrt  2^-22
+    x / y  2 ulp of f32
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -40,7 +42,7 @@ def expand(function: ir.Operation) -> None:
         if element == "f64" or (is_vector and len(kind.shape) != 1):
             continue
         with ir.InsertionPoint(op), op.location:
-            value = _by_lanes(_in_single(op.operands[0], element), _APPROXIMATIONS[op.name])
+            value = _by_lanes(_APPROXIMATIONS[op.name], _in_single(op.operands[0], element))
             if element != _SINGLE:
                 value = arith.TruncFOp(kind, value).result
         op.results[0].replace_all_uses_with(value)
@@ -55,25 +57,40 @@ def _in_single(value: ir.Value, element: str) -> ir.Value:
     return arith.ExtFOp(vector_math.like(value.type, ir.F32Type.get()), value).result
 
 
-def _by_lanes(value: ir.Value, function: Callable[[ir.Value], ir.Value]) -> ir.Value:
-    if not isinstance(value.type, ir.VectorType):
-        return function(value)
-    kind = ir.VectorType(value.type)
-    lanes = [vector.ExtractOp(value, [], [lane]).result for lane in range(kind.shape[0])]
-    return vector.FromElementsOp(kind, [function(lane) for lane in lanes]).result
+def _by_lanes(function: Callable[..., ir.Value], *values: ir.Value) -> ir.Value:
+    kind = values[0].type
+    if not isinstance(kind, ir.VectorType):
+        return function(*values)
+    lanes = [
+        function(*(vector.ExtractOp(value, [], [lane]).result for value in values))
+        for lane in range(kind.shape[0])
+    ]
+    return vector.FromElementsOp(kind, lanes).result
 
 
-def _intrinsic(name: str, value: ir.Value) -> ir.Value:
+def _intrinsic(name: str, *values: ir.Value) -> ir.Value:
     return ir.Operation.create(
         "llvm.call_intrinsic",
-        results=[value.type],
-        operands=[value],
+        results=[values[0].type],
+        operands=list(values),
         attributes={
             "intrin": ir.StringAttr.get(name),
             "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(values), 0]),
         },
     ).results[0]
+
+
+def quotient(x: ir.Value, y: ir.Value) -> ir.Value | None:
+    """x / y of scalars or vectors of f32, f16 or bf16; None for other types. A quotient that is
+    rounded as IEEE 754 wants it has a branch, and a call behind it."""
+    kind = x.type
+    element = str(kind.element_type if isinstance(kind, ir.VectorType) else kind)
+    if element not in (_SINGLE, "f16", "bf16"):
+        return None
+    divide = functools.partial(_intrinsic, "llvm.nvvm.div.full")
+    value = _by_lanes(divide, _in_single(x, element), _in_single(y, element))
+    return value if element == _SINGLE else arith.TruncFOp(kind, value).result
 
 
 def _times(value: ir.Value, factor: float) -> ir.Value:

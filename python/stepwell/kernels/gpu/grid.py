@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from stepwell.attributes import i64
 from stepwell.kernels.builder import AffineIf, Lanes, NestBuilder, affine, arith, memref, vector
+from stepwell.kernels.gpu import approximate_math
 from stepwell.kernels.index import Index, Variable, linearize
 from stepwell.kernels.workspace import Workspace
 from stepwell.mlir import dialect, ir
@@ -44,13 +45,15 @@ _LESS = 6
 
 
 class GridBuilder(NestBuilder):
-    """A `NestBuilder` whose kernel runs on blocks of threads."""
+    """A `NestBuilder` whose kernel runs on blocks of threads. Quotients of floats are `exact`, as
+    IEEE 754 rounds them, or within 2 ulp of f32."""
 
     shuffles: ClassVar[bool] = False
     keeps_nan: ClassVar[bool] = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, exact: bool = True) -> None:
         super().__init__()
+        self.exact = exact
         self.shared_bytes = 0
         self.dynamic_shared_bytes = 0
         """What the launch is to ask for, beside the buffers of `shared`."""
@@ -291,6 +294,10 @@ class GridBuilder(NestBuilder):
             return index
         value = self.index_value(index, Lanes.of(1))
         return Index.of(Variable(name, index.low, index.high, value, index.is_computed))
+
+    def quotient(self, x: ir.Value, y: ir.Value) -> ir.Value | None:
+        """x / y by the GPU's own instruction, where it need not be exact."""
+        return None if self.exact else approximate_math.quotient(x, y)
 
     def barrier(self) -> None:
         """Wait for all threads of the block; what they wrote is seen from here on."""

@@ -6,17 +6,16 @@ back into points, reads operands there, and writes what the group makes of the s
 
 from __future__ import annotations
 
-from stepwell.kernels.builder import Lanes, vector
+from stepwell.kernels.builder import Lanes, arith, vector
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.evaluate import slice_offsets, slice_source
 from stepwell.kernels.gpu.grid import GridBuilder
-from stepwell.kernels.group import KernelGroup
+from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, Variable, apply_map, delinearize, reshaped
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
     defining_op,
-    element_type,
     shape_of,
 )
 from stepwell.mlir import ir
@@ -124,54 +123,65 @@ class TileSpace:
                 value = vector.ExtractOp(total, [], [lane]).result
                 self._write(dims, row, column + lane, value, Lanes.of(1))
 
-    def output(self, dims: list[Index], row: Index, column: Index, total: ir.Value) -> ir.Value:
-        """What belongs at one row of the group's one output, and at as many columns as `total` has
-        lanes, a number that divides all columns; zeros where this is outside of the output."""
-        count = ir.VectorType(total.type).shape[0]
+    def result_at(self, dims: list[Index], row: Index, column: Index, lanes: Lanes) -> list[Index]:
+        """The element of the contraction's result at a row and the columns from `column` on, all of
+        them inside of it."""
+        point = list(dims)
+        for axis, index in zip(self.shape.rows, self._split(row, self.shape.rows), strict=True):
+            point[axis] = index
+        point[self.shape.column] = column + lanes.index
+        return apply_map(self.op.output_map, point)
+
+    def nearest(self, index: Index, size: int, count: int) -> Index:
+        """`index`, a multiple of `count`, or the last one below `size` where it is none."""
+        return self._below(index, size, count, clamps=True)
+
+    def output(self, at: list[Index], total: ir.Value, lanes: Lanes) -> ir.Value:
+        """What belongs in the group's one output where the sums at the result's element `at` are
+        `total`."""
         (output,) = self.group.outputs
-        kind = element_type(output.value)
+        with self.evaluator.scope():
+            result = self._bind_sum(at, total, lanes)
+            place = self.group.point_of(output, result, at)
+            return self.evaluator.at(output.value, place, lanes)
 
-        def value() -> ir.Value:
-            lanes = Lanes.of(count)
-            with self.evaluator.scope():
-                result, at = self._sum(dims, row, column, total, lanes)
-                place = self.group.point_of(output, result, at)
-                return self.evaluator.at(output.value, place, lanes)
-
-        wanted = self.nest.below([(row, self.shape.m), (column, self.shape.n)])
-        return self.nest.choose(wanted, value, self.nest.zero(kind, count))
+    def read_ahead(self, at: list[Index], lanes: Lanes) -> None:
+        """Load what the group's one output reads beside the sums at the result's element `at`: the
+        evaluator has it for as long as its scope lasts."""
+        (output,) = self.group.outputs
+        place = self.group.point_of(output, self.op.op.results[0], at)
+        inputs = set(self.group.inputs)
+        read = [*accesses(output.value, place, inputs, self.evaluator)]
+        read += accesses(self.op.outputs[0], at, inputs, self.evaluator)
+        for value, indices in read:
+            self.evaluator.at(value, indices, lanes)
 
     def _write(
         self, dims: list[Index], row: Index, column: Index, total: ir.Value, lanes: Lanes
     ) -> None:
+        row = self._below(row, self.shape.m, 1)
+        column = self._below(column, self.shape.n, lanes.count)
         with self.evaluator.scope():
-            result, at = self._sum(dims, row, column, total, lanes)
+            at = self.result_at(dims, row, column, lanes)
+            result = self._bind_sum(at, total, lanes)
             for output in self.group.outputs:
                 self.group.write(output, self.group.point_of(output, result, at), lanes)
 
-    def _sum(
-        self, dims: list[Index], row: Index, column: Index, total: ir.Value, lanes: Lanes
-    ) -> tuple[ir.Value, list[Index]]:
-        """Let the evaluator know the result at a row and the columns from `column` on, all of them
-        inside of the output, whose products add up to `total`: the result, and where."""
-        point = list(dims)
-        row = self._inside(row, self.shape.m, 1)
-        column = self._inside(column, self.shape.n, lanes.count)
-        for axis, index in zip(self.shape.rows, self._split(row, self.shape.rows), strict=True):
-            point[axis] = index
-        point[self.shape.column] = column + lanes.index
-        at = apply_map(self.op.output_map, point)
+    def _bind_sum(self, at: list[Index], total: ir.Value, lanes: Lanes) -> ir.Value:
+        """Let the evaluator know the result, whose products at `at` add up to `total`."""
         result = self.op.op.results[0]
         initial = self.evaluator.at(self.op.outputs[0], at, lanes)
         self.evaluator.bind(result, at, self.nest.add(self.nest.as_vector(initial, lanes), total))
-        return result, at
+        return result
 
-    def _inside(self, index: Index, size: int, count: int) -> Index:
-        """`index`, a multiple of `count` that is below `size` here, as one that says so: the places
-        of outputs of other shapes are then those that the evaluator comes back to."""
+    def _below(self, index: Index, size: int, count: int, *, clamps: bool = False) -> Index:
+        """`index`, a multiple of `count` that is below `size` here, or is made so, as one that says
+        so: the places of outputs of other shapes are then those that the evaluator comes back
+        to."""
         if index.high < size or index.low >= size:
             return index
-        group = index.floordiv(count)
+        group, last = index.floordiv(count), (size - 1) // count
         value = self.nest.index_value(group, Lanes.of(1))
-        last = (size - 1) // count
+        if clamps:
+            value = arith.MinSIOp(value, arith.ConstantOp(ir.IndexType.get(), last).result).result
         return Index.of(Variable("inside", group.low, last, value, group.is_computed)) * count

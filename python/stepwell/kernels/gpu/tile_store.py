@@ -5,9 +5,10 @@ one of two slabs, swizzled as tensor maps say; then one thread asks for the copy
 while the next slab is filled, and during the next tile:
 
     for each slab of columns:
+        read what the epilogue of the next slab reads   (that of the first: before the products)
         wait until the copy before the last has read its slab
         write pairs to it; show them to the copies' engine
-        copy the slab to the output              (what lies outside of the array is left out)
+        copy the slab to the output                     (what lies outside of the array is left out)
 
 Pairs of 16 bits are what `stmatrix` takes: a warp writes its 16 rows of 16 columns at once, the 8
 rows of each matrix to 8 different chunks of the banks. Wider pairs are written by each thread.
@@ -46,6 +47,7 @@ class TileStore:
         self.bytes = LINE_BYTES // self.width
         self.by_matrices = self.bytes == MATRIX_BYTES
         self.slabs = columns // self.width
+        self.lanes = Lanes.of(_PAIR)
 
     def prepare(self, shared: ir.Value, barrier: ir.Value, thread: Index) -> None:
         """What all tiles of a thread have in common: the group's slabs lie at `shared`, `barrier`
@@ -68,21 +70,32 @@ class TileStore:
         self.line = self._word(row * LINE_BYTES)
         self.place = hopper.exclusive_or(self._word(within), self._word(line * CHUNK_BYTES))
 
-    def write(self, dims: list[Index], row: Index, column: Index, sums: list[ir.Value]) -> None:
-        """Write the outputs of the group's rows from `row` on, and of the columns from `column` on;
-        `sums` are a thread's as `hopper.numbers` gives them."""
+    def begin(self, dims: list[Index], row: Index, column: Index) -> None:
+        """Begin a tile, of which the group has the rows from `row` on, and the columns from
+        `column` on: read what its first slab needs. In the scope of the tile, before its products
+        where registers are left for it."""
+        self.dims, self.first_row, self.first_column = dims, row, column
+        rows = (row + self.row + high * _HIGH for high in range(2))
+        self.rows = [self.space.nearest(place, self.space.shape.m, 1) for place in rows]
+        self.places = self._read_ahead(0)
+
+    def write(self, sums: list[ir.Value]) -> None:
+        """Write the outputs of the tile; `sums` are a thread's as `hopper.numbers` gives them."""
         for slab in range(self.slabs):
             number = slab % _SLABS
-            start = column + slab * self.width
+            places = self.places
+            if slab + 1 < self.slabs:
+                self.places = self._read_ahead(slab + 1)
             with hopper.when(self.leads):
                 # An odd number of slabs ends with the one that the next tile begins with.
                 hopper.wait_stores(0 if not slab and self.slabs % _SLABS else _SLABS - 1)
             hopper.group_barrier(self.barrier, WARPGROUP)
-            self._fill(dims, row, start, number, sums[slab * self.width // 2 :][: self.width // 2])
+            self._fill(places, number, sums[slab * self.width // 2 :][: self.width // 2])
             hopper.show_stores()
             hopper.group_barrier(self.barrier, WARPGROUP)
             with hopper.when(self.leads):
-                at = [start, row, *(dims[d] for d in self.array.batch)]
+                start = self.first_column + slab * self.width
+                at = [start, self.first_row, *(self.dims[d] for d in self.array.batch)]
                 slab_at = hopper.at(self.shared, number * _SLAB_BYTES)
                 hopper.store_box(self.pointer, [self._word(i) for i in at], slab_at)
 
@@ -91,24 +104,32 @@ class TileStore:
         with hopper.when(self.leads):
             hopper.wait_stores(0)
 
-    def _fill(
-        self, dims: list[Index], row: Index, column: Index, slab: int, sums: list[ir.Value]
-    ) -> None:
-        """Put the outputs of a slab's `sums` into it: of every 8 columns, two of each of two
-        rows."""
-        pairs = []
+    def _read_ahead(self, slab: int) -> list[list[Index]]:
+        """Where the result has this thread's pairs of a slab, in the order of its sums; what the
+        epilogue reads there is loaded."""
+        places = []
+        first = self.first_column + slab * self.width + self.lane.mod(4) * _PAIR
         for group in range(self.width // _GROUP):
-            own = column + group * _GROUP + self.lane.mod(4) * _PAIR
-            for high in range(2):
-                first = 2 * _PAIR * group + _PAIR * high
-                kind = ir.VectorType.get([_PAIR], sums[first].type)
-                total = vector.FromElementsOp(kind, sums[first : first + _PAIR]).result
-                place = row + self.row + high * _HIGH
-                pairs.append(self.space.output(dims, place, own, total))
-                if not self.by_matrices:
-                    hopper.store_shared(pairs[-1], self._at(slab, group, high * _HIGH))
-            if self.by_matrices and group % 2:
-                hopper.store_matrices(pairs[-4:], self._at(slab, group - 1, 0))
+            own = self.space.nearest(first + group * _GROUP, self.space.shape.n, _PAIR)
+            places += [self.space.result_at(self.dims, row, own, self.lanes) for row in self.rows]
+        for at in places:
+            self.space.read_ahead(at, self.lanes)
+        return places
+
+    def _fill(self, places: list[list[Index]], slab: int, sums: list[ir.Value]) -> None:
+        """Put the outputs at `places` into a slab: of every 8 columns, two of each of two rows."""
+        pairs = []
+        for number, at in enumerate(places):
+            kind = ir.VectorType.get([_PAIR], sums[0].type)
+            total = vector.FromElementsOp(kind, sums[_PAIR * number :][:_PAIR]).result
+            pairs.append(self.space.output(at, total, self.lanes))
+        for number in range(0, len(pairs), 4 if self.by_matrices else 1):
+            group, high = divmod(number, 2)
+            at = self._at(slab, group, high * _HIGH)
+            if self.by_matrices:
+                hopper.store_matrices(pairs[number : number + 4], at)
+            else:
+                hopper.store_shared(pairs[number], at)
 
     def _at(self, slab: int, group: int, row: int) -> ir.Value:
         """The address in a slab of this thread's part of 8 columns, `row` rows further."""

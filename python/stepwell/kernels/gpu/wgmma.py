@@ -334,19 +334,26 @@ class WgmmaKernel:
             among = block.mod(self.tile.cluster) * self.tile.consumers + group
             partial.prepare(among, thread, which)
 
+        def begin(tile: _Tile) -> None:
+            if store is not None:
+                store.begin(tile.dims, tile.row + group * ROWS, tile.column)
+
         def write(tile: _Tile, numbers: list[ir.Value]) -> None:
             if store is None:
                 self._finish(tile.dims, tile.row + first, tile.column, lane, numbers)
             else:
-                store.write(tile.dims, tile.row + group * ROWS, tile.column, numbers)
+                store.write(numbers)
 
         def multiply(tile: _Tile, carried: list[ir.Value]) -> list[ir.Value]:
+            if partial is None:
+                begin(tile)
             sums, *carried = self._multiply_tile(tile, own, number, carried)
             numbers = hopper.numbers(sums, self.tile.columns, self.kind)
             if partial is None or tile.share is None:
                 write(tile, numbers)
             else:
                 with partial.all_of(tile.share, numbers) as total, self.space.evaluator.scope():
+                    begin(tile)
                     write(tile, total)
             return carried
 
