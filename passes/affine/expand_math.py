@@ -156,8 +156,9 @@ class ExpandMath(Pass):
             _expand_extension(extension.operation)
         for selection in chosen:
             _select_bits(selection.operation)
+        rounds_bfloat16 = isinstance(state.target, NvidiaTarget)
         for truncation in rounded:
-            _expand_truncation(truncation.operation)
+            _expand_truncation(truncation.operation, rounds_bfloat16)
 
 
 def _saturate(op: ir.Operation) -> None:
@@ -227,16 +228,19 @@ def _truncations(value: ir.Value) -> list[ir.Operation]:
     return [op.operation] if op.name == "arith.truncf" else []
 
 
-def _expand_truncation(op: ir.Operation) -> None:
-    """Roundings that machines without bf16 or f16 arithmetic leave to a library."""
+def _expand_truncation(op: ir.Operation, rounds_bfloat16: bool) -> None:
+    """Roundings that machines without bf16 or f16 arithmetic leave to a library; f32 to bf16 is an
+    instruction where `rounds_bfloat16`."""
     source, target = (_element(v.type) for v in (op.operands[0], op.results[0]))
     if (source, target) not in (("f32", "bf16"), ("f64", "bf16"), ("f64", "f16")):
+        return
+    if source == "f32" and rounds_bfloat16:
         return
     with ir.InsertionPoint(op), op.location:
         value = op.operands[0]
         if source == "f64":
             value = vector_math.round_to_odd(value)
-        if target == "bf16":
+        if target == "bf16" and not rounds_bfloat16:
             value = vector_math.truncate_to_bfloat16(value)
         else:
             value = arith.TruncFOp(op.results[0].type, value).result
