@@ -1,10 +1,11 @@
 """The graph that `form-fusion-groups` decides on: operations by role, groups, what may join what.
 
 Roles: an *inline* operation (constant, reshape, broadcast, slice, transpose that keeps the
-innermost dimension, weights that are widened where they are read) costs nothing to repeat and is
-cloned into every group that reads through it; the others belong to exactly one group. A group has
-an anchor (contraction or reduction over outer dimensions, whose consumers become its epilogue) or
-is a set of *rows* (elementwise operations and reductions over the same trailing dimensions)."""
+innermost dimension, weights that are widened where they are read, masks that compare indices) costs
+nothing to repeat and is cloned into every group that reads through it; the others belong to exactly
+one group. A group has an anchor (contraction or reduction over outer dimensions, whose consumers
+become its epilogue) or is a set of *rows* (elementwise operations and reductions over the same
+trailing dimensions)."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ from stepwell.kernels.structured import (
     map_dims,
     shape_of,
 )
+from stepwell.kernels.triangle import TRIANGLE
 from stepwell.kernels.widened_weights import WIDENED
 from stepwell.mlir import ir
 
@@ -104,7 +106,7 @@ class Group:
 
 def role_of(op: ir.Operation, structured: Structured | None) -> Role:
     """The role that `op` has, from its structure alone."""
-    if op.name in (*_SOURCES, *RESHAPES) or WIDENED in op.attributes:
+    if op.name in (*_SOURCES, *RESHAPES) or _is_repeated(op):
         return Role.INLINE
     if op.results and not any(isinstance(r.type, ir.ShapedType) for r in op.results):
         return Role.INLINE
@@ -129,6 +131,12 @@ def role_of(op: ir.Operation, structured: Structured | None) -> Role:
     if "reduction" in structured.iterators:
         return _reduction_role(structured)
     return Role.OTHER
+
+
+def _is_repeated(op: ir.Operation) -> bool:
+    """Whether `op` computes what is computed again wherever it is read: widened weights, masks that
+    compare indices."""
+    return WIDENED in op.attributes or TRIANGLE in op.attributes
 
 
 def is_control(op: ir.Operation) -> bool:
@@ -251,7 +259,7 @@ class FusionGraph:
         node = self.by_value.get(value)
         if node is None or node.group is not None or node.role is not Role.INLINE:
             return [value]
-        if node.op.name in _SOURCES or WIDENED in node.op.attributes:
+        if node.op.name in _SOURCES or _is_repeated(node.op):
             return []
         if not isinstance(value.type, ir.ShapedType):
             return [base for operand in node.op.operands for base in self.bases(operand)]
@@ -270,7 +278,7 @@ class FusionGraph:
             return self.pull(source, reshaped(indices, shape_of(value), shape_of(source)))
         if op.name == "tensor.extract_slice":
             return self.pull(op.operands[0], slice_source(op, indices))
-        if node.structured is not None and WIDENED not in op.attributes:
+        if node.structured is not None and not _is_repeated(op):
             copied = node.structured.copied_input()
             assert copied is not None
             point = apply_map(node.structured.maps[copied], indices)
@@ -329,7 +337,8 @@ class FusionGraph:
                 makers = [self.by_value.get(base) for base in bases]
                 if any(maker is not None and maker.group is group for maker in makers):
                     return True
-            if node.op.name not in (*RESHAPES, "tensor.extract_slice") and node.structured is None:
+            is_view = node.op.name in (*RESHAPES, "tensor.extract_slice")
+            if _is_repeated(node.op) or not (is_view or node.structured is not None):
                 return False
             node = self.by_value.get(inline_source(node))
         return False

@@ -55,6 +55,7 @@ from stepwell.passes.linalg._storage import (
     repeat_between_reductions,
     store_uneven_broadcasts,
 )
+from stepwell.passes.linalg._triangles import write_triangles
 from stepwell.passes.linalg._written_order import leave_to_producer
 from stepwell.targets.nvidia import NvidiaTarget
 
@@ -124,6 +125,9 @@ class _Outliner:
         _erase_unused(self.block)
         materialize_operands(self.block)
         _materialize_results(self.block)
+        if isinstance(self.state.target, NvidiaTarget):
+            write_triangles(self.block, self.state.weights)
+            _erase_unused(self.block)
         repeat_between_reductions(self.block)
         store_uneven_broadcasts(self.block)
         graph = FusionGraph(self.block)

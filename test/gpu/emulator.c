@@ -176,6 +176,16 @@ void emulator_barrier_some(int32_t number, int32_t threads) {
   emulator_meet(&block_meetings[emulator_rank()][number], threads);
 }
 
+void emulator_barrier_pass(int32_t number, int32_t threads) {
+  meeting *place = &block_meetings[emulator_rank()][number & 15];
+  if (number < 0 || number > 15 || threads % WARP) {
+    emulator_fail("a barrier beyond the 16 that there are, or for no whole warps");
+    return;
+  }
+  progress++;
+  if (++place->waiting == threads) place->waiting = 0, place->generation++;
+}
+
 void emulator_barrier_cluster(void) {
   emulator_meet(&cluster_meetings[emulator_rank() / current->cluster], emulator_ntid * current->cluster);
 }
@@ -207,6 +217,16 @@ int32_t emulator_shuffle_index(int32_t mask, int32_t value, int32_t index, int32
   emulator_meet(&warp_meetings[warp], warp_size());
   const int32_t result = (int32_t)exchanged[warp * WARP + index % WARP];
   emulator_meet(&warp_meetings[warp], warp_size());
+  return result;
+}
+_Bool emulator_any(int32_t mask, _Bool condition) {
+  const int first = emulator_thread / WARP * WARP;
+  if (mask != -1) emulator_fail("a vote among some threads of a warp");
+  exchanged[emulator_thread] = condition;
+  emulator_meet_warp();
+  _Bool result = 0;
+  for (int i = 0; i < warp_size(); i++) result |= exchanged[first + i] != 0;
+  emulator_meet_warp();
   return result;
 }
 float emulator_shuffle_xor_float(int32_t mask, float value, int32_t offset, int32_t clamp) {

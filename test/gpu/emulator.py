@@ -26,6 +26,8 @@ _REGISTERS = {"tid.x": "tid", "ctaid.x": "ctaid", "ntid.x": "ntid", "nctaid.x": 
 _CALLS = {
     "llvm.nvvm.barrier.cta.sync.aligned.all": "void @emulator_barrier(i32)",
     "llvm.nvvm.barrier.cta.sync.aligned.count": "void @emulator_barrier_some(i32, i32)",
+    "llvm.nvvm.barrier.cta.arrive.aligned.count": "void @emulator_barrier_pass(i32, i32)",
+    "llvm.nvvm.vote.any.sync": "i1 @emulator_any(i32, i1)",
     "llvm.nvvm.shfl.sync.bfly.i32": "i32 @emulator_shuffle_xor(i32, i32, i32, i32)",
     "llvm.nvvm.shfl.sync.idx.i32": "i32 @emulator_shuffle_index(i32, i32, i32, i32)",
     "llvm.nvvm.shfl.sync.bfly.f32": "float @emulator_shuffle_xor_float(i32, float, i32, i32)",
@@ -232,7 +234,8 @@ class Emulator:
             linking.export_symbol(symbol)
         ours = (
             *(f"emulator_{variable}" for variable in _REGISTERS.values()),
-            "emulator_barrier", "emulator_barrier_some", "emulator_shuffle_index",
+            "emulator_barrier", "emulator_barrier_some", "emulator_barrier_pass",
+            "emulator_any", "emulator_shuffle_index",
             "emulator_shuffle_xor", "emulator_shuffle_xor_float",
             "emulator_power_of_two", "emulator_log_two", "emulator_inverse_root",
             "emulator_quotient",

@@ -33,23 +33,24 @@ class Walk:
 
     @staticmethod
     def of(nest: GridBuilder, parts: AttentionParts, tile: BlockTile, block: Index) -> Walk:
-        """That of block number `block`. Queries that see most keys come first: the GPU begins
-        blocks in order, and is to end with short ones."""
+        """That of block number `block`. Queries that see most keys come first, of all matrices: the
+        GPU begins blocks in order, and is to end with short ones."""
         tiles = -(-parts.keys // tile.keys)
         count = parts.tiles_of_part(tile.keys)
         down = parts.blocks_of(tile.queries)
         part = nest.named("part", block.mod(parts.key_parts))
         block = block.floordiv(parts.key_parts)
-        number = block.mod(down)
+        number, which = block.mod(down), block.floordiv(down)
         if parts.diagonal is not None:
-            number = number * -1 + (down - 1)
+            number = block.floordiv(parts.batch) * -1 + (down - 1)
+            which = block.mod(parts.batch)
         start = nest.named("start", number * tile.queries)
         seen = constant(tiles)
         if parts.diagonal is not None:
             offset, period = parts.diagonal
             last = start.mod(period) + max(tile.queries - 1 + offset, 0)
             seen = nest.named("seen", last.floordiv(tile.keys) + 1)
-        which = nest.named("which", block.floordiv(down))
+        which = nest.named("which", which)
         return Walk(
             which, start, part, part * count, count, seen, tiles, _window(parts, tile, start)
         )
@@ -77,6 +78,19 @@ class Walk:
 
         ends = [self.seen - self.first, constant(self.tiles) - self.first]
         return nest.reduce_until("tile", ends, self.count, initial, step)
+
+    def sees_all(
+        self, number: Index, parts: AttentionParts, tile: BlockTile, diagonal: tuple[int, int] | None
+    ) -> list[tuple[Index, int]]:
+        """The bounds, for `GridBuilder.below`, of a tile whose keys are all there, and seen by all
+        queries of the block, where those see what `LinearScores.diagonal` says."""
+        ends = [constant(parts.keys // tile.keys)]
+        if diagonal is not None:
+            offset, period = diagonal
+            in_order = period == parts.queries or period % tile.queries == 0
+            first = self.start.mod(period) if in_order else constant(0)
+            ends.append((first + (offset + 1)).floordiv(tile.keys))
+        return [(number - end + max(end.high, 0), max(end.high, 0)) for end in ends]
 
     def has(self, number: Index) -> list[tuple[Index, int]]:
         """The bounds, for `GridBuilder.where`, of a tile that the loop comes to, in front of which

@@ -40,6 +40,7 @@ from stepwell.kernels.gpu.attention import (
 from stepwell.kernels.gpu.attention_walk import Walk
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.hopper import ATOM_BYTES, LINE_BYTES, ROWS, STEP_BYTES, WARPGROUP
+from stepwell.kernels.gpu.linear_scores import LinearScores
 from stepwell.kernels.gpu.tensor_core import COLUMNS, MatrixType
 from stepwell.kernels.gpu.tensor_map import TensorMap
 from stepwell.kernels.gpu.tile_space import TileSpace
@@ -63,6 +64,20 @@ _KEYS = (64, 128)
 _MOST_STAGES = 4
 _CHAINS = 4
 """Sums and maxima of a row that are taken side by side."""
+
+_QUERY_STAGES = 2
+"""Blocks of queries in shared memory: the next one's come while this one's keys are multiplied."""
+
+_FIRST_TURN = 1
+"""The barrier that the first warpgroup waits at for its turn to ask for products; the other one's
+follows."""
+
+_MOST_GROWTH = 8.0
+"""What weights are multiplied by two to the power of, at most, because a maximum has grown since
+they were first scaled: they fit f16, and outputs are rarely scaled anew."""
+
+_GREATER = 2
+"""The predicate of `arith.cmpf`: both are numbers, the first is greater."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +114,7 @@ class WarpgroupTile:
     def shared_bytes(self) -> int:
         stages = self.stages * (self.key_bytes + self.value_bytes)
         # Before the tiles as much as keeps them aligned, for barriers.
-        return ATOM_BYTES + self.query_bytes + stages
+        return ATOM_BYTES + _QUERY_STAGES * self.query_bytes + stages
 
 
 def choose(parts: AttentionParts, target: NvidiaTarget) -> WarpgroupTile | None:
@@ -163,6 +178,9 @@ class WarpgroupAttention:
         self.first = TileSpace(group, nest, parts.scores, parts.scores_shape)
         self.second = TileSpace(group, nest, parts.values, parts.values_shape)
         self.score = Scores(group, nest, parts)
+        self.linear = LinearScores.of(group.operations, parts)
+        self.scale = LOG2_E if self.linear is None else self.linear.factor * LOG2_E
+        """What scores are multiplied by for powers of two of them."""
         self.lanes = Lanes.of(2 if parts.keys % 2 == 0 else 1)
         self.held = LINE_BYTES // self.kind.bytes
         """Features of a line."""
@@ -194,8 +212,9 @@ class WarpgroupAttention:
                 for ring in range(2):
                     hopper.init_barrier(self._full(ring, place), 1)
                     hopper.init_barrier(self._empty(ring, place), _CONSUMERS * _WARPS)
-            hopper.init_barrier(self._query_full(), 1)
-            hopper.init_barrier(self._query_empty(), _CONSUMERS * _WARPS)
+            for stage in range(_QUERY_STAGES):
+                hopper.init_barrier(self._query_full(hopper.word(stage)), 1)
+                hopper.init_barrier(self._query_empty(hopper.word(stage)), _CONSUMERS * _WARPS)
             hopper.show_barriers()
             for pointer in self.descriptions:
                 hopper.prefetch_map(pointer)
@@ -223,16 +242,20 @@ class WarpgroupAttention:
     def _empty(self, ring: int, stage: ir.Value) -> ir.Value:
         return self._barrier((2 * ring + 1) * self.tile.stages, stage)
 
-    def _query_full(self) -> ir.Value:
-        return hopper.at(self.shared, 4 * self.tile.stages * _BARRIER_BYTES)
+    def _query_full(self, stage: ir.Value) -> ir.Value:
+        return self._barrier(4 * self.tile.stages, stage)
 
-    def _query_empty(self) -> ir.Value:
-        return hopper.at(self.shared, (4 * self.tile.stages + 1) * _BARRIER_BYTES)
+    def _query_empty(self, stage: ir.Value) -> ir.Value:
+        return self._barrier(4 * self.tile.stages + _QUERY_STAGES, stage)
+
+    def _queries_at(self, stage: ir.Value) -> ir.Value:
+        """Where a stage of the queries begins, in bytes."""
+        return hopper.plus(hopper.times(stage, self.tile.query_bytes), ATOM_BYTES)
 
     def _tile_at(self, ring: int, stage: ir.Value) -> ir.Value:
         """Where a stage of a ring begins, in bytes."""
         tile = self.tile
-        start = ATOM_BYTES + tile.query_bytes + ring * tile.stages * tile.key_bytes
+        start = ATOM_BYTES + _QUERY_STAGES * tile.query_bytes + ring * tile.stages * tile.key_bytes
         size = tile.value_bytes if ring else tile.key_bytes
         return hopper.plus(hopper.times(stage, size), start)
 
@@ -240,15 +263,24 @@ class WarpgroupAttention:
 
     def _copy_all(self, block: Index, warp: ir.Value) -> None:
         hopper.fewer_registers(PRODUCER_REGISTERS)
-        initial = [hopper.word(0), hopper.word(1), hopper.word(1)]
+        initial = [hopper.word(0), hopper.word(1)] * 2
         with hopper.when(hopper.is_equal(warp, _COPYING)), hopper.when(hopper.elected()):
-            self.nest.walk_places(block, self.places, initial, self._copy_place)
+            self._walk(block, initial, self._copy_place)
+
+    def _walk(
+        self,
+        block: Index,
+        initial: list[ir.Value],
+        body: Callable[[Index, list[ir.Value]], list[ir.Value]],
+    ) -> None:
+        turning = self.parts.diagonal is not None
+        self.nest.walk_places(block, self.places, initial, body, turning=turning)
 
     def _copy_place(self, place: Index, carried: list[ir.Value]) -> list[ir.Value]:
-        """Copy the queries at a place, and the keys and values that they see; carries the rings'
-        next stage and its phase, and the phase of the queries."""
+        """Copy the queries at a place, and the keys and values that they see; carries the next
+        stage and its phase of the rings, and of the queries."""
         nest, tile = self.nest, self.tile
-        *ring, phase = carried
+        ring, (query, query_phase) = carried[:2], carried[2:]
         with self.evaluator.scope():
             walk = Walk.of(nest, self.parts, tile, place)
             dims = [self.first.batch_dims(walk.which), self.second.batch_dims(walk.which)]
@@ -256,10 +288,10 @@ class WarpgroupAttention:
                 [self._word(dims[number // 2][d]) for d in found.batch]
                 for number, found in enumerate(self.maps)
             ]
-            hopper.wait(self._query_empty(), phase)
-            full, at = self._query_full(), hopper.word(ATOM_BYTES)
+            hopper.wait(self._query_empty(query), query_phase)
+            full = self._query_full(query)
             hopper.expect_bytes(full, tile.query_bytes)
-            self._copy(0, self._word(walk.start), batches[0], at, full)
+            self._copy(0, self._word(walk.start), batches[0], self._queries_at(query), full)
 
             def step(number: Index, carried: list[ir.Value]) -> list[ir.Value]:
                 stage, phase = carried
@@ -272,7 +304,8 @@ class WarpgroupAttention:
                     self._copy(1 + which, first, batches[1 + which], at, full)
                 return list(hopper.following(stage, phase, tile.stages))
 
-            return [*walk.over(nest, ring, step), hopper.other_phase(phase)]
+            following = hopper.following(query, query_phase, _QUERY_STAGES)
+            return [*walk.over(nest, ring, step), *following]
 
     def _copy(
         self, number: int, first: ir.Value, batch: list[ir.Value], at: ir.Value, full: ir.Value
@@ -299,19 +332,32 @@ class WarpgroupAttention:
         self.own = group * ROWS + warp * (ROWS // _WARPS) + self.lane.floordiv(4)
         self.leads = hopper.is_below(self._word(self.lane), 1)
         self.base = hopper.address_of(self.shared)
-        start = hopper.times(hopper.plus(which, -1), ROWS * LINE_BYTES)
-        self.query = hopper.plus(hopper.plus(self.base, start), ATOM_BYTES)
-        initial = [hopper.word(0)] * 3
-        nest.walk_places(block, self.places, initial, self._multiply_place)
+        self.first_query = hopper.times(hopper.plus(which, -1), ROWS * LINE_BYTES)
+        self.turn = hopper.plus(which, _FIRST_TURN - 1)
+        self.other_turn = hopper.plus(hopper.times(self.turn, -1), 2 * _FIRST_TURN + 1)
+        if self.tiles > 1:
+            with hopper.when(hopper.is_not(self.turn, _FIRST_TURN)):
+                self._pass_turn()
+        self._walk(block, [hopper.word(0)] * 4, self._multiply_place)
+
+    def _await_turn(self) -> None:
+        """Wait until the other warpgroup has asked for its products, so that one takes exponentials
+        while the other one multiplies."""
+        hopper.group_barrier(self.turn, _CONSUMERS * WARPGROUP)
+
+    def _pass_turn(self) -> None:
+        hopper.arrive_at_group_barrier(self.other_turn, _CONSUMERS * WARPGROUP)
 
     def _multiply_place(self, place: Index, carried: list[ir.Value]) -> list[ir.Value]:
         """The outputs of a block of queries; carries what `_copy_place` does."""
         nest, tile = self.nest, self.tile
-        stage, phase, query_phase = carried
+        stage, phase, query, query_phase = carried
         with self.evaluator.scope():
             self.walk = walk = Walk.of(nest, self.parts, tile, place)
             self.row = nest.named("row", walk.start + self.own)
-            hopper.wait(self._query_full(), query_phase)
+            at = hopper.plus(self._queries_at(query), self.first_query)
+            self.query = hopper.descriptor(hopper.plus(self.base, at), 0)
+            hopper.wait(self._query_full(query), query_phase)
             hopper.wait(self._full(0, stage), phase)
             hopper.begin_products()
             raw = self._multiply_keys(stage)
@@ -321,14 +367,16 @@ class WarpgroupAttention:
             low, zero = (
                 nest.float_constant(number, ir.F32Type.get()) for number in (float("-inf"), 0.0)
             )
-            tops, totals, _, weights = self._weigh(constant(0), raw, [low] * 2, [zero] * 2)
+            rows = self._rows(constant(0), self._hidden(constant(0), raw))
+            tops = self._maxima(rows, [low] * 2)
+            totals, weights = self._weigh(rows, tops, [zero] * 2)
             hopper.wait(self._full(1, stage), phase)
             sums = [zero] * (self.columns // 2)
             following = hopper.following(stage, phase, tile.stages)
             state = [*tops, *totals, stage, *following, *self._packed(weights), *sums]
             ends = [walk.seen + (-1), constant(self.tiles - 1)]
             state = nest.reduce_until("tile", ends, self.tiles - 1, state, self._step)
-            self._release(self._query_empty())
+            self._release(self._query_empty(query))
             tops, totals, (before,), following, weights, sums = self._split(state)
             hopper.begin_products()
             sums = self._add_values(before, sums, weights)
@@ -336,7 +384,7 @@ class WarpgroupAttention:
             sums = hopper.wait_for(sums, 0)
             self._release(self._empty(1, before))
             self._finish(totals, sums)
-        return [*following, hopper.other_phase(query_phase)]
+        return [*following, *hopper.following(query, query_phase, _QUERY_STAGES)]
 
     def _split(self, state: list[ir.Value]) -> tuple[list[ir.Value], ...]:
         """What the walk over the keys carries: for each of a thread's two rows the maximum and the
@@ -351,24 +399,36 @@ class WarpgroupAttention:
     def _step(self, number: Variable, state: list[ir.Value]) -> list[ir.Value]:
         """A tile of keys, and the values of the one before."""
         tops, totals, (before,), (stage, phase), weights, sums = self._split(state)
+        number = Index.of(number) + 1
         hopper.wait(self._full(0, stage), phase)
+        self._await_turn()
         hopper.begin_products()
         raw = self._multiply_keys(stage)
         hopper.commit_products()
         sums = self._add_values(before, sums, weights)
         hopper.commit_products()
+        self._pass_turn()
         raw = hopper.wait_for(raw, 1)
         self._release(self._empty(0, stage))
-        tops, totals, changes, weights = self._weigh(Index.of(number) + 1, raw, tops, totals)
+        rows = self._rows(number, self._hidden(number, raw))
+        new = self._maxima(rows, tops)
+        grows, tops, changes = self._grown(tops, new)
+        totals = [arith.MulFOp(n, change).result for n, change in zip(totals, changes, strict=True)]
+        totals, weights = self._weigh(rows, tops, totals)
         # Values come before the last products are waited for: ptxas moves exponentials down past
         # that wait, but not past this one. Registers that products read must not change before.
-        weights = hopper.computed(weights)
+        *weights, low, high = hopper.computed([*weights, *totals])
         hopper.wait(self._full(1, stage), phase)
         sums = hopper.wait_for(sums, 0)
         self._release(self._empty(1, before))
-        sums = [arith.MulFOp(n, changes[i // 2 % 2]).result for i, n in enumerate(sums)]
+        packed = self._packed(weights)
+        sums = hopper.changed(
+            grows,
+            sums,
+            lambda: [arith.MulFOp(n, changes[i // 2 % 2]).result for i, n in enumerate(sums)],
+        )
         following = hopper.following(stage, phase, self.tile.stages)
-        return [*tops, *totals, stage, *following, *self._packed(weights), *sums]
+        return [*tops, low, high, stage, *following, *packed, *sums]
 
     def _release(self, barrier: ir.Value) -> None:
         """This warp has no more use for what a barrier stands for."""
@@ -378,7 +438,6 @@ class WarpgroupAttention:
     def _multiply_keys(self, stage: ir.Value) -> list[ir.Value]:
         """Ask for the products of the queries and a tile of keys."""
         tile = self.tile
-        left = hopper.descriptor(self.query, 0)
         right = hopper.descriptor(hopper.plus(self.base, self._tile_at(0, stage)), 0)
         steps_of_line = LINE_BYTES // STEP_BYTES
         sums: list[ir.Value] | None = None
@@ -386,7 +445,7 @@ class WarpgroupAttention:
             line, within = divmod(step, steps_of_line)
             sums = hopper.multiply_into(
                 sums,
-                hopper.further(left, line * tile.queries * LINE_BYTES + within * STEP_BYTES),
+                hopper.further(self.query, line * tile.queries * LINE_BYTES + within * STEP_BYTES),
                 hopper.further(right, line * tile.keys * LINE_BYTES + within * STEP_BYTES),
                 tile.keys,
                 self.kind,
@@ -409,39 +468,99 @@ class WarpgroupAttention:
 
     # Weights
 
-    def _weigh(
-        self, number: Index, raw: list[ir.Value], tops: list[ir.Value], totals: list[ir.Value]
-    ) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value], list[ir.Value]]:
-        """For each of a thread's two rows the new maximum, the new sum of its weights, and what its
-        outputs so far change by; the weights of tile `number`, in the order of its products."""
-        nest = self.nest
-        new_tops, new_totals, changes, rows = [], [], [], []
-        for high in range(2):
-            scores = self._scores(number, high, raw)
-            new = _reduced(maximum, scores)
+    def _hidden(self, number: Index, raw: list[ir.Value]) -> list[ir.Value]:
+        """The products of tile `number`, -inf for keys that a row of linear scores does not see: a
+        branch, since most tiles are seen by all rows."""
+        linear, nest = self.linear, self.nest
+        if linear is None:
+            return raw
+        bounds = self.walk.sees_all(number, self.parts, self.tile, linear.diagonal)
+        if all(index.high < size for index, size in bounds):
+            return raw
+
+        def hide() -> list[ir.Value]:
+            start = self._word(number * self.tile.keys + self.pair * 2)
+            lefts = [hopper.minus(self._keys_of(high), start) for high in range(2)]
+            low = nest.float_constant(float("-inf"), ir.F32Type.get())
+            return [
+                hopper.choose(
+                    hopper.is_above(lefts[i // 2 % 2], i // 4 * COLUMNS + i % 2), value, low
+                )
+                for i, value in enumerate(raw)
+            ]
+
+        whole = nest.below(bounds)
+        assert whole is not None
+        return hopper.changed(hopper.is_false(whole), raw, hide)
+
+    def _keys_of(self, high: int) -> ir.Value:
+        """The number of keys that one of the thread's rows sees, if scores are linear (a word)."""
+        assert self.linear is not None
+        keys = hopper.word(self.parts.keys)
+        if self.linear.diagonal is None:
+            return keys
+        offset, period = self.linear.diagonal
+        row = self.row + high * COLUMNS
+        return hopper.least(self._word(row.mod(period) + (offset + 1)), keys)
+
+    def _rows(self, number: Index, raw: list[ir.Value]) -> list[list[ir.Value]]:
+        """The thread's scores of a tile in its two rows, without the factor of linear ones."""
+        if self.linear is None:
+            return [self._scores(number, high, raw) for high in range(2)]
+        pairs = range(0, len(raw), 4)
+        return [[n for i in pairs for n in raw[i + 2 * high :][:2]] for high in range(2)]
+
+    def _maxima(self, rows: list[list[ir.Value]], tops: list[ir.Value]) -> list[ir.Value]:
+        """The maximum of each row, with those of the tiles before."""
+        found = []
+        for top, row in zip(tops, rows, strict=True):
+            new = _reduced(maximum, row)
             for offset in (1, 2):
-                new = maximum(new, nest.shuffle_xor(new, offset))
-            new = maximum(tops[high], new)
-            shift = nest.scaled(shift_of(nest, new), -LOG2_E)
-            change = self._power(tops[high], shift)
-            weights = [self._power(score, shift) for score in scores]
-            total = nest.fma(totals[high], change, _reduced(_add, weights))
-            new_tops.append(new)
-            new_totals.append(total)
-            changes.append(change)
-            rows.append(weights)
+                new = maximum(new, self.nest.shuffle_xor(new, offset))
+            found.append(maximum(top, new))
+        return found
+
+    def _grown(
+        self, tops: list[ir.Value], new: list[ir.Value]
+    ) -> tuple[ir.Value, list[ir.Value], list[ir.Value]]:
+        """What weights are scaled by from here on: the new maxima, where one has grown much in a
+        row of the warp (a condition), else those of before; and what each row's weights so far
+        change by then."""
+        most = self.nest.float_constant(_MOST_GROWTH / self.scale, ir.F32Type.get())
+        grown = [
+            arith.CmpFOp(_GREATER, n, _add(top, most)).result
+            for top, n in zip(tops, new, strict=True)
+        ]
+        grows = hopper.any_of_warp(arith.OrIOp(*grown).result)
+        new = [hopper.choose(grows, n, top) for top, n in zip(tops, new, strict=True)]
+        changes = [self._power(top, self._shift(n)) for top, n in zip(tops, new, strict=True)]
+        one = self.nest.float_constant(1.0, ir.F32Type.get())
+        return grows, new, [hopper.choose(grows, change, one) for change in changes]
+
+    def _shift(self, top: ir.Value) -> ir.Value:
+        """What is added to a row's scores, times `scale`."""
+        return self.nest.scaled(shift_of(self.nest, top), -self.scale)
+
+    def _weigh(
+        self, rows: list[list[ir.Value]], tops: list[ir.Value], totals: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
+        """The new sum of each row's weights, and the weights, in the order of their products."""
+        found, weights = [], []
+        for row, top, total in zip(rows, tops, totals, strict=True):
+            shift = self._shift(top)
+            weights.append([self._power(score, shift) for score in row])
+            found.append(_add(total, _reduced(_add, weights[-1])))
         pairs = range(0, self.tile.keys // 4, 2)
-        weights = [n for at in pairs for row in rows for n in row[at : at + 2]]
-        return new_tops, new_totals, changes, weights
+        return found, [n for at in pairs for row in weights for n in row[at : at + 2]]
 
     def _packed(self, weights: list[ir.Value]) -> list[ir.Value]:
         """Weights as registers of a left operand."""
         return [hopper.packed(weights[i : i + 2], self.kind) for i in range(0, len(weights), 2)]
 
     def _power(self, score: ir.Value, shift: ir.Value) -> ir.Value:
-        """exp(score - m) of scalars, where `shift` is -m log2 e. Its rounding is the same in all of
-        a row's weights, and leaves their ratios as they are."""
-        factor = self.nest.splat_like(score, LOG2_E)
+        """exp(score - m) of scalars, where `shift` is -m times `scale`. Its rounding is the same in
+        all of a row's weights, and leaves their ratios as they are."""
+        factor = self.nest.splat_like(score, self.scale)
         return power_of_two(self.nest.fma(score, factor, shift))
 
     def _scores(self, number: Index, high: int, raw: list[ir.Value]) -> list[ir.Value]:

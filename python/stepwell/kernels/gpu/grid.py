@@ -98,10 +98,14 @@ class GridBuilder(NestBuilder):
         count: int,
         initial: Sequence[ir.Value],
         body: Callable[[Index, list[ir.Value]], Sequence[ir.Value]],
+        *,
+        turning: bool = False,
     ) -> None:
         """Do `body(place, carried)` for the places block, block + n, block + 2 n, ... below
         `count`, where n are the blocks that were launched, which `resident_blocks` limits. Blocks
-        of a cluster, whose size divides `count` and n, have neighbouring places."""
+        of a cluster, whose size divides `count` and n, have neighbouring places. With `turning`
+        every other round goes backwards: places that take less and less time then leave the blocks
+        about as much work each."""
         own, together = block.mod(self.cluster), self.cluster
         block, count = block.floordiv(together), count // together
         if count == 1:
@@ -116,22 +120,30 @@ class GridBuilder(NestBuilder):
             places = arith.ConstantOp(index, count).result
             rounds = arith.DivUIOp(places, blocks).result
             rest = arith.RemUIOp(places, blocks).result
+            most = arith.SubIOp(blocks, arith.ConstantOp(index, 1).result).result
         more = Index.of(Variable("rest", 0, count - 1, rest)) - block + (-1)
         end = Index.of(Variable("rounds", 1, count, rounds)) + more.floordiv(_BEYOND_BLOCKS) + 1
         high, operands = self._map([end])
         op = affine.AffineForOp(0, high, 1, upper_bound_operands=operands, iter_args=list(initial))
         with ir.InsertionPoint(op.body):
             first = self.index_value(block, Lanes.of(1))
-            place = affine.AffineLinearizeIndexOp(
-                index,
-                [op.induction_variable, first],
-                [blocks],
-                [ir.ShapedType.get_dynamic_size()],
-                disjoint=True,
-            ).result
+            if turning:
+                left = Index.of(Variable("rounds", 1, count, rounds)) - Index.of(
+                    Variable("round", 0, count, op.induction_variable)
+                )
+                first = self._turned(left.mod(2), Index.of(Variable("first", 0, count, first)), most)
+            place = _linear(op.induction_variable, blocks, first)
             number = Index.of(Variable("place", 0, count - 1, place)) * together + own
             following = body(number, list(op.inner_iter_args))
             affine.AffineYieldOp(list(following))
+
+    def _turned(self, odd: Index, first: Index, most: ir.Value) -> ir.Value:
+        """`first`, or `most` less that where `odd` is 1, so that it is a variable of maps."""
+        number, sign, turns = (
+            self.index_value(index, Lanes.of(1)) for index in (first, odd * -2 + 1, odd)
+        )
+        none = self.index_value(Index(), Lanes.of(1))
+        return _linear(turns, most, _linear(sign, number, none))
 
     @contextmanager
     def each(self, name: str, start: Index, stop: int, step: int) -> Iterator[Variable]:
@@ -356,6 +368,14 @@ class GridBuilder(NestBuilder):
         if isinstance(kind, ir.IntegerType):
             return moved.result
         return arith.BitcastOp(kind, moved.result).result
+
+
+def _linear(number: ir.Value, factor: ir.Value, rest: ir.Value) -> ir.Value:
+    """`number` times `factor` plus `rest`, which is a variable of maps as they are."""
+    dynamic = ir.ShapedType.get_dynamic_size()
+    return affine.AffineLinearizeIndexOp(
+        ir.IndexType.get(), [number, rest], [factor], [dynamic], disjoint=False
+    ).result
 
 
 def special_register(name: str) -> ir.Value:

@@ -38,7 +38,7 @@ SHARED, MAP = "kernel.dynamic_shared", "kernel.tensor_map"
 """Attributes of casts that stand for the shared memory that a launch asks for, and for a tensor map
 among a kernel's parameters."""
 
-_EQUAL, _NOT_EQUAL, _BELOW = 0, 1, 6
+_EQUAL, _NOT_EQUAL, _ABOVE, _BELOW = 0, 1, 4, 6
 _DYNAMIC_INDEX = -(1 << 31)
 
 
@@ -50,6 +50,16 @@ def word(value: int) -> ir.Value:
 def plus(value: ir.Value, other: ir.Value | int) -> ir.Value:
     """The sum of words."""
     return arith.AddIOp(value, word(other) if isinstance(other, int) else other).result
+
+
+def minus(value: ir.Value, other: ir.Value) -> ir.Value:
+    """The difference of words."""
+    return arith.SubIOp(value, other).result
+
+
+def least(value: ir.Value, other: ir.Value) -> ir.Value:
+    """The lesser of two words with a sign."""
+    return arith.MinSIOp(value, other).result
 
 
 def times(value: ir.Value, factor: int) -> ir.Value:
@@ -77,6 +87,17 @@ def is_below(value: ir.Value, other: int) -> ir.Value:
     return arith.CmpIOp(_BELOW, value, word(other)).result
 
 
+def is_above(value: ir.Value, other: int) -> ir.Value:
+    """Whether a word with a sign is greater than `other`."""
+    return arith.CmpIOp(_ABOVE, value, word(other)).result
+
+
+def is_false(condition: ir.Value) -> ir.Value:
+    """Whether a condition does not hold."""
+    false = arith.ConstantOp(condition.type, 0).result
+    return arith.CmpIOp(_EQUAL, condition, false).result
+
+
 def is_not(value: ir.Value, other: ir.Value | int) -> ir.Value:
     """Whether a word is not `other`."""
     other = word(other) if isinstance(other, int) else other
@@ -95,6 +116,18 @@ def when(condition: ir.Value) -> Iterator[None]:
     with ir.InsertionPoint(branch.then_block):
         yield
         scf.YieldOp([])
+
+
+def changed(
+    condition: ir.Value, values: Sequence[ir.Value], change: Callable[[], Sequence[ir.Value]]
+) -> list[ir.Value]:
+    """What `change` makes of `values` where the condition holds, by a branch; else they."""
+    branches = scf.IfOp(condition, [value.type for value in values], has_else=True)
+    with ir.InsertionPoint(branches.then_block):
+        scf.YieldOp(list(change()))
+    with ir.InsertionPoint(branches.else_block):
+        scf.YieldOp(list(values))
+    return list(branches.results)
 
 
 def either(condition: ir.Value, one: Callable[[], None], other: Callable[[], None]) -> None:
@@ -364,6 +397,17 @@ def group_barrier(number: ir.Value, threads: int) -> None:
     """Wait for `threads` threads of the block at a barrier (a word) of their own; 0 is that of
     all."""
     nvvm.barrier(barrier_id=number, number_of_threads=word(threads))
+
+
+def arrive_at_group_barrier(number: ir.Value, threads: int) -> None:
+    """Be one of the `threads` threads for which others wait by `group_barrier`, without waiting."""
+    nvvm.barrier_arrive(word(threads), barrier_id=number)
+
+
+def any_of_warp(condition: ir.Value) -> ir.Value:
+    """Whether the condition holds in a thread of the warp; all take part."""
+    kind = ir.Attribute.parse("#nvvm<vote_sync_kind any>")
+    return nvvm.vote_sync(word(-1), condition, kind)
 
 
 # Products
