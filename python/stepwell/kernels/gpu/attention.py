@@ -47,12 +47,13 @@ PARTS = "kernel.key_parts"
 """Attribute of a kernel whose blocks see only a part of the keys: how many parts there are. It
 writes the outputs, maxima and sums of each part, for another kernel to join."""
 
-_MOST_PARTS = 32
+_MOST_PARTS = 64
 _LEAST_KEYS_OF_PART = 256
 """Fewer take less time than one more kernel."""
 
-_BLOCKS_OF_MULTIPROCESSOR = 2
-"""Blocks of an attention in parts: one copies while another one multiplies."""
+_BLOCKS_OF_MULTIPROCESSOR = 4
+"""Blocks of an attention in parts: each copies 16 KB at a time, and memory takes as much as all of
+them to be busy, also while some multiply."""
 
 LOG2_E = 1.4426950408889634
 
