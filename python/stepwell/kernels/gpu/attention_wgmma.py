@@ -54,7 +54,6 @@ _BARRIER_BYTES = 8
 _COPYING = 0
 """The warpgroup that copies; the others multiply."""
 
-_CONSUMERS = 2
 _WARPS = WARPGROUP // WARP
 _ELEMENT_BYTES = 2
 _MOST_FEATURES = 128
@@ -68,10 +67,6 @@ _CHAINS = 4
 _QUERY_STAGES = 2
 """Blocks of queries in shared memory: the next one's come while this one's keys are multiplied."""
 
-_FIRST_TURN = 1
-"""The barrier that the first warpgroup waits at for its turn to ask for products; the other one's
-follows."""
-
 _MOST_GROWTH = 8.0
 """What weights are multiplied by two to the power of, at most, because a maximum has grown since
 they were first scaled: they fit f16, and outputs are rarely scaled anew."""
@@ -82,16 +77,23 @@ _GREATER = 2
 
 @dataclass(frozen=True)
 class WarpgroupTile:
-    """A block's queries, 64 for each warpgroup that multiplies, and the `keys` of a tile. Lines of
-    queries and keys are `feature_lines` times 128 bytes, those of values `value_lines` times."""
+    """A block's queries, 64 for each of its `consumers`, the warpgroups that multiply, and the
+    `keys` of a tile. Lines of queries and keys are `feature_lines` times 128 bytes, those of values
+    `value_lines` times."""
 
     keys: int
     feature_lines: int
     value_lines: int
+    consumers: int = 2
 
     @property
     def queries(self) -> int:
-        return _CONSUMERS * ROWS
+        return self.consumers * ROWS
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of a thread that multiplies, and of one that copies."""
+        return (CONSUMER_REGISTERS, PRODUCER_REGISTERS) if self.consumers == 2 else (160, 32)
 
     @property
     def query_bytes(self) -> int:
@@ -199,7 +201,7 @@ class WarpgroupAttention:
         nest.tensor_maps += [found.to_attribute() for found in self.maps]
         nest.dynamic_shared_bytes = tile.shared_bytes
         nest.resident_blocks = BLOCKS
-        threads = (_CONSUMERS + 1) * WARPGROUP
+        threads = (tile.consumers + 1) * WARPGROUP
         with nest.grid(self.places, threads) as (block, thread), self.evaluator.scope():
             self._block(block, thread)
 
@@ -211,10 +213,10 @@ class WarpgroupAttention:
                 place = hopper.word(stage)
                 for ring in range(2):
                     hopper.init_barrier(self._full(ring, place), 1)
-                    hopper.init_barrier(self._empty(ring, place), _CONSUMERS * _WARPS)
+                    hopper.init_barrier(self._empty(ring, place), self.tile.consumers * _WARPS)
             for stage in range(_QUERY_STAGES):
                 hopper.init_barrier(self._query_full(hopper.word(stage)), 1)
-                hopper.init_barrier(self._query_empty(hopper.word(stage)), _CONSUMERS * _WARPS)
+                hopper.init_barrier(self._query_empty(hopper.word(stage)), self.tile.consumers * _WARPS)
             hopper.show_barriers()
             for pointer in self.descriptions:
                 hopper.prefetch_map(pointer)
@@ -262,7 +264,7 @@ class WarpgroupAttention:
     # Copies
 
     def _copy_all(self, block: Index, warp: ir.Value) -> None:
-        hopper.fewer_registers(PRODUCER_REGISTERS)
+        hopper.fewer_registers(self.tile.registers[1])
         initial = [hopper.word(0), hopper.word(1)] * 2
         with hopper.when(hopper.is_equal(warp, _COPYING)), hopper.when(hopper.elected()):
             self._walk(block, initial, self._copy_place)
@@ -282,7 +284,7 @@ class WarpgroupAttention:
         nest, tile = self.nest, self.tile
         ring, (query, query_phase) = carried[:2], carried[2:]
         with self.evaluator.scope():
-            walk = Walk.of(nest, self.parts, tile, place)
+            self.walk = walk = Walk.of(nest, self.parts, tile, place)
             dims = [self.first.batch_dims(walk.which), self.second.batch_dims(walk.which)]
             batches = [
                 [self._word(dims[number // 2][d]) for d in found.batch]
@@ -293,19 +295,38 @@ class WarpgroupAttention:
             hopper.expect_bytes(full, tile.query_bytes)
             self._copy(0, self._word(walk.start), batches[0], self._queries_at(query), full)
 
-            def step(number: Index, carried: list[ir.Value]) -> list[ir.Value]:
-                stage, phase = carried
-                first = self._word(number * tile.keys)
-                for which, size in enumerate((tile.key_bytes, tile.value_bytes)):
-                    full = self._full(which, stage)
-                    hopper.wait(self._empty(which, stage), phase)
-                    hopper.expect_bytes(full, size)
-                    at = self._tile_at(which, stage)
-                    self._copy(1 + which, first, batches[1 + which], at, full)
-                return list(hopper.following(stage, phase, tile.stages))
+            def copy(which: int, at: ir.Value, stage: ir.Value, phase: ir.Value) -> None:
+                full = self._full(which, stage)
+                hopper.wait(self._empty(which, stage), phase)
+                hopper.expect_bytes(full, (tile.key_bytes, tile.value_bytes)[which])
+                to = self._tile_at(which, stage)
+                self._copy(1 + which, at, batches[1 + which], to, full)
 
-            following = hopper.following(query, query_phase, _QUERY_STAGES)
-            return [*walk.over(nest, ring, step), *following]
+            def step(_: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+                before, own = carried[:3], carried[3:]
+                copy(0, *own)
+                copy(1, *before)
+                at, *ring = own
+                following = hopper.following(*ring, tile.stages)
+                return [*own, hopper.plus(at, tile.keys), *following]
+
+            # Keys are needed, and their stages free, before the values of the tile before.
+            first = [hopper.word(0), *ring]
+            copy(0, *first)
+            following = hopper.following(*ring, tile.stages)
+            state = [*first, hopper.word(tile.keys), *following]
+            state = self._over_further(state, step)
+            copy(1, *state[:3])
+            return [*state[4:], *hopper.following(query, query_phase, _QUERY_STAGES)]
+
+    def _over_further(
+        self,
+        state: list[ir.Value],
+        step: Callable[[Variable, list[ir.Value]], list[ir.Value]],
+    ) -> list[ir.Value]:
+        """A loop over the tiles of keys behind the first one, numbered from 0."""
+        ends = [self.walk.seen + (-1), constant(self.tiles - 1)]
+        return self.nest.reduce_until("tile", ends, self.tiles - 1, state, step)
 
     def _copy(
         self, number: int, first: ir.Value, batch: list[ir.Value], at: ir.Value, full: ir.Value
@@ -322,31 +343,32 @@ class WarpgroupAttention:
     # Products
 
     def _multiply_all(self, block: Index, thread: Index, which: ir.Value) -> None:
-        hopper.more_registers(CONSUMER_REGISTERS)
+        hopper.more_registers(self.tile.registers[0])
         nest = self.nest
         self.lane = nest.named("lane", thread.mod(WARP))
         self.pair = nest.named("pair", self.lane.mod(4))
         number = nest.index_value(thread.floordiv(WARPGROUP) + (-1), Lanes.of(1))
-        group = Index.of(Variable("group", 0, _CONSUMERS - 1, number))
+        group = Index.of(Variable("group", 0, self.tile.consumers - 1, number))
         warp = nest.named("warp", thread.floordiv(WARP).mod(_WARPS))
         self.own = group * ROWS + warp * (ROWS // _WARPS) + self.lane.floordiv(4)
         self.leads = hopper.is_below(self._word(self.lane), 1)
         self.base = hopper.address_of(self.shared)
         self.first_query = hopper.times(hopper.plus(which, -1), ROWS * LINE_BYTES)
-        self.turn = hopper.plus(which, _FIRST_TURN - 1)
-        self.other_turn = hopper.plus(hopper.times(self.turn, -1), 2 * _FIRST_TURN + 1)
+        self.turn = which
+        is_last = hopper.is_equal(which, self.tile.consumers)
+        self.next_turn = hopper.choose(is_last, hopper.word(1), hopper.plus(which, 1))
         if self.tiles > 1:
-            with hopper.when(hopper.is_not(self.turn, _FIRST_TURN)):
+            with hopper.when(is_last):
                 self._pass_turn()
         self._walk(block, [hopper.word(0)] * 4, self._multiply_place)
 
     def _await_turn(self) -> None:
-        """Wait until the other warpgroup has asked for its products, so that one takes exponentials
-        while the other one multiplies."""
-        hopper.group_barrier(self.turn, _CONSUMERS * WARPGROUP)
+        """Wait at the warpgroup's own barrier until the one before it has asked for its products, so
+        that one takes exponentials while another one multiplies."""
+        hopper.group_barrier(self.turn, 2 * WARPGROUP)
 
     def _pass_turn(self) -> None:
-        hopper.arrive_at_group_barrier(self.other_turn, _CONSUMERS * WARPGROUP)
+        hopper.arrive_at_group_barrier(self.next_turn, 2 * WARPGROUP)
 
     def _multiply_place(self, place: Index, carried: list[ir.Value]) -> list[ir.Value]:
         """The outputs of a block of queries; carries what `_copy_place` does."""
@@ -374,8 +396,7 @@ class WarpgroupAttention:
             sums = [zero] * (self.columns // 2)
             following = hopper.following(stage, phase, tile.stages)
             state = [*tops, *totals, stage, *following, *self._packed(weights), *sums]
-            ends = [walk.seen + (-1), constant(self.tiles - 1)]
-            state = nest.reduce_until("tile", ends, self.tiles - 1, state, self._step)
+            state = self._over_further(state, self._step)
             self._release(self._query_empty(query))
             tops, totals, (before,), following, weights, sums = self._split(state)
             hopper.begin_products()
