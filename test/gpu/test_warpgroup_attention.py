@@ -47,6 +47,25 @@ def merged_heads(q, k, v):
     return out.astype(q.dtype).swapaxes(1, 2).reshape(q.shape)
 
 
+def added(q, k, v):
+    """Causal, as numbers that are added to scores."""
+    wide = np.float64 if q.dtype == np.float64 else np.float32
+    scores = jax.numpy.einsum("hmd,hnd->hmn", q, k, preferred_element_type=wide)
+    seen = jax.numpy.tril(jax.numpy.ones(scores.shape[-2:], bool))
+    weights = softmax(scores / 8 + jax.numpy.where(seen, 0.0, -jax.numpy.inf)).astype(q.dtype)
+    return jax.numpy.einsum("hmn,hnd->hmd", weights, v, preferred_element_type=wide).astype(q.dtype)
+
+
+def growing(q, k, v):
+    """Scores that grow from tile to tile, by little or by much."""
+    steps = jax.numpy.asarray([0, 1, 5, 6, 12, 12, 30, 90, 91], q.dtype)
+    wide = np.float64 if q.dtype == np.float64 else np.float32
+    scores = jax.numpy.einsum("hmd,hnd->hmn", q, k, preferred_element_type=wide) / 8
+    scores += steps[jax.numpy.arange(k.shape[1]) // 64]
+    weights = softmax(scores).astype(q.dtype)
+    return jax.numpy.einsum("hmn,hnd->hmd", weights, v, preferred_element_type=wide).astype(q.dtype)
+
+
 HEADS = tuple(normal(2, 330, 64, seed=i) for i in range(3))
 CASES = {
     # Five blocks of queries on four multiprocessors; rings of four stages that go round.
@@ -54,7 +73,20 @@ CASES = {
     "odd": (attention, operands(130, 203, 72, 40), WarpgroupTile(64, 2, 1)),
     "wide": (attention, operands(129, 400, 128, 128, heads=1), WarpgroupTile(128, 2, 2)),
     "one tile": (attention, operands(70, 50, 64, 32), WarpgroupTile(64, 1, 1)),
+    "three": (attention, operands(330, 300, 64, 64, heads=1), WarpgroupTile(64, 1, 1, 3)),
     "causal": (lower_triangle, HEADS, WarpgroupTile(128, 1, 1)),
+    # 21 blocks of queries on four multiprocessors, whose rounds turn.
+    "causal rounds": (
+        lower_triangle,
+        tuple(normal(7, 257, 32, seed=i) for i in range(3)),
+        WarpgroupTile(64, 1, 1),
+    ),
+    "added mask": (added, HEADS, WarpgroupTile(64, 1, 1)),
+    "large scores": (
+        growing,
+        (normal(1, 130, 64), *(normal(1, 520, 64, seed=i) for i in (1, 2))),
+        WarpgroupTile(64, 1, 1),
+    ),
     "causal groups": (
         lower_triangle,
         (normal(1, 3, 90, 64), *(normal(1, 150, 64, seed=i) for i in (1, 2))),
@@ -144,6 +176,7 @@ FAULTS = {
     "more arrivals": (r"(mbarrier\.init\.shared\(.*, i32) 8\)", r"\1 9)"),
     "no wait for copies": (r"= (?:tail )?call i32 asm sideeffect \"[^\"]*try_wait[^\n]*",
                            "= add i32 1, 0"),
+    "kept turn": (r"\n.*call void @llvm\.nvvm\.barrier\.cta\.arrive\.aligned.*", ""),
     "kept stage": (ARRIVAL, "= add i64 0, 0"),
     "other rows": (r"(i32 %\d+), (i32 %\d+), (i32 %\d+, i32 %\d+, i64 %\d+\))", r"\2, \1, \3"),
     "values not transposed": (r"(\}, \$\d+, 1, 1, 1), 1;", r"\1, 0;"),
@@ -203,6 +236,12 @@ def test_instructions(queries: int) -> None:
         assert kernel.expected
         assert lint(kernel, SM_90) == []
         assert kernel.sass.count("WARPGROUP.ARRIVE") == 3
+        assert kernel.sass.count("BAR.ARV") == 2
         _, loop, _ = re.split(r"(?<=WARPGROUP\.DEPBAR\.LE gsb0, 0x1)(.*?)WARPGROUP\.DEPBAR",
                               kernel.sass, maxsplit=1, flags=re.DOTALL)  # fmt: skip
         assert loop.count("MUFU.EX2") >= 64
+    # Causal scores read no mask, bf16 is rounded two numbers at a time, and scales cost nothing.
+    *_, causal = kernels
+    assert "LDG.E" not in causal.sass
+    kinds = [re.findall(r"F2FP\.(B?F16)", kernel.sass) for kernel in kernels]
+    assert [set(found) for found in kinds] == [{"F16"}, {"BF16"}, {"F16"}, {"F16"}]
