@@ -47,7 +47,7 @@ def write_triangles(block: ir.Block, weights: WeightTable) -> None:
                     if found is not None:
                         op.operands[number] = found
         if is_known:
-            known.update({result: is_view for result in op.results})
+            known.update(dict.fromkeys(op.results, is_view))
 
 
 def _is_weight(value: ir.Value, weights: WeightTable) -> bool:

@@ -80,7 +80,11 @@ class Walk:
         return nest.reduce_until("tile", ends, self.count, initial, step)
 
     def sees_all(
-        self, number: Index, parts: AttentionParts, tile: BlockTile, diagonal: tuple[int, int] | None
+        self,
+        number: Index,
+        parts: AttentionParts,
+        tile: BlockTile,
+        diagonal: tuple[int, int] | None,
     ) -> list[tuple[Index, int]]:
         """The bounds, for `GridBuilder.below`, of a tile whose keys are all there, and seen by all
         queries of the block, where those see what `LinearScores.diagonal` says."""

@@ -68,8 +68,8 @@ _QUERY_STAGES = 2
 """Blocks of queries in shared memory: the next one's come while this one's keys are multiplied."""
 
 _MOST_GROWTH = 8.0
-"""What weights are multiplied by two to the power of, at most, because a maximum has grown since
-they were first scaled: they fit f16, and outputs are rarely scaled anew."""
+"""Weights are at most 2 to the power of it: they stay scaled by a maximum that has grown by less,
+and fit f16; outputs are rarely scaled anew."""
 
 _GREATER = 2
 """The predicate of `arith.cmpf`: both are numbers, the first is greater."""
@@ -208,15 +208,17 @@ class WarpgroupAttention:
     def _block(self, block: Index, thread: Index) -> None:
         self.shared = hopper.shared_memory()
         self.descriptions = [hopper.tensor_map(number) for number in range(len(self.maps))]
+        readers = self.tile.consumers * _WARPS
         with hopper.when(hopper.is_equal(self._word(thread), 0)):
             for stage in range(self.tile.stages):
                 place = hopper.word(stage)
                 for ring in range(2):
                     hopper.init_barrier(self._full(ring, place), 1)
-                    hopper.init_barrier(self._empty(ring, place), self.tile.consumers * _WARPS)
+                    hopper.init_barrier(self._empty(ring, place), readers)
             for stage in range(_QUERY_STAGES):
-                hopper.init_barrier(self._query_full(hopper.word(stage)), 1)
-                hopper.init_barrier(self._query_empty(hopper.word(stage)), self.tile.consumers * _WARPS)
+                place = hopper.word(stage)
+                hopper.init_barrier(self._query_full(place), 1)
+                hopper.init_barrier(self._query_empty(place), readers)
             hopper.show_barriers()
             for pointer in self.descriptions:
                 hopper.prefetch_map(pointer)
@@ -295,7 +297,8 @@ class WarpgroupAttention:
             hopper.expect_bytes(full, tile.query_bytes)
             self._copy(0, self._word(walk.start), batches[0], self._queries_at(query), full)
 
-            def copy(which: int, at: ir.Value, stage: ir.Value, phase: ir.Value) -> None:
+            def copy(which: int, state: list[ir.Value]) -> None:
+                at, stage, phase = state
                 full = self._full(which, stage)
                 hopper.wait(self._empty(which, stage), phase)
                 hopper.expect_bytes(full, (tile.key_bytes, tile.value_bytes)[which])
@@ -304,20 +307,23 @@ class WarpgroupAttention:
 
             def step(_: Variable, carried: list[ir.Value]) -> list[ir.Value]:
                 before, own = carried[:3], carried[3:]
-                copy(0, *own)
-                copy(1, *before)
+                copy(0, own)
+                copy(1, before)
                 at, *ring = own
-                following = hopper.following(*ring, tile.stages)
-                return [*own, hopper.plus(at, tile.keys), *following]
+                return [*own, hopper.plus(at, tile.keys), *self._following(ring)]
 
             # Keys are needed, and their stages free, before the values of the tile before.
             first = [hopper.word(0), *ring]
-            copy(0, *first)
-            following = hopper.following(*ring, tile.stages)
-            state = [*first, hopper.word(tile.keys), *following]
+            copy(0, first)
+            state = [*first, hopper.word(tile.keys), *self._following(ring)]
             state = self._over_further(state, step)
-            copy(1, *state[:3])
+            copy(1, state[:3])
             return [*state[4:], *hopper.following(query, query_phase, _QUERY_STAGES)]
+
+    def _following(self, ring: list[ir.Value]) -> tuple[ir.Value, ir.Value]:
+        """The stage and phase of the rings that follow those."""
+        stage, phase = ring
+        return hopper.following(stage, phase, self.tile.stages)
 
     def _over_further(
         self,
@@ -363,8 +369,8 @@ class WarpgroupAttention:
         self._walk(block, [hopper.word(0)] * 4, self._multiply_place)
 
     def _await_turn(self) -> None:
-        """Wait at the warpgroup's own barrier until the one before it has asked for its products, so
-        that one takes exponentials while another one multiplies."""
+        """Wait at the warpgroup's own barrier until the one before it has asked for its products,
+        so that one takes exponentials while another one multiplies."""
         hopper.group_barrier(self.turn, 2 * WARPGROUP)
 
     def _pass_turn(self) -> None:
@@ -417,10 +423,10 @@ class WarpgroupAttention:
             start += count
         return tuple(found)
 
-    def _step(self, number: Variable, state: list[ir.Value]) -> list[ir.Value]:
+    def _step(self, further: Variable, state: list[ir.Value]) -> list[ir.Value]:
         """A tile of keys, and the values of the one before."""
         tops, totals, (before,), (stage, phase), weights, sums = self._split(state)
-        number = Index.of(number) + 1
+        number = Index.of(further) + 1
         hopper.wait(self._full(0, stage), phase)
         self._await_turn()
         hopper.begin_products()

@@ -128,10 +128,9 @@ class GridBuilder(NestBuilder):
         with ir.InsertionPoint(op.body):
             first = self.index_value(block, Lanes.of(1))
             if turning:
-                left = Index.of(Variable("rounds", 1, count, rounds)) - Index.of(
-                    Variable("round", 0, count, op.induction_variable)
-                )
-                first = self._turned(left.mod(2), Index.of(Variable("first", 0, count, first)), most)
+                number = Index.of(Variable("round", 0, count, op.induction_variable))
+                left = Index.of(Variable("rounds", 1, count, rounds)) - number
+                first = self._turned(left.mod(2), block, most)
             place = _linear(op.induction_variable, blocks, first)
             number = Index.of(Variable("place", 0, count - 1, place)) * together + own
             following = body(number, list(op.inner_iter_args))
