@@ -1,5 +1,5 @@
-"""`python -m benchmarks.report`: the tables of README.md and docs/benchmarks.md from the newest
-results of each machine, between the lines `<!-- benchmark:start -->` and
+"""`python -m benchmarks.report`: the tables of README.md, docs/benchmarks.md and docs/gpu.md from
+the newest results of each machine, between the lines `<!-- benchmark:start -->` and
 `<!-- benchmark:end -->`."""
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import click
 
 from benchmarks.any_size_table import any_size_table
 from benchmarks.folders import RESULTS, ROOT
+from benchmarks.gpu.table import gpu_table
 from benchmarks.kernels_table import kernels_table
 from benchmarks.layers_table import layers_table
 from benchmarks.summary import GOAL_MODELS, Results, figures, geometric_mean
@@ -45,6 +46,9 @@ def main(results: Path, root: Path) -> None:
             ]
         ),
     }
+    measured = sorted((results / "gpu").glob("*.json"), key=lambda path: _read(path)["date"])
+    newest_of = {_read(path)["gpu"]: gpu_table(_read(path)).markdown() for path in measured}
+    texts[root / "docs" / "gpu.md"] = "\n\n".join(newest_of.values())
     for path, text in texts.items():
         if replace_between_markers(path, text):
             click.echo(f"wrote {path}", err=True)

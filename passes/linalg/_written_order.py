@@ -18,7 +18,8 @@ def leave_to_producer(graph: FusionGraph, node: Node) -> None:
     """Make `node` an operation of the kernel before it, if it is a transpose of what a contraction
     makes for it alone, and all that reads it are contractions to which places of the original are
     no linear form."""
-    if node.role is not Role.INLINE or node.structured is None:
+    structured = node.structured
+    if node.role is not Role.INLINE or structured is None or structured.copied_input() is None:
         return
     source, result = inline_source(node), node.op.results[0]
     bases, readers = graph.bases(source), graph.reading_nodes(result)

@@ -110,7 +110,7 @@ def exp_of_nonpositive(x: ir.Value) -> ir.Value:
     h = _times(x, math.log2(math.e))
     c = vector_math.multiply_add(h, vector_math.constant(x.type, -vector_math.LN2_HIGH), x)
     c = vector_math.multiply_add(h, vector_math.constant(x.type, -vector_math.LN2_LOW), c)
-    power = _by_lanes(h, power_of_two)
+    power = _by_lanes(power_of_two, h)
     return vector_math.multiply_add(power, c, power)
 
 
