@@ -161,14 +161,13 @@ CASES: dict[str, tuple[Callable[..., jax.Array], tuple[np.ndarray, ...]]] = {
 
 
 def compiled(case: str, kind: str) -> tuple[Compiled, list[np.ndarray]]:
-    """A case in one of the `TYPES`, which has to be one kernel (a mask that is computed is another
-    one), and its arrays."""
+    """A case in one of the `TYPES`, which has to be one kernel, and its arrays."""
     function, arrays = CASES[case]
     dtype, precision = TYPES[kind]
     inputs = [array.astype(dtype) for array in arrays[:3]] + [*arrays[3:]]
     exported = jax.export.export(jax.jit(function))(*inputs).mlir_module()
     made = compile_for_gpu(exported, **({"precision": precision} if precision else {}))
-    assert len(made.kernels) == (2 if case == "causal" else 1)
+    assert len(made.kernels) == 1
     assert any(".mma." in text for text in made.kernels.values()) == (kind != "f32")
     return made, inputs
 
