@@ -311,7 +311,7 @@ typedef struct {
 typedef struct {
   meeting place;
   long decoded;
-  float left[64][32], right[256][32];
+  float left[64][32], right[32][4][64];  // by row; by k, which threads have a column, and which of theirs
   product asked[MAX_PRODUCTS];
   int count, ends[MAX_PRODUCTS], groups;
   long committed, done;  // groups of products so far
@@ -406,11 +406,15 @@ static uint64_t read_operands(const product *of, warpgroup *group) {
       for (int k = 0; k < depth; k++) {
         const char *at =
             place_of(right ? of->right : of->left, line, k, of->kind, transposed);
-        for (int i = 0; i < bytes_of_kind[of->kind]; i++)
-          digest = (digest ^ (uint8_t)at[i]) * 1099511628211u;
-        if (group)
-          (right ? group->right[line] : group->left[line])[k] =
-              element(at, emulator_operand(of->kind, right));
+        uint32_t bits = 0;
+        memcpy(&bits, at, (size_t)bytes_of_kind[of->kind]);
+        digest = (digest ^ bits) * 1099511628211u;
+        if (!group) continue;
+        const float value = element(at, emulator_operand(of->kind, right));
+        if (right)
+          group->right[k][line % 8 / 2][line / 8 * 2 + line % 2] = value;
+        else
+          group->left[line][k] = value;
       }
   }
   return digest;
@@ -445,13 +449,17 @@ static void multiply_group(uint32_t *sums, uint64_t left, const uint32_t *regist
     asked->digest = read_operands(asked, group);
   }
   const int depth = 32 / bytes_of_kind[kind];
+  double products[2][64] = {0};
+  for (int k = 0; k < depth; k++)
+    for (int high = 0; high < 2; high++) {
+      const double a = group->left[row + 8 * high][k];
+      for (int column = 0; column < columns / 4; column++)
+        products[high][column] += a * group->right[k][lane % 4][column];
+    }
   for (int tile = 0; tile < columns / 8; tile++)
     for (int i = 0; i < 4; i++) {
-      const float *a = group->left[row + 8 * (i / 2)];
-      const float *b = group->right[8 * tile + 2 * (lane % 4) + i % 2];
       uint32_t *out = &sums[4 * tile + i];
-      double sum = 0;
-      for (int k = 0; k < depth; k++) sum += (double)a[k] * b[k];
+      const double sum = products[i / 2][2 * tile + i % 2];
       if (kind == 3) {
         *out += (uint32_t)(int32_t)sum;
         continue;

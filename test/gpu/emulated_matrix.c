@@ -22,8 +22,8 @@ typedef struct {
 } copies;
 static copies pending[MAX_THREADS];
 
-void emulator_reset_copies(void) {
-  for (int i = 0; i < MAX_THREADS; i++)
+void emulator_reset_copies(int threads) {
+  for (int i = 0; i < threads; i++)
     pending[i].begun = pending[i].committed = pending[i].arrived = pending[i].groups = 0;
 }
 
@@ -74,11 +74,11 @@ void emulator_wait_copies(int32_t left) {
 
 // Registers that the threads of a warp show each other.
 
-static uint64_t shown[MAX_THREADS][6];
+static uint64_t shown[MAX_THREADS][4];
 
 void emulator_load_matrices(uint32_t *result, const void *row, int32_t count, int32_t transpose) {
   const int thread = emulator_thread, lane = thread % WARP;
-  const uint64_t(*warp)[6] = (const uint64_t(*)[6])shown + (thread - lane);
+  const uint64_t(*warp)[4] = (const uint64_t(*)[4])shown + (thread - lane);
   shown[thread][0] = (uint64_t)(uintptr_t)row;
   emulator_meet_warp();
   for (int matrix = 0; matrix < count; matrix++) {
@@ -100,7 +100,7 @@ void emulator_load_matrices(uint32_t *result, const void *row, int32_t count, in
 
 void emulator_store_matrices(const uint32_t *registers, char *row, int32_t count, int32_t transpose) {
   const int thread = emulator_thread, lane = thread % WARP;
-  const uint64_t(*warp)[6] = (const uint64_t(*)[6])shown + (thread - lane);
+  const uint64_t(*warp)[4] = (const uint64_t(*)[4])shown + (thread - lane);
   for (int i = 0; i < count; i++) shown[thread][i] = registers[i];
   emulator_meet_warp();
   if ((uintptr_t)row % 16) emulator_fail("stmatrix of a row whose address is no multiple of 16");
@@ -127,7 +127,7 @@ static float of_half(uint16_t bits) {
   return (float)value;
 }
 
-float emulator_float8(uint8_t code, int mantissa) {
+static float float8(uint8_t code, int mantissa) {
   const int exponent = (code & 0x7f) >> mantissa, part = code & ((1 << mantissa) - 1);
   const int bias = mantissa == 3 ? 7 : 15, steps = 1 << mantissa;
   const float sign = code & 0x80 ? -1.0f : 1.0f;
@@ -135,6 +135,13 @@ float emulator_float8(uint8_t code, int mantissa) {
   if (mantissa == 2 && exponent == 31) return part ? NAN : sign * INFINITY;
   const int least = exponent ? exponent : 1;
   return sign * ldexpf((float)(part + (exponent ? steps : 0)), least - bias - mantissa);
+}
+float emulator_float8(uint8_t code, int mantissa) {
+  static float numbers[2][256];
+  static int are_known;
+  for (int i = 0; i < 512 && !are_known; i++) numbers[i / 256][i % 256] = float8((uint8_t)i, 2 + i / 256);
+  are_known = 1;
+  return numbers[mantissa - 2][code];
 }
 
 // The element of a register: 0 of f16, 1 of bf16, 2 of tf32 (the upper 19 bits of f32), 3 of s8,
@@ -153,26 +160,33 @@ static double element(uint32_t bits, int index, int kind) {
   }
 }
 
+// The operands of a warp's product, as numbers: 16 x k and k x 8.
+enum { DEEPEST = 32 };
+static double lefts[MAX_THREADS / WARP][16][DEEPEST], rights[MAX_THREADS / WARP][DEEPEST][8];
+
 // Sums of a 16 x 8 tile: rows r and r + 8 of two columns a thread.
 void emulator_multiply(uint32_t *result, const uint32_t *left, const uint32_t *right,
                        const uint32_t *sums, int32_t kind) {
-  const int thread = emulator_thread, lane = thread % WARP;
-  const uint64_t(*warp)[6] = (const uint64_t(*)[6])shown + (thread - lane);
+  const int lane = emulator_thread % WARP, row = lane / 4;
+  double(*all_left)[DEEPEST] = lefts[emulator_thread / WARP];
+  double(*all_right)[8] = rights[emulator_thread / WARP];
   const int held = kind >= 3 ? 4 : kind == 2 ? 1 : 2;  // elements of a register
-  for (int i = 0; i < 4; i++) shown[thread][i] = left[i];
-  for (int i = 0; i < 2; i++) shown[thread][4 + i] = right[i];
+  for (int e = 0; e < held; e++) {
+    const int k = held * (lane % 4) + e;
+    for (int i = 0; i < 4; i++)
+      all_left[row + 8 * (i % 2)][k + 4 * held * (i / 2)] = element(left[i], e, emulator_operand(kind, 0));
+    for (int i = 0; i < 2; i++)
+      all_right[k + 4 * held * i][row] = element(right[i], e, emulator_operand(kind, 1));
+  }
   emulator_meet_warp();
+  double products[2][2] = {0};
+  for (int k = 0; k < 8 * held; k++)
+    for (int high = 0; high < 2; high++)
+      for (int e = 0; e < 2; e++)
+        products[high][e] += all_left[row + 8 * high][k] * all_right[k][2 * (lane % 4) + e];
   for (int high = 0; high < 2; high++) {
     for (int e = 0; e < 2; e++) {
-      const int row = lane / 4, column = 2 * (lane % 4) + e;
-      double sum = 0;
-      for (int k = 0; k < 8 * held; k++) {
-        const int owner = k / held % 4, later = k / (4 * held);
-        const uint32_t a = (uint32_t)warp[4 * row + owner][high + 2 * later];
-        const uint32_t b = (uint32_t)warp[4 * column + owner][4 + later];
-        sum += element(a, k % held, emulator_operand(kind, 0)) *
-               element(b, k % held, emulator_operand(kind, 1));
-      }
+      const double sum = products[high][e];
       uint32_t *out = &result[2 * high + e];
       const uint32_t before = sums[2 * high + e];
       if (kind == 3) {

@@ -90,21 +90,26 @@ void emulator_share_dynamic(int number, void *address, size_t most) {
   kernels[number].dynamic = address, kernels[number].most_dynamic = most;
 }
 
-// Fibers: started by ucontext, switched by setjmp, which makes no system calls.
+// Fibers: started by ucontext, switched by setjmp, which makes no system calls. Each runs a thread of
+// one block after another; one that was left within a block that failed is not gone on with.
 
 static ucontext_t start_context, scheduler_context;
 static jmp_buf scheduler, fibers[MAX_THREADS];
 static char *stacks[MAX_THREADS];
 static int state[MAX_THREADS];  // 0 new, 1 running, 2 done
+static int is_idle[MAX_THREADS];  // whether there is a fiber that has come to the end of a kernel
 static long progress;
 static kernel *current;
 static void **parameters;
 
 static void enter(void) {
-  current->function(parameters);
-  state[emulator_thread] = 2;
-  progress++;
-  _longjmp(scheduler, 1);
+  for (;;) {
+    current->function(parameters);
+    state[emulator_thread] = 2;
+    is_idle[emulator_thread] = 1;
+    progress++;
+    emulator_pause();
+  }
 }
 
 static int first_block;
@@ -120,8 +125,9 @@ static void set_thread(int thread) {
 static void resume(int thread) {
   set_thread(thread);
   if (_setjmp(scheduler)) return;
-  if (state[thread] == 1) _longjmp(fibers[thread], 1);
-  state[thread] = 1;
+  const int exists = state[thread] == 1 || is_idle[thread];
+  state[thread] = 1, is_idle[thread] = 0;
+  if (exists) _longjmp(fibers[thread], 1);
   if (!stacks[thread]) stacks[thread] = malloc(STACK);
   getcontext(&start_context);
   start_context.uc_stack.ss_sp = stacks[thread];
@@ -272,8 +278,8 @@ char *emulator_shared(void) { return current->dynamic; }
 
 static void show(int rank) {
   if (rank == shown) return;
-  memcpy(aside[shown], current->dynamic, current->most_dynamic);
-  memcpy(current->dynamic, aside[rank], current->most_dynamic);
+  memcpy(aside[shown], current->dynamic, dynamic_bytes);
+  memcpy(current->dynamic, aside[rank], dynamic_bytes);
   shown = rank;
 }
 void *emulator_of_block(void *address, int rank) {
@@ -287,13 +293,25 @@ void *emulator_of_block(void *address, int rank) {
   return rank == shown ? address : aside[rank] + ((char *)address - current->dynamic);
 }
 
-static void clear_shared(void) {
+// Where a block's memory lies at first.
+static char *place_of_block(int rank) { return rank ? aside[rank] : current->dynamic; }
+
+// Before a launch: what lies beyond the memory that it asks for is the same of all blocks.
+static void mark_beyond(void) {
   for (int rank = 0; current->dynamic && rank < together; rank++) {
     if (together > 1 && !aside[rank]) aside[rank] = aligned_alloc(1024, 256 << 10);
-    char *memory = rank ? aside[rank] : current->dynamic;
-    memset(memory, 0xff, dynamic_bytes);
-    memset(memory + dynamic_bytes, BEYOND, current->most_dynamic - dynamic_bytes);
+    memset(place_of_block(rank) + dynamic_bytes, BEYOND, current->most_dynamic - dynamic_bytes);
   }
+}
+static int is_marked(const char *memory) {
+  const size_t bytes = current->most_dynamic - dynamic_bytes;
+  const char *first = memory + dynamic_bytes;
+  return !bytes || (*first == BEYOND && !memcmp(first, first + 1, bytes - 1));
+}
+
+static void clear_shared(void) {
+  for (int rank = 0; current->dynamic && rank < together; rank++)
+    memset(place_of_block(rank), 0xff, dynamic_bytes);
   shown = 0;
   for (int i = 0; i < current->shared_count; i++)
     memset(current->shared[i].address, 0xff, current->shared[i].bytes);
@@ -301,12 +319,9 @@ static void clear_shared(void) {
 
 static int finish_blocks(void) {
   emulator_check_products();
-  for (int rank = 0; rank < together; rank++) {
-    if (current->dynamic) show(rank);
-    for (size_t i = dynamic_bytes; i < current->most_dynamic && !failure; i++)
-      if (current->dynamic[i] != BEYOND)
-        emulator_fail("a write beyond the shared memory that the launch asked for");
-  }
+  for (int rank = 0; current->dynamic && rank < together && !failure; rank++)
+    if (!is_marked(place_of_block(rank)))
+      emulator_fail("a write beyond the shared memory that the launch asked for");
   return failure;
 }
 
@@ -417,7 +432,7 @@ static int run_blocks(void) {
   memset(block_meetings, 0, sizeof block_meetings);
   memset(cluster_meetings, 0, sizeof cluster_meetings);
   memset(warp_meetings, 0, sizeof warp_meetings);
-  emulator_reset_copies();
+  emulator_reset_copies(threads);
   emulator_reset_bulk();
   leaves_block = 0;
   for (;;) {
@@ -663,6 +678,7 @@ static int run_grid(kernel *launched, unsigned blocks, unsigned threads, unsigne
     return LAUNCH_FAILED;
   }
   together = launched->waits_for_blocks ? (int)blocks : launched->cluster;
+  if (together <= MAX_TOGETHER) mark_beyond();
   for (unsigned i = 0; i < blocks; i += (unsigned)together) {
     first_block = (int)i;
     if (run_blocks()) return LAUNCH_FAILED;

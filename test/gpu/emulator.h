@@ -20,7 +20,7 @@ void emulator_fail(const char *sentence);
 float emulator_float8(uint8_t code, int mantissa);  // f8E4M3FN with 3 bits of mantissa, f8E5M2 with 2
 int emulator_operand(int kind, int right);  // the kind of one side of a product
 void emulator_meet_warp(void);
-void emulator_reset_copies(void);
+void emulator_reset_copies(int threads);
 void emulator_meet(meeting *place, int size);
 void emulator_pause(void);         // let other threads run
 void emulator_moved(void);         // something happened that others may wait for

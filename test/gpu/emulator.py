@@ -132,14 +132,18 @@ def host_ir(text: str, *, gives_way: bool = False) -> HostKernel:
     return HostKernel(source, name, waits, shared, dynamic, count - maps, maps, cluster, flags)
 
 
+_Loaded = tuple[HostKernel, dict[str, int], llvm.ResourceTracker]
+
+
 @dataclass
 class Emulator:
-    """The compiled emulator.c and the kernels that were registered with it."""
+    """The compiled emulator.c and the kernels that were compiled for it since the last reset, by
+    their LLVM IR and whether they give way."""
 
     path: Path
     library: ctypes.CDLL
     jit: llvm.LLJIT
-    loaded: list[object]
+    loaded: dict[tuple[str, bool], _Loaded]
 
     @staticmethod
     def build(folder: Path) -> Emulator:
@@ -150,7 +154,9 @@ class Emulator:
         subprocess.run(
             [
                 compiler,
-                "-O2",
+                "-O3",
+                "-march=native",
+                "-ffp-contract=off",
                 "-U_FORTIFY_SOURCE",
                 "-shared",
                 "-fPIC",
@@ -170,7 +176,7 @@ class Emulator:
         ]  # fmt: skip
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        return Emulator(path, library, llvm.create_lljit_compiler(), [])
+        return Emulator(path, library, llvm.create_lljit_compiler(), {})
 
     def configure(
         self,
@@ -206,6 +212,26 @@ class Emulator:
     def add(self, text: str, *, gives_way: bool = False) -> str:
         """Compile and register the kernel in LLVM IR `text`; returns its name. `host_ir` says what
         `gives_way` is."""
+        if (text, gives_way) not in self.loaded:
+            self.loaded[text, gives_way] = self._load(text, gives_way)
+        kernel, sizes, tracker = self.loaded[text, gives_way]
+        number = self.library.emulator_register(
+            kernel.name.encode(),
+            tracker["emulated"],
+            int(kernel.waits),
+            kernel.pointers,
+            kernel.maps,
+            kernel.cluster,
+            int(kernel.waits_for_blocks),
+        )
+        for symbol in kernel.shared:
+            self.library.emulator_share(number, tracker[symbol], sizes[symbol])
+        if kernel.dynamic is not None:
+            self.library.emulator_share_dynamic(number, tracker[kernel.dynamic], DYNAMIC_BYTES)
+        return kernel.name
+
+    def _load(self, text: str, gives_way: bool) -> _Loaded:
+        """A kernel in this process's memory, the bytes of its shared memory, and its addresses."""
         kernel = host_ir(text, gives_way=gives_way)
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(),
@@ -216,9 +242,6 @@ class Emulator:
         module = llvm.parse_assembly(kernel.text)
         module.triple, module.data_layout = llvm.get_default_triple(), str(machine.target_data)
         module.verify()
-        options = llvm.create_pipeline_tuning_options(speed_level=1)
-        builder = llvm.create_pass_builder(machine, options)
-        builder.getModulePassManager().run(module, builder)
         sizes = {
             variable.name: machine.target_data.get_abi_size(variable.global_value_type)
             for variable in module.global_variables
@@ -245,22 +268,7 @@ class Emulator:
         for symbol, named in {**dict(zip(ours, ours, strict=True)), **_COMPILER_CALLS}.items():
             place = ctypes.cast(getattr(self.library, named), ctypes.c_void_p).value
             linking.import_symbol(symbol, place)
-        tracker = linking.link(self.jit, f"kernel_{next(_serial)}")
-        self.loaded.append(tracker)
-        number = self.library.emulator_register(
-            kernel.name.encode(),
-            tracker["emulated"],
-            int(kernel.waits),
-            kernel.pointers,
-            kernel.maps,
-            kernel.cluster,
-            int(kernel.waits_for_blocks),
-        )
-        for symbol in kernel.shared:
-            self.library.emulator_share(number, tracker[symbol], sizes[symbol])
-        for symbol in dynamic:
-            self.library.emulator_share_dynamic(number, tracker[symbol], DYNAMIC_BYTES)
-        return kernel.name
+        return kernel, sizes, linking.link(self.jit, f"kernel_{next(_serial)}")
 
 
 class RealGpu:

@@ -38,7 +38,7 @@ def check(
     assert any("wgmma.mma_async" in text for text in compiled.kernels.values())
     for backwards in (False, True):
         emulator.configure(backwards=backwards)
-        for _ in range(3):  # launched, recorded, and launched as a graph
+        for _ in range(1 if backwards else 3):  # launched, recorded, and launched as a graph
             got = executable(*inputs)[0]
             np.testing.assert_array_equal(got.astype(expected.dtype), expected)
     return compiled
