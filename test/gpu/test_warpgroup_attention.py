@@ -229,7 +229,7 @@ def test_instructions(queries: int) -> None:
         arrays += [np.zeros((1, 48, queries, d), dtype)] * 3
     module = str(jax.export.export(jax.jit(several))(*arrays).mlir_module())
     lowered = stepwell.lower(module, target=SM_90.name, options={"use_cache": False}).step("affine")
-    expected = {"wgmma": {"HGMMA": 24, "UTMALDG": 3, "USETMAXREG": 2, "STG.E.128": 4}}
+    expected = {"wgmma": {"HGMMA": 24, "UTMALDG": 3, "USETMAXREG": 2, "UTMASTG": 1}}
     kernels = assembled(lowered, SM_90, expected)
     assert len(kernels) == 4
     for kernel in kernels:

@@ -44,7 +44,13 @@ from stepwell.kernels.gpu.linear_scores import LinearScores
 from stepwell.kernels.gpu.tensor_core import COLUMNS, MatrixType
 from stepwell.kernels.gpu.tensor_map import TensorMap
 from stepwell.kernels.gpu.tile_space import TileSpace
-from stepwell.kernels.gpu.wgmma_tile import BLOCKS, CONSUMER_REGISTERS, PRODUCER_REGISTERS
+from stepwell.kernels.gpu.tile_store import TileStore
+from stepwell.kernels.gpu.wgmma_tile import (
+    BLOCKS,
+    CONSUMER_REGISTERS,
+    OUTPUT_BYTES,
+    PRODUCER_REGISTERS,
+)
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, constant
 from stepwell.mlir import ir
@@ -113,10 +119,15 @@ class WarpgroupTile:
         return _MOST_STAGES // max(self.feature_lines, self.value_lines)
 
     @property
-    def shared_bytes(self) -> int:
+    def output_start(self) -> int:
+        """Where the outputs' slabs begin in shared memory."""
         stages = self.stages * (self.key_bytes + self.value_bytes)
         # Before the tiles as much as keeps them aligned, for barriers.
         return ATOM_BYTES + _QUERY_STAGES * self.query_bytes + stages
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.output_start + self.consumers * OUTPUT_BYTES
 
 
 def choose(parts: AttentionParts, target: NvidiaTarget) -> WarpgroupTile | None:
@@ -191,6 +202,9 @@ class WarpgroupAttention:
         whole = COLUMNS * GROUPS
         self.columns = -(-parts.values_shape.n // whole) * whole
         """Features of values that are multiplied."""
+        output = tensor_map.find_output(self.second)
+        self.output = output if output and self.columns % output.box[0] == 0 else None
+        """The array that outputs are copied to as boxes, if they are one."""
         self.places = parts.batch * parts.blocks_of(tile.queries)
         self.tiles = -(-parts.keys // tile.keys)
 
@@ -198,7 +212,9 @@ class WarpgroupAttention:
         """Write the kernel."""
         nest, tile = self.nest, self.tile
         nest.states_alignment = True
-        nest.tensor_maps += [found.to_attribute() for found in self.maps]
+        arrays = [*self.maps, *([self.output] if self.output is not None else [])]
+        self.map_count = len(arrays)
+        nest.tensor_maps += [found.to_attribute() for found in arrays]
         nest.dynamic_shared_bytes = tile.shared_bytes
         nest.resident_blocks = BLOCKS
         threads = (tile.consumers + 1) * WARPGROUP
@@ -207,7 +223,7 @@ class WarpgroupAttention:
 
     def _block(self, block: Index, thread: Index) -> None:
         self.shared = hopper.shared_memory()
-        self.descriptions = [hopper.tensor_map(number) for number in range(len(self.maps))]
+        self.descriptions = [hopper.tensor_map(number) for number in range(self.map_count)]
         readers = self.tile.consumers * _WARPS
         with hopper.when(hopper.is_equal(self._word(thread), 0)):
             for stage in range(self.tile.stages):
@@ -356,7 +372,8 @@ class WarpgroupAttention:
         number = nest.index_value(thread.floordiv(WARPGROUP) + (-1), Lanes.of(1))
         group = Index.of(Variable("group", 0, self.tile.consumers - 1, number))
         warp = nest.named("warp", thread.floordiv(WARP).mod(_WARPS))
-        self.own = group * ROWS + warp * (ROWS // _WARPS) + self.lane.floordiv(4)
+        self.group_start = group * ROWS
+        self.own = self.group_start + warp * (ROWS // _WARPS) + self.lane.floordiv(4)
         self.leads = hopper.is_below(self._word(self.lane), 1)
         self.base = hopper.address_of(self.shared)
         self.first_query = hopper.times(hopper.plus(which, -1), ROWS * LINE_BYTES)
@@ -366,7 +383,21 @@ class WarpgroupAttention:
         if self.tiles > 1:
             with hopper.when(is_last):
                 self._pass_turn()
+        self.store = self._store(thread, which)
         self._walk(block, [hopper.word(0)] * 4, self._multiply_place)
+        if self.store is not None:
+            self.store.finish()
+
+    def _store(self, thread: Index, which: ir.Value) -> TileStore | None:
+        """The way of outputs through shared memory, where they are an array. Barriers of turns are
+        followed by those of the warpgroups' outputs."""
+        if self.output is None:
+            return None
+        store = TileStore(self.second, self.output, self.descriptions[-1], self.columns)
+        start = hopper.times(hopper.plus(which, -1), OUTPUT_BYTES)
+        shared = hopper.at(self.shared, hopper.plus(start, self.tile.output_start))
+        store.prepare(shared, hopper.plus(which, self.tile.consumers), thread)
+        return store
 
     def _await_turn(self) -> None:
         """Wait at the warpgroup's own barrier until the one before it has asked for its products,
@@ -613,11 +644,19 @@ class WarpgroupAttention:
         """Write the outputs of the thread's two rows."""
         nest = self.nest
         dims = self.second.batch_dims(self.walk.which)
+        rows = []
         for high, total in enumerate(totals):
             for offset in (1, 2):
                 total = _add(total, nest.shuffle_xor(total, offset))
             own = [n for i in range(2 * high, len(sums), 4) for n in sums[i : i + 2]]
-            own = normalized(nest, own, total, self.parts.zero_where)
+            rows.append(normalized(nest, own, total, self.parts.zero_where))
+        if self.store is not None:
+            firsts = range(0, len(rows[0]), 2)
+            outputs = [n for i in firsts for row in rows for n in row[i : i + 2]]
+            start = self.walk.start + self.group_start
+            self.store.write(dims, start, constant(0), outputs)
+            return
+        for high, own in enumerate(rows):
             pairs = list(zip(own[::2], own[1::2], strict=True))
             row = self.row + high * COLUMNS
             write_row(self.second, dims, row, constant(0), self.lane, pairs)
