@@ -43,8 +43,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {Path(__file__).parent / name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
-    # The modules that tests import have some million objects, none of which is ever garbage: to look
-    # through them again and again takes a tenth of all time.
+    # The modules that tests import have some million objects, none of which is ever garbage: to
+    # look through them again and again takes a tenth of all time.
     gc.freeze()
     gc.enable()
 
