@@ -51,7 +51,7 @@ test-gpu: setup
 lint: setup build/typecheck
 	ruff check .
 	ruff format --check .
-	pyright
+	pyright --threads
 
 # The package as pyright should see it: dialects/, passes/ and tools/ stand outside python/stepwell.
 .PHONY: build/typecheck

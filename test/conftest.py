@@ -19,17 +19,23 @@ from stepwell.runtime import executable
 
 LONG_FILES = (
     "conformance/test_onnx.py",
-    "gpu/test_attention.py",
     "conformance/test_stablehlo.py",
-    "python/frontends/test_torch_operators.py",
-    "python/models/test_onnx_models.py",
-    "gpu/test_models.py",
+    "python/frontends/test_onnx_standard.py",
+    "gpu/test_kernels.py",
     "gpu/test_lint.py",
-    "python/kernels/test_random_programs.py",
+    "gpu/test_attention.py",
+    "python/models/test_onnx_models.py",
+    "python/frontends/test_torch_operators.py",
     "python/frontends/test_torch_compile.py",
+    "gpu/test_warpgroup.py",
+    "gpu/test_grouped_products.py",
+    "python/frontends/test_torch_transformers.py",
+    "python/kernels/test_random_programs.py",
+    "python/frontends/test_jax_open_sizes.py",
+    "gpu/test_stream_k.py",
 )
-"""Files that take a minute of CPU time or more, the longest first. They begin first, so that of
-several processes none is left with a long one at the end."""
+"""Files that take most of a minute of CPU time or more, the longest first. They begin first, so that
+of several processes none is left with a long one at the end."""
 
 gc.disable()  # until all is imported
 
@@ -43,8 +49,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {Path(__file__).parent / name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
-    # The modules that tests import have some million objects, none of which is ever garbage: to
-    # look through them again and again takes a tenth of all time.
+    # Imported modules have some million objects, none of which is ever garbage: to look
+    # through them again and again takes a tenth of all time.
     gc.freeze()
     gc.enable()
 

@@ -54,8 +54,8 @@ SYMBOLS = {
 
 def define_wrappers(text: str) -> tuple[str, bool]:
     """`text` with bodies for what this file knows; whether threads wait for each other there."""
-    text = re.sub(rf"^.*call void @({_WITHOUT_EFFECT})[\w.]*\(.*\n", "", text, flags=re.M)
-    text = re.sub(rf"^declare .*@({_WITHOUT_EFFECT})[\w.]*\(.*\n", "", text, flags=re.M)
+    text = re.sub(rf"\n[^@\n]*call void @({_WITHOUT_EFFECT})[\w.]*\(.*", "", text)
+    text = re.sub(rf"\ndeclare .*@({_WITHOUT_EFFECT})[\w.]*\(.*", "", text)
     text, definitions = _define_assembly(text)
     text, writes = _record_stores(text)
     definitions += writes
@@ -65,7 +65,7 @@ def define_wrappers(text: str) -> tuple[str, bool]:
         if made is None:
             continue
         waits = True
-        text = re.sub(rf"^declare .*@{re.escape(name)}\(.*\n", "", text, flags=re.M)
+        text = re.sub(rf"\ndeclare .*@{re.escape(name)}\(.*", "", text)
         local = f"wrapped_{name.replace('.', '_')}"
         text = text.replace(f"@{name}(", f"@{local}(")
         definitions.append(made.replace("NAME", local))

@@ -23,6 +23,9 @@ _SOURCES = [
 ]
 
 _REGISTERS = {"tid.x": "tid", "ctaid.x": "ctaid", "ntid.x": "ntid", "nctaid.x": "nctaid"}
+_READ = re.compile(
+    rf"= (?:tail )?call [^@\n]*@llvm\.nvvm\.read\.ptx\.sreg\.({'|'.join(_REGISTERS)})\(\).*"
+)
 _CALLS = {
     "llvm.nvvm.barrier.cta.sync.aligned.all": "void @emulator_barrier(i32)",
     "llvm.nvvm.barrier.cta.sync.aligned.count": "void @emulator_barrier_some(i32, i32)",
@@ -91,16 +94,14 @@ def host_ir(text: str, *, gives_way: bool = False) -> HostKernel:
     count = len(re.findall(r"\bptr\b", match[2]))
     waits = False
     declared = []
-    for register, variable in _REGISTERS.items():
-        pattern = rf"(?:tail )?call .*?@llvm\.nvvm\.read\.ptx\.sreg\.{re.escape(register)}\(\).*"
-        text = re.sub(pattern, f"load i32, ptr @emulator_{variable}", text)
-        declared.append(f"@emulator_{variable} = external global i32")
+    text = _READ.sub(lambda m: f"= load i32, ptr @emulator_{_REGISTERS[m[1]]}", text)
+    declared += [f"@emulator_{name} = external global i32" for name in _REGISTERS.values()]
     for intrinsic, signature in _CALLS.items():
         function = re.search(r"@(\w+)", signature)
         assert function is not None
         if f"@{intrinsic}(" in text:
             waits |= not any(part in intrinsic for part in _OF_ONE_THREAD)
-            text = re.sub(rf"^declare .*@{re.escape(intrinsic)}\(.*\n", "", text, flags=re.M)
+            text = re.sub(rf"\ndeclare .*@{re.escape(intrinsic)}\(.*", "", text)
             text = text.replace(f"@{intrinsic}(", f"@{function[1]}(")
             declared.append(f"declare {signature}")
     if gives_way:
@@ -108,7 +109,7 @@ def host_ir(text: str, *, gives_way: bool = False) -> HostKernel:
         declared.append("declare void @emulator_give_way()")
     text, exchanges = emulated_intrinsics.define_wrappers(text)
     waits |= exchanges or gives_way
-    text = re.sub(r"^declare .*@llvm\.nvvm\.read\.ptx\.sreg\..*\n", "", text, flags=re.M)
+    text = re.sub(r"\ndeclare .*@llvm\.nvvm\.read\.ptx\.sreg\..*", "", text)
     unknown = re.search(r"@llvm\.nvvm\.[\w.]+", text)
     assert unknown is None, f"the emulator does not know {unknown}"
     dynamic = next(iter(_DYNAMIC.findall(text)), None)
@@ -117,9 +118,9 @@ def host_ir(text: str, *, gives_way: bool = False) -> HostKernel:
     text = re.sub(r"^(@[\w.]+ = )(?:internal |private )?(?:unnamed_addr )?addrspace\(3\)",
                   r"\1addrspace(3)", text, flags=re.M)  # fmt: skip
     text = text.replace("define ptx_kernel void", "define void")
-    text = re.sub(r"^target .*\n", "", text, flags=re.M)
+    text = re.sub(r"\ntarget .*", "", text)
     # What LLVM inferred of a GPU's intrinsics does not hold of functions that switch fibers.
-    text = re.sub(r"^attributes #(\d+) = .*", r"attributes #\1 = { nounwind }", text, flags=re.M)
+    text = re.sub(r"\nattributes #(\d+) = .*", r"\nattributes #\1 = { nounwind }", text)
     loads = [f"  %s{i} = getelementptr ptr, ptr %list, i64 {i}" for i in range(count)]
     loads += [f"  %a{i} = load ptr, ptr %s{i}\n  %p{i} = load ptr, ptr %a{i}" for i in range(count)]
     arguments = ", ".join(
@@ -236,7 +237,8 @@ class Emulator:
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(),
             features=llvm.get_host_cpu_features().flatten(),
-            opt=1,
+            # Sums of a warpgroup take long to allocate registers for, and C code to compute.
+            opt=0 if "wgmma" in text else 1,
             reloc="pic",
         )
         module = llvm.parse_assembly(kernel.text)

@@ -28,16 +28,22 @@ def _bert(kind):
     return transformers.BertModel(config), _IDS
 
 
-def _gpt2(kind):
+def _gpt2(kind, layers=2):
     config = transformers.GPT2Config(
-        n_embd=32, n_layer=2, n_head=4, vocab_size=100, n_positions=64, attn_implementation=kind
+        n_embd=32,
+        n_layer=layers,
+        n_head=4,
+        vocab_size=100,
+        n_positions=64,
+        attn_implementation=kind,
     )
     return transformers.GPT2LMHeadModel(config), {**_IDS, "use_cache": False}
 
 
-def _llama(kind):
+def _llama(kind, layers=2):
+    sizes = _SMALL | {"num_hidden_layers": layers}
     config = transformers.LlamaConfig(
-        **_SMALL, num_key_value_heads=2, vocab_size=100, attn_implementation=kind
+        **sizes, num_key_value_heads=2, vocab_size=100, attn_implementation=kind
     )
     return transformers.LlamaForCausalLM(config), _IDS  # returns its key-value cache, too
 
@@ -85,12 +91,16 @@ def test_transformer(model, kind):
     compare(module, **inputs)
 
 
-@pytest.mark.parametrize("masked", [True, False], ids=["masked", "not masked"])
-@pytest.mark.parametrize("model", [_gpt2, _llama])
-def test_decoder_of_any_size(model, masked):
-    """One program for any batch and length; without a mask, positions are added up."""
+@pytest.mark.parametrize(
+    ("model", "masked", "layers"),
+    [(_gpt2, True, 1), (_gpt2, False, 1), (_llama, True, 2), (_llama, False, 1)],
+    ids=["gpt2-masked", "gpt2-not masked", "llama-masked", "llama-not masked"],
+)
+def test_decoder_of_any_size(model, masked, layers):
+    """One program for any batch and length; without a mask, positions are added up. It is exported
+    at a dozen sizes, which takes a second a layer."""
     torch.manual_seed(0)
-    module, example = model("sdpa")
+    module, example = model("sdpa", layers)
     module.eval()
     names = ["input_ids", "attention_mask"][: 1 + masked]
     inputs = {name: example[name] for name in names}
