@@ -34,8 +34,8 @@ LONG_FILES = (
     "python/frontends/test_jax_open_sizes.py",
     "gpu/test_stream_k.py",
 )
-"""Files that take most of a minute of CPU time or more, the longest first. They begin first, so that
-of several processes none is left with a long one at the end."""
+"""Files that take most of a minute of CPU time or more, the longest first. They begin first, so
+that of several processes none is left with a long one at the end."""
 
 gc.disable()  # until all is imported
 
