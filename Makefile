@@ -51,7 +51,7 @@ test-gpu: setup
 lint: setup build/typecheck
 	ruff check .
 	ruff format --check .
-	pyright --threads
+	pyright
 
 # The package as pyright should see it: dialects/, passes/ and tools/ stand outside python/stepwell.
 .PHONY: build/typecheck
