@@ -8,6 +8,7 @@ crashes for it. So arrays made for them have a zone on either side that each cal
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,6 +39,9 @@ LONG_FILES = (
 that of several processes none is left with a long one at the end."""
 
 gc.disable()  # until all is imported
+
+# Threads of torch that wait leave the processor to the other processes of a run.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _ZONE = 4096
 """Bytes of a guard zone."""

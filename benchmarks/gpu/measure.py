@@ -1,7 +1,7 @@
 """`python -m benchmarks.gpu.measure FOLDER`: time what `benchmarks.gpu.build` has compiled.
 
 Needs a GPU and the runtime; torch and XLA are peers where they are installed with CUDA. All are
-timed many calls at a time, with inputs and outputs on the GPU, by its clock, XLA by the host's. The
+timed many calls at a time (torch.compile as a CUDA graph, "reduce-overhead"), with inputs and outputs on the GPU, by its clock, XLA by the host's. The
 `latency` of a model is the time from a call to its result.
 """
 
@@ -198,7 +198,7 @@ def _torch_calls(case: Case, peers: frozenset[str]) -> dict[str, Callable[[], Te
             x = x.contiguous(memory_format=layout)
         calls: dict[str, Callable[[], Tensor]] = {"eager": lambda: module(x)}
         if "torch.compile" in peers:
-            compiled = torch.compile(module, mode="max-autotune")
+            compiled = torch.compile(module, mode="reduce-overhead")
             calls["torch.compile"] = lambda: compiled(x)
         return calls
     attend = functional.scaled_dot_product_attention
