@@ -1,8 +1,9 @@
 """`python -m benchmarks.gpu.measure FOLDER`: time what `benchmarks.gpu.build` has compiled.
 
 Needs a GPU and the runtime; torch and XLA are peers where they are installed with CUDA. All are
-timed many calls at a time (torch.compile as a CUDA graph, "reduce-overhead"), with inputs and outputs on the GPU, by its clock, XLA by the host's. The
-`latency` of a model is the time from a call to its result.
+timed many calls at a time, with inputs and outputs on the GPU, by its clock, XLA by the host's;
+torch.compile with its mode "reduce-overhead", a CUDA graph. The `latency` of a model is the time from
+a call to its result.
 """
 
 # pyright: reportMissingImports=false
