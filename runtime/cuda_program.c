@@ -100,7 +100,7 @@ static cuda_launch_config config_of(const cuda_program *program, const int64_t *
   if (code[6] > 1)
     attributes[count++] =
         (cuda_launch_attribute){CUDA_CLUSTER_DIMENSION, {.cluster = {(unsigned)code[6], 1, 1}}};
-  if (program->overlaps)
+  if (program->early[code[1]])
     attributes[count++] = (cuda_launch_attribute){CUDA_PROGRAMMATIC_SERIALIZATION, {.allowed = 1}};
   return (cuda_launch_config){{(unsigned)code[2], 1, 1}, {(unsigned)code[3], 1, 1}, (unsigned)code[4],
                               stream,                    attributes,                count};
@@ -302,7 +302,7 @@ static const char *mark(const timing *times, int64_t event, void *stream) {
 static cuda_result launch_blocks(const cuda_program *program, int64_t at, void *stream) {
   const int64_t *code = program->code + at;
   void *function = program->functions[code[1]], **arguments = &program->arguments[at + LAUNCH_HEADER];
-  if (code[6] == 1 && !(program->overlaps && cuda.cuLaunchKernelEx))
+  if (code[6] == 1 && !(program->early[code[1]] && cuda.cuLaunchKernelEx))
     return cuda.cuLaunchKernel(function, (unsigned)code[2], 1, 1, (unsigned)code[3], 1, 1,
                                (unsigned)code[4], stream, arguments, NULL);
   cuda_launch_attribute attributes[CUDA_LAUNCH_ATTRIBUTES];

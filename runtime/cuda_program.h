@@ -30,7 +30,7 @@ typedef struct {
   int64_t host_bytes;
   bool host_is_locked;
   int64_t kernel_count, launch_count;
-  bool overlaps;  // kernels wait themselves for the one before, which may still run when they begin
+  bool *early;  // of each kernel: it waits itself for the one before, which may still run when it begins
   int64_t *code;
   int64_t length;
   device_address weights, arena;

@@ -15,6 +15,7 @@ enum { ALIGNMENT = 256, OPERAND_ALIGNMENT = 16, CHUNK = 1 << 20, STREAM_OF_ITS_O
 
 struct stepwell_cuda_model {
   void **modules, **functions, **library_functions;
+  bool *early;
   cuda_program program;
   int64_t count;  // of inputs and outputs together: inputs first in all arrays
   int64_t *bytes;
@@ -85,12 +86,14 @@ static const char *fill(stepwell_cuda_model *model, const stepwell_cuda_spec *sp
   model->functions = calloc(kernels, sizeof *model->functions);
   model->library_functions =
       calloc((size_t)spec->library_function_count + 1, sizeof *model->library_functions);
+  model->early = calloc(kernels, sizeof *model->early);
   model->bytes = calloc((size_t)model->count + 1, sizeof *model->bytes);
   model->own = calloc((size_t)model->count + 1, sizeof *model->own);
   model->starts = calloc((size_t)model->count + 1, sizeof *model->starts);
-  if (!model->modules || !model->functions || !model->library_functions || !model->bytes ||
+  if (!model->modules || !model->functions || !model->library_functions || !model->early || !model->bytes ||
       !model->own || !model->starts)
     return "there is not enough memory for the model";
+  for (int64_t i = 0; i < spec->kernel_count; i++) model->early[i] = spec->early[i];
   for (int64_t i = 0; i < spec->input_count; i++) model->bytes[i] = spec->input_bytes[i];
   for (int64_t i = 0; i < spec->output_count; i++)
     model->bytes[spec->input_count + i] = spec->output_bytes[i];
@@ -101,7 +104,7 @@ static const char *fill(stepwell_cuda_model *model, const stepwell_cuda_spec *sp
     if ((problem = load(model, spec, i))) return problem;
   if ((problem = allocate(model, spec))) return problem;
   model->program.functions = model->functions;
-  model->program.overlaps = spec->overlaps;
+  model->program.early = model->early;
   for (int64_t i = 0; i < spec->library_function_count; i++)
     model->library_functions[i] = spec->library_functions[i];
   model->program.library_functions = model->library_functions;
@@ -266,7 +269,7 @@ EXPORT void stepwell_cuda_destroy(stepwell_cuda_model *model) {
   if (model->staging) cuda.cuMemFreeHost(model->staging);
   if (model->stream) cuda.cuStreamDestroy_v2(model->stream);
   cuda_free_unused();
-  void *owned[] = {model->modules, model->functions, model->library_functions,
+  void *owned[] = {model->modules, model->functions, model->library_functions, model->early,
                    model->bytes,   model->own,       model->starts};
   for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
   free(model);

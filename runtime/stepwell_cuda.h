@@ -40,7 +40,7 @@ typedef struct {
   int64_t weights_bytes;
   int64_t arena_bytes;
   int64_t zeroed_bytes;  // of the arena, from its start on: zeros before the first call
-  int64_t overlaps;  // whether kernels wait themselves for the one before
+  const char *early;  // of each kernel: whether it waits itself for the one before
 } stepwell_cuda_spec;
 
 // An input or output, dense: `data` is an address in the host's memory, or on the GPU.

@@ -2,8 +2,8 @@
 
 Needs a GPU and the runtime; torch and XLA are peers where they are installed with CUDA. All are
 timed many calls at a time, with inputs and outputs on the GPU, by its clock, XLA by the host's;
-torch.compile with its mode "reduce-overhead", a CUDA graph. The `latency` of a model is the time from
-a call to its result.
+torch.compile with its mode "reduce-overhead", a CUDA graph. The `latency` of a model is the time
+from a call to its result.
 """
 
 # pyright: reportMissingImports=false

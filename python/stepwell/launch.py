@@ -92,11 +92,13 @@ def timed_kernels(code: tuple[int, ...]) -> list[int | None]:
 @dataclass(frozen=True)
 class Image:
     """The code of one kernel: where its PTX and its cubin stand among the parts of the artifact's
-    code (no cubin: None)."""
+    code (no cubin: None). One that is `early` waits itself for the kernel before it, and may begin
+    while that ends."""
 
     kernel: str
     ptx: int
     cubin: int | None
+    early: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,7 @@ class LaunchProgram:
     `sm_90a`; `toolkit` the first CUDA release whose driver takes the PTX; with `exact`, no other
     compute capability than `capability` runs it, else later ones do. `findings` are sentences on
     what is wrong with kernels (stepwell.inspection.gpu_lint). So many `zeroed_bytes` of the arena
-    are zeros before the first call; each call leaves them so. Where it `overlaps`, kernels wait
-    themselves for the one before them, so that they may begin while it ends."""
+    are zeros before the first call; each call leaves them so."""
 
     code: tuple[int, ...]
     slots: int
@@ -117,7 +118,6 @@ class LaunchProgram:
     toolkit: tuple[int, int]
     findings: tuple[str, ...] = ()
     zeroed_bytes: int = 0
-    overlaps: bool = False
 
     @staticmethod
     def from_dict(data: Mapping) -> LaunchProgram:

@@ -50,7 +50,7 @@ class Spec(ctypes.Structure):
         ("weights_bytes", ctypes.c_int64),
         ("arena_bytes", ctypes.c_int64),
         ("zeroed_bytes", ctypes.c_int64),
-        ("overlaps", ctypes.c_int64),
+        ("early", ctypes.c_char_p),
     )
 
 

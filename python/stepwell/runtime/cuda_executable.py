@@ -105,7 +105,7 @@ class CudaExecutable(LoadedModel):
             weights_bytes=weights.size,
             arena_bytes=manifest.arena_bytes,
             zeroed_bytes=program.zeroed_bytes,
-            overlaps=program.overlaps,
+            early=bytes(image.early for image in program.images),
         )
         model = ctypes.c_void_p()
         try:
