@@ -17,7 +17,7 @@ from stepwell.kernels.gpu import mma_tile, wgmma_tile
 from stepwell.launch import instructions
 from stepwell.runtime.cuda_executable import CudaExecutable
 
-ROWS, LENGTH = 3, 1000
+ROWS, LENGTH = 3, 8000
 X = np.random.default_rng(0).integers(-8, 8, (ROWS, LENGTH)).astype(np.float32)
 
 
@@ -66,6 +66,19 @@ def test_barrier_that_some_threads_miss(sums: Compiled, emulator: Emulator) -> N
     )
     with pytest.raises(stepwell.Error, match="deadlock: 256 threads of block 0 of kernel_"):
         run(sums, emulator, BARRIER, number)
+
+
+CLUSTER_BARRIER = r".*call void @llvm\.nvvm\.barrier\.cluster\.wait.*\n"
+
+
+def test_cluster_that_does_not_wait(emulator: Emulator) -> None:
+    """A block ends before others have written their sums to it."""
+    x = np.random.default_rng(1).integers(-8, 8, (2, 32768)).astype(np.float32)
+    module = jax.export.export(jax.jit(lambda x: x.sum(1)))(x).mlir_module()
+    compiled = compile_for_gpu(str(module))
+    np.testing.assert_array_equal(run(compiled, emulator, "", "", (x,)), x.sum(1))
+    with pytest.raises(stepwell.Error, match="the shared memory of one that has ended"):
+        run(compiled, emulator, CLUSTER_BARRIER, "", (x,))
 
 
 def test_wrong_shuffle(sums: Compiled, emulator: Emulator) -> None:
