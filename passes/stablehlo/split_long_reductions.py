@@ -9,13 +9,13 @@ becomes
     %1 = stablehlo.reduce(%0 init: 0) applies stablehlo.add across dimensions = [1]
     %z = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [0]
 
-On a GPU a row is reduced by one block, and a block reduces 32 columns: where there are few of them
-and they are long, most of the GPU would wait. On a CPU a row is reduced by one thread: a few that
-are long, and of which nothing else is made (as a softmax is), are cut, too. On all machines a
-reduction over dimensions on both sides of one that stays (the statistics of images whose channels
-come first, or of groups of channels that come last) is made of one over the last dimensions and one
-over the others. CPUs take the others first where the last are short: then the columns of vectors
-are added, not parts of rows.
+On a GPU a row is reduced by one block, or by a cluster of them, and a block reduces 32 columns:
+where there are few of them and they are long, most of the GPU would wait. On a CPU a row is reduced
+by one thread: a few that are long, and of which nothing else is made (as a softmax is), are cut,
+too. On all machines a reduction over dimensions on both sides of one that stays (the statistics of
+images whose channels come first, or of groups of channels that come last) is made of one over the
+last dimensions and one over the others. CPUs take the others first where the last are short: then
+the columns of vectors are added, not parts of rows.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._values import has_one_use, integers
+from stepwell.targets import Target
 from stepwell.targets.nvidia import NvidiaTarget
 
 LONG_ROW = 1 << 16
@@ -55,6 +56,9 @@ PARTS_OF_CPUS = 16
 BLOCKS = 2
 """How many a multiprocessor should have."""
 
+_WORDS = ("f32", "i32", "ui32")
+"""Types of which clusters reduce rows."""
+
 _ELEMENTS = r"f64|f32|f16|bf16|i1|u?i(8|16|32|64)"
 
 
@@ -73,7 +77,7 @@ class SplitLongReductions(Pass):
             if combiner is None:
                 continue
             with ir.InsertionPoint(reduction), reduction.location:
-                made = _Reduction(reduction, combiner, blocks).cut()
+                made = _Reduction(reduction, combiner, blocks, _row_blocks(reduction, target)).cut()
             if made is not None:
                 reduction.results[0].replace_all_uses_with(made)
                 reduction.erase()
@@ -92,13 +96,22 @@ def _combiner(op: ir.Operation) -> str | None:
     return name if name in hlo.COMBINERS and joins and known else None
 
 
-class _Reduction:
-    """A reduction for so many `blocks` of a GPU; on a CPU for None."""
+def _row_blocks(op: ir.Operation, target: Target) -> int:
+    """How many blocks of a GPU reduce a row."""
+    in_clusters = str(hlo.element_type(op.results[0])) in _WORDS
+    return target.cluster_blocks if isinstance(target, NvidiaTarget) and in_clusters else 1
 
-    def __init__(self, op: ir.Operation, combiner: str, blocks: int | None) -> None:
+
+class _Reduction:
+    """A reduction for so many `blocks` of a GPU, of which `row_blocks` share a row; on a CPU for
+    None."""
+
+    def __init__(
+        self, op: ir.Operation, combiner: str, blocks: int | None, row_blocks: int
+    ) -> None:
         self.x, self.init = op.operands
         self.combiner = combiner
-        self.blocks = blocks
+        self.blocks, self.row_blocks = blocks, row_blocks
         self.shape = hlo.shape(self.x)
         self.dimensions = sorted(integers(op, "dimensions"))
 
@@ -128,7 +141,7 @@ class _Reduction:
         return None if parts is None else self._in_parts(last, length, parts)
 
     def _row_parts(self, blocks: int, length: int, rows: int) -> int | None:
-        if length < LONG_ROW or rows * BLOCKS > blocks:
+        if length < LONG_ROW or rows * self.row_blocks * BLOCKS > blocks:
             return None
         return _divisor(length, blocks // rows, length // SHORTEST_ROW)
 

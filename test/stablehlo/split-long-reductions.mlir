@@ -14,6 +14,24 @@ func.func @row(%x: tensor<1048576xf32>, %start: tensor<f32>) -> tensor<f32> {
   return %r : tensor<f32>
 }
 
+// Clusters of blocks that share a row are enough.
+// CHECK-LABEL: func.func @rows_of_clusters
+// CHECK-NOT: stablehlo.reshape
+// CHECK: return
+func.func @rows_of_clusters(%x: tensor<20x131072xf32>, %start: tensor<f32>) -> tensor<20xf32> {
+  %r = stablehlo.reduce(%x init: %start) applies stablehlo.add across dimensions = [1]
+      : (tensor<20x131072xf32>, tensor<f32>) -> tensor<20xf32>
+  return %r : tensor<20xf32>
+}
+
+// CHECK-LABEL: func.func @rows_of_blocks
+// CHECK: stablehlo.reshape %arg0 : (tensor<20x131072xf64>) -> tensor<20x16x8192xf64>
+func.func @rows_of_blocks(%x: tensor<20x131072xf64>, %start: tensor<f64>) -> tensor<20xf64> {
+  %r = stablehlo.reduce(%x init: %start) applies stablehlo.add across dimensions = [1]
+      : (tensor<20x131072xf64>, tensor<f64>) -> tensor<20xf64>
+  return %r : tensor<20xf64>
+}
+
 // CHECK-LABEL: func.func @columns
 // CHECK-SAME: tensor<8x1000x768xf32>
 // CHECK: stablehlo.reshape %arg0 : (tensor<8x1000x768xf32>) -> tensor<10x800x768xf32>
