@@ -102,3 +102,27 @@ def test_instructions() -> None:
             assert lint(kernel, target) == []
         for *_, instruction in FUNCTIONS.values():
             assert any(instruction in kernel.sass for kernel in kernels)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_quotients(dtype: type, emulator: Emulator) -> None:
+    """Within 2 ulp of f32, but exact with precision "strict", and where they become integers."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.lognormal(sigma=2, size=4096).astype(dtype) for _ in range(2))
+    exact = x.astype(np.float64) / y.astype(np.float64)
+
+    def quotients(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return x / y, jnp.floor((y / x).astype(np.float32))
+
+    for precision, ulps in (("default", 2.0), ("strict", 0.0)):
+        compiled = compile_for_gpu(exported(quotients, x, y), precision=precision)
+        quotient, whole = load_on_emulator(compiled, emulator)(x, y)
+        rounded = exact.astype(dtype)
+        spacing = np.spacing(exact.astype(np.float32)).astype(np.float64)
+        apart = np.abs(quotient.astype(np.float64) - exact)
+        limit = np.abs(rounded.astype(np.float64) - exact) + ulps * spacing
+        assert (apart <= limit).all()
+        inverse = (y.astype(np.float64) / x.astype(np.float64)).astype(dtype)
+        np.testing.assert_array_equal(whole, np.floor(inverse.astype(np.float32)))
+    kernels = compile_for_gpu(exported(quotients, x, y)).kernels.values()
+    assert any("llvm.nvvm.div.full" in text for text in kernels)
