@@ -125,13 +125,13 @@ class _Outliner:
         _erase_unused(self.block)
         materialize_operands(self.block)
         _materialize_results(self.block)
-        if isinstance(self.state.target, NvidiaTarget):
+        is_gpu = isinstance(self.state.target, NvidiaTarget)
+        if is_gpu:
             write_triangles(self.block, self.state.weights)
             _erase_unused(self.block)
         repeat_between_reductions(self.block)
         store_uneven_broadcasts(self.block)
         graph = FusionGraph(self.block)
-        is_gpu = isinstance(self.state.target, NvidiaTarget)
         for node in graph.nodes:
             if is_gpu and not self.limit:
                 leave_to_producer(graph, node)

@@ -11,7 +11,14 @@ from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.evaluate import slice_offsets, slice_source
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.group import KernelGroup, accesses
-from stepwell.kernels.index import Index, Variable, apply_map, delinearize, reshaped
+from stepwell.kernels.index import (
+    Index,
+    Variable,
+    apply_map,
+    constant,
+    delinearize,
+    reshaped,
+)
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
@@ -178,9 +185,11 @@ class TileSpace:
         """`index`, a multiple of `count` that is below `size` here, or is made so, as one that says
         so: the places of outputs of other shapes are then those that the evaluator comes back
         to."""
+        group, last = index.floordiv(count), (size - 1) // count
+        if clamps and index.low >= size:
+            return constant(last * count)
         if index.high < size or index.low >= size:
             return index
-        group, last = index.floordiv(count), (size - 1) // count
         value = self.nest.index_value(group, Lanes.of(1))
         if clamps:
             value = arith.MinSIOp(value, arith.ConstantOp(ir.IndexType.get(), last).result).result
