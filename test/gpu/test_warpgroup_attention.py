@@ -32,8 +32,8 @@ from test_lint import SM_90, assembled
 
 import stepwell
 from stepwell.inspection.gpu_lint import lint
-from stepwell.kernels.gpu import attention_wgmma
-from stepwell.kernels.gpu.attention_wgmma import WarpgroupTile
+from stepwell.kernels.gpu import attention_wgmma_tile
+from stepwell.kernels.gpu.attention_wgmma_tile import WarpgroupTile
 
 
 def merged_heads(q, k, v):
@@ -126,7 +126,7 @@ def expected_of(case: str, inputs: list[np.ndarray]) -> np.ndarray:
 
 @pytest.mark.parametrize("case", CASES)
 def test_attention(case: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_wgmma, "choose", lambda *_: CASES[case][2])
+    monkeypatch.setattr(attention_wgmma_tile, "choose", lambda *_: CASES[case][2])
     dtype, kind = (BF16, "bf16") if case == "tiles" else (F16, "f16")
     made, inputs = compiled(case, dtype)
     executable = load_on_emulator(made, emulator)
@@ -160,7 +160,7 @@ def walked() -> tuple[Compiled, list[np.ndarray], np.ndarray]:
     """One block of queries, keys that go round the ring, and what comes out."""
     arrays = [x.astype(F16) for x in operands(80, 330, 64, 64, heads=1)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention_wgmma, "choose", lambda *_: WarpgroupTile(64, 1, 1))
+        patch.setattr(attention_wgmma_tile, "choose", lambda *_: WarpgroupTile(64, 1, 1))
         exported = jax.export.export(jax.jit(attention))(*arrays).mlir_module()
         made = compile_for_gpu(str(exported), "cuda:sm_90a")
     with jax.enable_x64(True):

@@ -144,7 +144,12 @@ def takes(parts: AttentionParts, target: NvidiaTarget) -> bool:
 
 def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget, *, tf32: bool) -> None:
     """Write an attention group that `takes` has taken."""
-    from stepwell.kernels.gpu import attention_mma, attention_simt, attention_wgmma
+    from stepwell.kernels.gpu import (
+        attention_mma,
+        attention_simt,
+        attention_wgmma,
+        attention_wgmma_tile,
+    )
 
     parts = AttentionParts.of(group.operations, target, tf32=tf32)
     if parts is None:
@@ -156,7 +161,7 @@ def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget, *, tf32: b
     if PARTS in group.function.attributes:
         count = ir.IntegerAttr(group.function.attributes[PARTS]).value
         parts = dataclasses.replace(parts, key_parts=count)
-    tile = attention_wgmma.choose(parts, target)
+    tile = attention_wgmma_tile.choose(parts, target)
     maps = None if tile is None else attention_wgmma.find_maps(group, nest, parts, tile)
     if tile is not None and maps is not None:
         attention_wgmma.WarpgroupAttention(group, nest, parts, tile, maps).emit()
@@ -190,11 +195,11 @@ _Tile = TypeVar("_Tile", bound=BlockTile)
 def key_parts(parts: AttentionParts, target: NvidiaTarget) -> int:
     """Into how many parts the keys are best split, so that there are blocks for all
     multiprocessors; each part is of some tiles."""
-    from stepwell.kernels.gpu import attention_mma, attention_simt, attention_wgmma
+    from stepwell.kernels.gpu import attention_mma, attention_simt, attention_wgmma_tile
 
     form = attention_simt if parts.kind is None else attention_mma
     tile = form.choose(parts, target)
-    if tile is None or attention_wgmma.choose(parts, target) is not None:
+    if tile is None or attention_wgmma_tile.choose(parts, target) is not None:
         return 1
     blocks = parts.batch * parts.blocks_of(tile.queries)
     most = min(_MOST_PARTS, target.multiprocessors * _BLOCKS_OF_MULTIPROCESSOR // blocks)

@@ -1,7 +1,7 @@
 """Attention by the warpgroups of sm_90a: keys and values that the GPU copies by itself, `wgmma` on
 them (J. Shah et al., "FlashAttention-3", 2024).
 
-One warpgroup of a block copies, as boxes of the operands: 64 queries for each of the other two, and
+One warpgroup of a block copies, as boxes of the operands: 64 queries for each of the others, and
 tile by tile keys and values, into rings of stages in shared memory. The others multiply:
 
     wait for the queries and the keys; scores = queries * keys; weights of them, in registers
@@ -23,10 +23,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes, arith, vector
-from stepwell.kernels.gpu import hopper, tensor_map, wgmma_tile
+from stepwell.kernels.gpu import hopper, tensor_map
 from stepwell.kernels.gpu.accumulators import GROUPS, write_row
 from stepwell.kernels.gpu.approximate_math import power_of_two
 from stepwell.kernels.gpu.attention import (
@@ -38,6 +37,7 @@ from stepwell.kernels.gpu.attention import (
     shift_of,
 )
 from stepwell.kernels.gpu.attention_walk import Walk
+from stepwell.kernels.gpu.attention_wgmma_tile import QUERY_STAGES, WarpgroupTile
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.hopper import ATOM_BYTES, LINE_BYTES, ROWS, STEP_BYTES, WARPGROUP
 from stepwell.kernels.gpu.linear_scores import LinearScores
@@ -45,40 +45,19 @@ from stepwell.kernels.gpu.tensor_core import COLUMNS, MatrixType
 from stepwell.kernels.gpu.tensor_map import TensorMap
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.gpu.tile_store import TileStore
-from stepwell.kernels.gpu.wgmma_tile import (
-    BLOCKS,
-    CONSUMER_REGISTERS,
-    OUTPUT_BYTES,
-    PRODUCER_REGISTERS,
-)
+from stepwell.kernels.gpu.wgmma_tile import BLOCKS, OUTPUT_BYTES
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, constant
 from stepwell.mlir import ir
-from stepwell.targets.nvidia import WARP, NvidiaTarget
+from stepwell.targets.nvidia import WARP
 
 _BARRIER_BYTES = 8
 _COPYING = 0
 """The warpgroup that copies; the others multiply."""
 
 _WARPS = WARPGROUP // WARP
-_ELEMENT_BYTES = 2
-_MOST_FEATURES = 128
-"""More take more registers than a thread has, beside the scores."""
-
-_KEYS = (64, 128)
-_MOST_STAGES = 4
 _CHAINS = 4
 """Sums and maxima of a row that are taken side by side."""
-
-_QUERY_STAGES = 2
-"""Blocks of queries in shared memory: the next one's come while this one's keys are multiplied."""
-
-_REGISTERS = {2: (CONSUMER_REGISTERS, PRODUCER_REGISTERS), 3: (160, 32)}
-"""By how many warpgroups multiply: three have enough for lines of 128 bytes."""
-
-_SHARE_OF_THREE = 0.83
-"""The time of three that multiply over that of two, for as many queries, on an H200: the tensor
-cores wait less for exponentials."""
 
 _MOST_GROWTH = 8.0
 """Weights are at most 2 to the power of it: they stay scaled by a maximum that has grown by less,
@@ -86,85 +65,6 @@ and fit f16; outputs are rarely scaled anew."""
 
 _GREATER = 2
 """The predicate of `arith.cmpf`: both are numbers, the first is greater."""
-
-
-@dataclass(frozen=True)
-class WarpgroupTile:
-    """A block's queries, 64 for each of its `consumers`, the warpgroups that multiply, and the
-    `keys` of a tile. Lines of queries and keys are `feature_lines` times 128 bytes, those of values
-    `value_lines` times."""
-
-    keys: int
-    feature_lines: int
-    value_lines: int
-    consumers: int = 2
-
-    @property
-    def queries(self) -> int:
-        return self.consumers * ROWS
-
-    @property
-    def registers(self) -> tuple[int, int]:
-        """Of a thread that multiplies, and of one that copies."""
-        return _REGISTERS[self.consumers]
-
-    @property
-    def query_bytes(self) -> int:
-        return self.queries * LINE_BYTES * self.feature_lines
-
-    @property
-    def key_bytes(self) -> int:
-        return self.keys * LINE_BYTES * self.feature_lines
-
-    @property
-    def value_bytes(self) -> int:
-        return self.keys * LINE_BYTES * self.value_lines
-
-    @property
-    def stages(self) -> int:
-        """Tiles of keys and values in shared memory at a time."""
-        return _MOST_STAGES // max(self.feature_lines, self.value_lines)
-
-    @property
-    def output_start(self) -> int:
-        """Where the outputs' slabs begin in shared memory."""
-        stages = self.stages * (self.key_bytes + self.value_bytes)
-        # Before the tiles as much as keeps them aligned, for barriers.
-        return ATOM_BYTES + _QUERY_STAGES * self.query_bytes + stages
-
-    @property
-    def shared_bytes(self) -> int:
-        return self.output_start + self.consumers * OUTPUT_BYTES
-
-
-def choose(parts: AttentionParts, target: NvidiaTarget) -> WarpgroupTile | None:
-    """The tile of an attention that warpgroups multiply faster than warps do: one of 16 bits whose
-    features fit, and that has a block for half of the multiprocessors. Parts of keys and windows
-    are left to warps."""
-    kind = parts.kind
-    if kind is None or kind.bytes != _ELEMENT_BYTES or not wgmma_tile.takes(kind, target):
-        return None
-    features, values = parts.scores_shape.k, parts.values_shape.n
-    if max(features, values) > _MOST_FEATURES or parts.queries <= ROWS:
-        return None
-    if parts.key_parts > 1 or parts.window is not None:
-        return None
-    held = LINE_BYTES // kind.bytes
-    keys = next((n for n in _KEYS if parts.keys <= n), _KEYS[-1])
-    tile = WarpgroupTile(keys, -(-features // held), -(-values // held))
-    if 2 * parts.batch * parts.blocks_of(tile.queries) < target.multiprocessors:
-        return None
-    if max(tile.feature_lines, tile.value_lines) > 1 or parts.diagonal is not None:
-        return tile
-    three = dataclasses.replace(tile, consumers=3)
-    time = _time(three, parts, target) * _SHARE_OF_THREE
-    return three if time < _time(tile, parts, target) else tile
-
-
-def _time(tile: WarpgroupTile, parts: AttentionParts, target: NvidiaTarget) -> int:
-    """Queries that a multiprocessor has one behind another."""
-    blocks = parts.batch * parts.blocks_of(tile.queries)
-    return -(-blocks // target.multiprocessors) * tile.queries
 
 
 def find_maps(
@@ -249,7 +149,7 @@ class WarpgroupAttention:
                 for ring in range(2):
                     hopper.init_barrier(self._full(ring, place), 1)
                     hopper.init_barrier(self._empty(ring, place), readers)
-            for stage in range(_QUERY_STAGES):
+            for stage in range(QUERY_STAGES):
                 place = hopper.word(stage)
                 hopper.init_barrier(self._query_full(place), 1)
                 hopper.init_barrier(self._query_empty(place), readers)
@@ -284,7 +184,7 @@ class WarpgroupAttention:
         return self._barrier(4 * self.tile.stages, stage)
 
     def _query_empty(self, stage: ir.Value) -> ir.Value:
-        return self._barrier(4 * self.tile.stages + _QUERY_STAGES, stage)
+        return self._barrier(4 * self.tile.stages + QUERY_STAGES, stage)
 
     def _queries_at(self, stage: ir.Value) -> ir.Value:
         """Where a stage of the queries begins, in bytes."""
@@ -293,7 +193,7 @@ class WarpgroupAttention:
     def _tile_at(self, ring: int, stage: ir.Value) -> ir.Value:
         """Where a stage of a ring begins, in bytes."""
         tile = self.tile
-        start = ATOM_BYTES + _QUERY_STAGES * tile.query_bytes + ring * tile.stages * tile.key_bytes
+        start = ATOM_BYTES + QUERY_STAGES * tile.query_bytes + ring * tile.stages * tile.key_bytes
         size = tile.value_bytes if ring else tile.key_bytes
         return hopper.plus(hopper.times(stage, size), start)
 
@@ -352,7 +252,7 @@ class WarpgroupAttention:
             state = [*first, hopper.word(tile.keys), *self._following(ring)]
             state = self._over_further(state, step)
             copy(1, state[:3])
-            return [*state[4:], *hopper.following(query, query_phase, _QUERY_STAGES)]
+            return [*state[4:], *hopper.following(query, query_phase, QUERY_STAGES)]
 
     def _following(self, ring: list[ir.Value]) -> tuple[ir.Value, ir.Value]:
         """The stage and phase of the rings that follow those."""
@@ -460,7 +360,7 @@ class WarpgroupAttention:
             sums = hopper.wait_for(sums, 0)
             self._release(self._empty(1, before))
             self._finish(totals, sums)
-        return [*following, *hopper.following(query, query_phase, _QUERY_STAGES)]
+        return [*following, *hopper.following(query, query_phase, QUERY_STAGES)]
 
     def _split(self, state: list[ir.Value]) -> tuple[list[ir.Value], ...]:
         """What the walk over the keys carries: for each of a thread's two rows the maximum and the
