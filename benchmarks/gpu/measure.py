@@ -62,12 +62,13 @@ def main(folder: Path, only: str, seconds: float, peers: str, out: Path | None) 
             row["error"] = str(error)
         rows.append(row)
         click.echo(json.dumps(row), err=True)
+    with_torch = bool(at_hand & {"torch", "torch.compile"})
     results = {
         "date": datetime.date.today().isoformat(),
         "gpu": name,
-        "torch": _torch_version() if "torch" in at_hand else None,
+        "torch": _torch_version() if with_torch else None,
         "jax": xla_peer.version() if "xla" in at_hand else None,
-        "copy_bytes_per_second": _copy_bandwidth(seconds) if "torch" in at_hand else None,
+        "copy_bytes_per_second": _copy_bandwidth(seconds) if with_torch else None,
         "cases": rows,
     }
     slug = "-".join("".join(c if c.isalnum() else " " for c in name).lower().split())
@@ -92,10 +93,11 @@ def measure(
     if not peers:
         return found
     (result,) = (output.numpy() for output in exe.run_on_device(*copies))
-    for name, call in (_torch_calls(case, peers) if "torch" in peers else {}).items():
+    with_torch = bool(peers & {"torch", "torch.compile"})
+    for name, call in (_torch_calls(case, peers) if with_torch else {}).items():
         found[name] = _by_the_gpu(call, seconds)
         found[name]["distance"] = _distance(result, call().float().cpu().numpy())
-    if "xla" in peers and ("torch" in peers or not case.is_model):
+    if "xla" in peers and (with_torch or not case.is_model):
         call = xla_peer.call_of(case)
         found["xla"] = _by_many(call, seconds)
         found["xla"]["distance"] = _distance(result, np.asarray(call(), np.float32))
@@ -227,7 +229,10 @@ def _copy_bandwidth(seconds: float) -> float:
 
 def _at_hand(peers: Sequence[str]) -> frozenset[str]:
     """Those of `peers` whose package is installed and sees the GPU."""
-    found = set(peers)
+    unknown = sorted(set(peers) - {*PEERS, ""})
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]} is none of {', '.join(PEERS)}")
+    found = set(peers) - {""}
     if not (found & {"torch", "torch.compile"} and _torch_has_a_gpu()):
         found -= {"torch", "torch.compile"}
     if not ("xla" in found and importlib.util.find_spec("jax") and xla_peer.has_a_gpu()):

@@ -17,8 +17,8 @@ from stepwell.targets.nvidia import NvidiaTarget
 
 _NAME = re.compile(r"^\s*\.extern\s+\.func\s+(?:\([^)]*\)\s*)?([\w.$]+)", re.MULTILINE)
 
-_DECLARATIONS = re.compile(r"^\{\n(?:\t\.[^\n]*\n|\n)*", re.MULTILINE)
-"""The beginning of a kernel's body."""
+_BEGINNING = re.compile(r"\.entry [^{]*\{\n(?:\t\.[^\n]*\n|\n)*")
+"""A kernel as far as its declarations go."""
 
 _MULTIPLY = re.compile(r"call [^\n]*(?:@llvm\.nvvm\.mma\.|asm sideeffect )[^\n]*\)")
 
@@ -54,7 +54,7 @@ def _wait_for_others(text: str) -> str:
     begin, which waits in its turn. In PTX, since LLVM may move loads of what it takes for constant
     to before such an instruction."""
     waiting = "\tgriddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;\n"
-    return _DECLARATIONS.sub(rf"\g<0>{waiting}", text, count=1)
+    return _BEGINNING.sub(rf"\g<0>{waiting}", text)
 
 
 def undefined_functions(text: str) -> list[str]:

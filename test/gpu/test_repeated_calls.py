@@ -60,3 +60,10 @@ def test_tensors_of_torch(
         tensor = 0.5 * torch.from_numpy(2 * x).cuda()  # still under way when the call begins
         (result,) = executable.run_on_device(tensor)
         assert_near(torch.from_dlpack(result).cpu().numpy(), want)
+
+
+def test_time(compiled: Compiled, emulator: Emulator) -> None:
+    executable = load_on_emulator(compiled, emulator)
+    assert executable.time(INPUTS[0], calls=3) >= 0
+    with pytest.raises(stepwell.UsageError, match="calls is 0; it must be 1 or more"):
+        executable.time(INPUTS[0], calls=0)

@@ -181,7 +181,9 @@ class CudaExecutable(LoadedModel):
 
     def time(self, *arrays: object, calls: int) -> float:
         """Seconds that one of `calls` calls takes, one behind another, by the GPU's clock: without
-        copies between it and the host."""
+        copies between it and the host. Raises UsageError for less than one."""
+        if calls < 1:
+            raise UsageError(f"calls is {calls}; it must be 1 or more")
         milliseconds = ctypes.c_float()
         with self._lock:
             taken = self._take(arrays)
