@@ -33,7 +33,14 @@ from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._evaluate import is_constant
 from stepwell.passes.stablehlo._product_cycles import matrix_type
-from stepwell.passes.stablehlo._values import i64_pairs, integer, rebuild
+from stepwell.passes.stablehlo._values import (
+    i64_pairs,
+    integer,
+    optional_integers,
+    padding,
+    rebuild,
+    reverses_window,
+)
 from stepwell.targets.nvidia import NvidiaTarget
 
 _MOST_WASTE = 8
@@ -58,18 +65,20 @@ class FillChannels(Pass):
 
 
 def _is_plain(op: ir.Operation) -> bool:
-    """Whether `op` is a convolution of static shapes in NHWC and HWIO, without groups and dilation,
-    whose filters are a constant."""
+    """Whether `op` is a convolution of static shapes in NHWC and HWIO, without groups, dilation and
+    reversal, whose filters are a constant."""
     values = (*op.operands, op.results[0])
     if not all(hlo.tensor_type(value).has_static_shape for value in values):
         return False
     if integer(op, "feature_group_count", 1) != 1 or integer(op, "batch_group_count", 1) != 1:
         return False
+    rank = len(hlo.shape(op.operands[0]))
     dilated = ("lhs_dilation", "rhs_dilation")
-    if any(n != 1 for name in dilated for n in _numbers(op, name, 1)):
+    if any(n != 1 for name in dilated for n in optional_integers(op, name, rank - 2, 1)):
+        return False
+    if reverses_window(op):
         return False
     numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    rank = len(hlo.shape(op.operands[0]))
     inside = list(range(1, rank - 1))
     return (
         is_constant(op.operands[1])
@@ -83,21 +92,14 @@ def _is_plain(op: ir.Operation) -> bool:
     )
 
 
-def _numbers(op: ir.Operation, name: str, default: int) -> list[int]:
-    """The numbers of an attribute, one for each dimension of the window."""
-    if name not in op.attributes:
-        return [default] * (len(hlo.shape(op.operands[0])) - 2)
-    return list(op.attributes[name])
-
-
 def _fill(op: ir.Operation, size: int) -> None:
     """Give a convolution of elements of `size` bytes whole chunks, where it has none."""
     image, filters = op.operands
     batch, *extents, channels = hlo.shape(image)
     *window, _, features = hlo.shape(filters)
     results = hlo.shape(op.results[0])[1:-1]
-    steps = _numbers(op, "window_strides", 1)
     chunk, rank = CHUNK_BYTES // size, len(window)
+    steps = optional_integers(op, "window_strides", rank, 1)
     if channels % chunk == 0 or any(s > w for s, w in zip(steps, window, strict=True)):
         return
     # As many channels as make a chunk of the pixels of a step, those in a row.
@@ -108,14 +110,14 @@ def _fill(op: ir.Operation, size: int) -> None:
     if math.prod(taps) * deep > _MOST_WASTE * math.prod(window) * channels:
         return
     blocks = [result - 1 + tap for result, tap in zip(results, taps, strict=True)]
-    low = _low_padding(op)
+    low = [before for before, _ in padding(op, rank)]
     high = [b * s - n - before for b, s, n, before in zip(blocks, steps, extents, low, strict=True)]
     with ir.InsertionPoint(op), op.location:
         zero = hlo.full(0, [], hlo.dtype(image))
         image = hlo.pad(image, zero, [0, *low, 0], [0, *high, filled - channels])
         image = hlo.reshape(_by_steps(image, 1, blocks, steps), [batch, *blocks, deep])
         missing = [t * s - w for t, s, w in zip(taps, steps, window, strict=True)]
-        none = [0] * (len(window) + 2)
+        none = [0] * (rank + 2)
         filters = hlo.pad(filters, zero, none, [*missing, filled - channels, 0])
         filters = hlo.reshape(_by_steps(filters, 0, taps, steps), [*taps, deep, features])
         made = rebuild(
@@ -126,14 +128,6 @@ def _fill(op: ir.Operation, size: int) -> None:
         )
     op.results[0].replace_all_uses_with(made)
     op.erase()
-
-
-def _low_padding(op: ir.Operation) -> list[int]:
-    """Zeros before the image, in each dimension of the window."""
-    count = len(hlo.shape(op.operands[0])) - 2
-    if "padding" not in op.attributes:
-        return [0] * count
-    return list(ir.DenseIntElementsAttr(op.attributes["padding"]))[::2]
 
 
 def _by_steps(value: ir.Value, first: int, blocks: list[int], steps: list[int]) -> ir.Value:
