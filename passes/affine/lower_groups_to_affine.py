@@ -46,7 +46,7 @@ from stepwell.kernels.gpu import scatter, triangular
 from stepwell.kernels.gpu.approximate_math import FAST_MATH
 from stepwell.kernels.gpu.emit import emit_on_grid
 from stepwell.kernels.gpu.grid import CLUSTER, DYNAMIC_SHARED, RESIDENT, TENSOR_MAPS, GridBuilder
-from stepwell.kernels.group import KernelGroup
+from stepwell.kernels.group import CONSTANTS, KernelGroup
 from stepwell.kernels.library_call import KIND as LIBRARY_CALL
 from stepwell.kernels.rows import check as check_rows
 from stepwell.kernels.scatter import KIND as SCATTER
@@ -56,13 +56,14 @@ from stepwell.kernels.structured import Structured, contraction_operands, elemen
 from stepwell.kernels.suppression import KIND as SUPPRESSION
 from stepwell.kernels.triangular import KIND as TRIANGULAR
 from stepwell.kernels.workspace import Workspace
-from stepwell.mlir import dialect, ir
+from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.affine._host_buffers import give_host_buffers, memref_type
 from stepwell.passes.affine._moved_bytes import MOVED_BYTES, declared_bytes, moved_bytes
 from stepwell.passes.affine._scalar_fallback import emit_scalar
 from stepwell.passes.affine._small_kernels import is_small
 from stepwell.passes.affine._thread_fallback import share_among_threads
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg.hoist_constants import weight_arguments
 from stepwell.passes.linalg.mark_open_extents import UNFILLED_EXTENTS
 from stepwell.targets.nvidia import NvidiaTarget
 
@@ -82,16 +83,35 @@ class LowerGroupsToAffine(Pass):
         kernels = {
             f.attributes["sym_name"].value: f for f in functions if "kernel.kind" in f.attributes
         }
+        hosts = [f for f in functions if f not in kernels.values() and len(f.regions[0].blocks)]
+        if isinstance(state.target, NvidiaTarget):
+            _mark_constants(hosts, kernels)
         scratch = {name: _lower(kernel, body, state) for name, kernel in kernels.items()}
-        for function in functions:
-            if function not in kernels.values() and len(function.regions[0].blocks):
-                give_host_buffers(function, scratch)
+        for host in hosts:
+            give_host_buffers(host, scratch)
         for kernel in kernels.values():
             kernel.erase()
         for function in [c.operation for c in body.operations]:
             name = function.attributes["sym_name"].value
             if name.endswith(_NEW):
                 function.attributes["sym_name"] = ir.StringAttr.get(name.removesuffix(_NEW))
+
+
+def _mark_constants(hosts: list[ir.Operation], kernels: dict[str, ir.Operation]) -> None:
+    """Let kernels know which of their inputs are weights of the artifact wherever they are
+    called."""
+    found: dict[str, set[int]] = {}
+    for host in hosts:
+        entry = host.regions[0].blocks[0]
+        weights = {entry.arguments[number] for number in weight_arguments(host)}
+        for call in nested_operations(host):
+            if call.name == "func.call":
+                name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+                given = {n for n, value in enumerate(call.operands) if value in weights}
+                found[name] = found.get(name, given) & given
+    for name, numbers in found.items():
+        if name in kernels and numbers:
+            kernels[name].attributes[CONSTANTS] = ir.DenseI64ArrayAttr.get(sorted(numbers))
 
 
 _NEW = ".affine"
@@ -197,8 +217,8 @@ def _emit(
 
 def _state_launch(function: ir.Operation, nest: GridBuilder) -> None:
     """What a launch gives the kernel beside its buffers."""
-    if nest.dynamic_shared_bytes:
-        function.attributes[DYNAMIC_SHARED] = i64(nest.dynamic_shared_bytes)
+    if nest.launch_shared_bytes:
+        function.attributes[DYNAMIC_SHARED] = i64(nest.launch_shared_bytes)
     if nest.resident_blocks:
         function.attributes[RESIDENT] = i64(nest.resident_blocks)
     if nest.cluster > 1:

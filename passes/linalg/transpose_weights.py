@@ -4,6 +4,8 @@ Matrix instructions take operands of 16 bits along either dimension; those of 32
 take along k only: `wgmma` takes no others at all, and `mma.sync` needs registers and shuffles for
 them. A weight that is the rhs of such a product, or of whose slices (matrices of groups) it is, is
 transposed here, for good; so is one whose outputs are split into groups (a grouped convolution's).
+Another operand of 32 bits gets a transpose of its own, a kernel, where the cost model says that
+warpgroups multiply it in less time with that than warps do without.
 
     %z = linalg.generic {(m, n, k) -> (m, k), (m, n, k) -> (k, n), ...} ins(%x, %w : .., tensor<8x4xi8>)
       ->
@@ -12,13 +14,15 @@ transposed here, for good; so is one whose outputs are split into groups (a grou
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
-from stepwell.kernels.gpu import mma_tile
+from stepwell.kernels.gpu import mma_tile, wgmma_tile
+from stepwell.kernels.gpu.tensor_core import MatrixType
 from stepwell.kernels.slices import slices_behind
 from stepwell.kernels.structured import (
     Structured,
@@ -30,12 +34,13 @@ from stepwell.kernels.structured import (
 from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg.hoist_constants import WEIGHT, add_argument, weight_name
+from stepwell.passes.stablehlo._product_cycles import LAUNCH_CYCLES, MEMORY_BYTES
 from stepwell.targets.nvidia import NvidiaTarget
 
 tensor = dialect("tensor")
 
-_BOTH_WAYS_BYTES = 2
-"""Operands of this size may lie along either dimension."""
+_BOTH_WAYS_BYTES, _WORD_BYTES = 2, 4
+"""Operands of the first size may lie along either dimension."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ def _transpose(
         return
     shape = ContractionShape.of(op, operands)
     kind = mma_tile.matrix_type(op, shape, target, tf32=state.multiplies_tf32)
+    if kind is not None and kind.bytes == _WORD_BYTES:
+        _transpose_values(host, op, shape, kind, target)
     rhs = op.inputs[shape.rhs]
     codes = _codes_of(rhs)
     slices = slices_behind(rhs)
@@ -102,6 +109,63 @@ def _transpose(
         with ir.InsertionPoint(op.op), op.op.location:
             transposed = slices.taking(transposed)
     op.op.operands[shape.rhs] = transposed
+
+
+def _transpose_values(
+    host: ir.Operation,
+    op: Structured,
+    shape: ContractionShape,
+    kind: MatrixType,
+    target: NvidiaTarget,
+) -> None:
+    """Transpose the operands that are no weights and do not lie along k, if all of them are values
+    read as they are and that is faster."""
+    orders = {number: _order(op.maps[number], shape) for number in (shape.lhs, shape.rhs)}
+    moved = {
+        number: order
+        for number, order in orders.items()
+        if order is not None and _weight_name(host, _whole(op.inputs[number])) is None
+    }
+    bytes_moved = sum(2 * math.prod(shape_of(op.inputs[n])) * kind.bytes for n in moved)
+    if not moved or not wgmma_tile.takes(kind, target):
+        return
+    by_warps = mma_tile.cycles(mma_tile.choose(shape, kind, target), shape, kind, target)
+    tile = wgmma_tile.choose(shape, kind, target)
+    by_groups = wgmma_tile.cycles(tile, shape, kind, target)
+    if by_groups + len(moved) * LAUNCH_CYCLES + bytes_moved / MEMORY_BYTES >= by_warps:
+        return
+    maps = list(op.op.attributes["indexing_maps"])
+    for number, order in moved.items():
+        results = [op.maps[number].results[axis] for axis in order]
+        maps[number] = ir.AffineMapAttr.get(ir.AffineMap.get(op.maps[number].n_dims, 0, results))
+        with ir.InsertionPoint(op.op), op.op.location:
+            op.op.operands[number] = _transposed(op.inputs[number], order)
+    op.op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
+
+
+def _transposed(value: ir.Value, order: tuple[int, ...]) -> ir.Value:
+    """`value` with its axes in another order."""
+    sizes, element, rank = shape_of(value), element_type(value), len(order)
+    kind = ir.RankedTensorType.get([sizes[axis] for axis in order], element)
+    places = [ir.AffineExpr.get_dim(order.index(axis)) for axis in range(rank)]
+    maps = [ir.AffineMap.get(rank, 0, places), ir.AffineMap.get_identity(rank)]
+    made = ir.Operation.create(
+        "linalg.generic",
+        results=[kind],
+        operands=[value, tensor.EmptyOp(list(kind.shape), element).result],
+        attributes={
+            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+            "iterator_types": ir.ArrayAttr.get(
+                [ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank
+            ),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+        },
+        regions=1,
+    )
+    block = made.regions[0].blocks.append(element, element)
+    with ir.InsertionPoint(block):
+        ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
+    return made.results[0]
 
 
 def _codes_of(value: ir.Value) -> ir.Value | None:

@@ -2,7 +2,8 @@
 
 The one `affine.parallel (%block, %thread)` of a kernel is run once by every thread; its extents
 become attributes. Barriers and shuffles become NVVM's, shared memory a global of address space 3
-(one without a size, where the launch says how much there is); tensor maps become parameters.
+(one without a size, where the launch says how much there is: of more than a kernel may declare,
+too); tensor maps become parameters.
 
     func.func @k(%x) {                                      func.func @k(%x) attributes
       affine.parallel (%b, %t) = (0, 0) to (12, 256) {  ->      {kernel.blocks = 12, kernel.threads = 256} {
@@ -14,12 +15,14 @@ become attributes. Barriers and shuffles become NVVM's, shared memory a global o
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from stepwell.attributes import i64
 from stepwell.errors import LoweringError
-from stepwell.kernels.gpu.grid import SHARED
+from stepwell.kernels.gpu import hopper
+from stepwell.kernels.gpu.grid import ACCESS_BYTES, DYNAMIC_SHARED, SHARED
 from stepwell.kernels.gpu.hopper import MAP
 from stepwell.kernels.gpu.hopper import SHARED as DYNAMIC
 from stepwell.mlir import dialect, ir, nested_operations
@@ -27,6 +30,7 @@ from stepwell.passes.base import Pass, State
 from stepwell.targets.nvidia import MAX_BLOCK_THREADS, STATIC_SHARED_BYTES
 
 arith = dialect("arith")
+llvm = dialect("llvm")
 memref = dialect("memref")
 
 BLOCKS, THREADS = "kernel.blocks", "kernel.threads"
@@ -64,23 +68,48 @@ def _map(kernel: ir.Operation, module: ir.Block) -> None:
         kernel.attributes[attribute] = ir.IntegerAttr.get(integer, extent)
     if grids:
         _replace_grid(grids[0])
-    shared = 0
+    shared = []
     for op in nested_operations(kernel):
         if op.name == "gpu.barrier":
             _barrier(op)
         elif op.name == "gpu.shuffle":
             _shuffle(op)
         elif op.name == "memref.alloca" and _is_shared(op.results[0].type):
-            shared += _share(op, module, f"{name}_shared_{shared}")
+            shared.append(op)
         elif DYNAMIC in op.attributes:
             _share_dynamically(op, module, f"{name}_shared_by_launch")
         elif MAP in op.attributes:
             op.results[0].replace_all_uses_with(_parameter(kernel, op))
             op.erase()
-    if shared > STATIC_SHARED_BYTES:
+    _share(kernel, shared, module)
+
+
+def _share(kernel: ir.Operation, allocations: list[ir.Operation], module: ir.Block) -> None:
+    """Make shared memory of what a kernel allocates: globals, or where those are more than it may
+    declare, parts of what its launch asks for, behind what it uses there itself."""
+    name, total = _symbol(kernel), sum(map(_bytes, allocations))
+    if total <= STATIC_SHARED_BYTES:
+        at = 0
+        for op in allocations:
+            size = _bytes(op)
+            _declare(op, module, f"{name}_shared_{at}")
+            at += size
+        return
+    asked = (
+        ir.IntegerAttr(kernel.attributes[DYNAMIC_SHARED]).value
+        if DYNAMIC_SHARED in kernel.attributes
+        else 0
+    )
+    if asked < total:
         raise LoweringError(
-            f"{name}: {shared} bytes of shared memory; {STATIC_SHARED_BYTES} are the most"
+            f"{name}: {total} bytes of shared memory, of which a kernel may declare "
+            f"{STATIC_SHARED_BYTES}, and its launch asks for {asked}"
         )
+    at = asked - total
+    for op in allocations:
+        size = _bytes(op)
+        _place(op, module, f"{name}_shared_by_launch", at)
+        at += size
 
 
 def _extents(name: str, grid: ir.Operation) -> tuple[int, int]:
@@ -139,9 +168,16 @@ def _is_shared(kind: ir.Type) -> bool:
 
 def _share_dynamically(op: ir.Operation, module: ir.Block, symbol: str) -> None:
     """Put the address of what the launch asks for in the placeholder's place."""
-    found = ir.FlatSymbolRefAttr.get(symbol)
+    with ir.InsertionPoint(op), op.location:
+        address = _shared_by_launch(module, symbol)
+    op.results[0].replace_all_uses_with(address)
+    op.erase()
+
+
+def _shared_by_launch(module: ir.Block, symbol: str) -> ir.Value:
+    """The address of what the launch asks for."""
     if all(symbol != _symbol(child.operation) for child in module.operations):
-        with ir.InsertionPoint.at_block_begin(module), op.location:
+        with ir.InsertionPoint.at_block_begin(module):
             integer = ir.IntegerType.get_signless
             ir.Operation.create(
                 "llvm.mlir.global",
@@ -154,14 +190,11 @@ def _share_dynamically(op: ir.Operation, module: ir.Block, symbol: str) -> None:
                 },
                 regions=1,
             )
-    with ir.InsertionPoint(op), op.location:
-        address = ir.Operation.create(
-            "llvm.mlir.addressof",
-            results=[op.results[0].type],
-            attributes={"global_name": found},
-        )
-    op.results[0].replace_all_uses_with(address.results[0])
-    op.erase()
+    return ir.Operation.create(
+        "llvm.mlir.addressof",
+        results=[ir.Type.parse(f"!llvm.ptr<{_SHARED_SPACE}>")],
+        attributes={"global_name": ir.FlatSymbolRefAttr.get(symbol)},
+    ).results[0]
 
 
 def _symbol(op: ir.Operation) -> str:
@@ -182,26 +215,62 @@ def _parameter(kernel: ir.Operation, op: ir.Operation) -> ir.Value:
     return entry.arguments[buffers + number]
 
 
-def _share(op: ir.Operation, module: ir.Block, symbol: str) -> int:
-    """Make an allocation a global; returns its bytes, rounded up to 16."""
+def _bytes(op: ir.Operation) -> int:
+    """Of an allocation, rounded up to 16."""
     from stepwell.passes.buffers.plan_arena import element_bytes
 
     kind = ir.MemRefType(op.results[0].type)
-    space = i64(_SHARED_SPACE)
-    placed = ir.MemRefType.get(list(kind.shape), kind.element_type, memory_space=space)
+    size = math.prod(kind.shape) * element_bytes(kind.element_type)
+    return -(-size // ACCESS_BYTES) * ACCESS_BYTES
+
+
+def _placed(kind: ir.MemRefType) -> ir.MemRefType:
+    return ir.MemRefType.get(list(kind.shape), kind.element_type, memory_space=i64(_SHARED_SPACE))
+
+
+def _declare(op: ir.Operation, module: ir.Block, symbol: str) -> None:
+    """Make an allocation a global."""
+    placed = _placed(ir.MemRefType(op.results[0].type))
     with ir.InsertionPoint.at_block_begin(module), op.location:
         memref.GlobalOp(
             symbol,
             ir.TypeAttr.get(placed),
             sym_visibility=ir.StringAttr.get("private"),
             initial_value=ir.UnitAttr.get(),
-            alignment=i64(16),
+            alignment=i64(ACCESS_BYTES),
         )
     with ir.InsertionPoint(op), op.location:
         place = memref.GetGlobalOp(placed, symbol).result
     op.results[0].replace_all_uses_with(place)
     op.erase()
-    size = element_bytes(kind.element_type)
-    for extent in kind.shape:
-        size *= extent
-    return -(-size // 16) * 16
+
+
+def _place(op: ir.Operation, module: ir.Block, symbol: str, first: int) -> None:
+    """Make an allocation a part, from byte `first` on, of what the launch asks for."""
+    placed = _placed(ir.MemRefType(op.results[0].type))
+    with ir.InsertionPoint(op), op.location:
+        begin = _shared_by_launch(module, symbol)
+        buffer = _buffer_at(hopper.at(begin, first), placed)
+    op.results[0].replace_all_uses_with(buffer)
+    op.erase()
+
+
+def _buffer_at(pointer: ir.Value, kind: ir.MemRefType) -> ir.Value:
+    """What lies at an address, contiguously, as LLVM has a buffer: pointers, offset, sizes and
+    strides."""
+    rank = len(kind.shape)
+    strides = [math.prod(kind.shape[axis + 1 :]) for axis in range(rank)]
+    fields = f"{pointer.type}, {pointer.type}, i64, array<{rank} x i64>, array<{rank} x i64>"
+    described = llvm.mlir_undef(ir.Type.parse(f"!llvm.struct<({fields})>"))
+    parts = [((0,), pointer), ((1,), pointer), ((2,), _long(0))]
+    for axis, (size, stride) in enumerate(zip(kind.shape, strides, strict=True)):
+        parts += [((3, axis), _long(size)), ((4, axis), _long(stride))]
+    for place, part in parts:
+        described = llvm.insertvalue(described, part, ir.DenseI64ArrayAttr.get(list(place)))
+    return ir.Operation.create(
+        "builtin.unrealized_conversion_cast", results=[kind], operands=[described]
+    ).results[0]
+
+
+def _long(value: int) -> ir.Value:
+    return arith.ConstantOp(ir.IntegerType.get_signless(64), value).result

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+
+from stepwell.dialects import stablehlo as hlo
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.gpu import mma_tile, simt_tile
 from stepwell.mlir import ir
@@ -18,6 +21,9 @@ from stepwell.targets.nvidia import NvidiaTarget
 
 MOST_PARTS = 32
 
+MOST_ADDED = 8
+"""Parts that are added one by one."""
+
 _LINE_BYTES, _SHORTEST_BYTES = 128, 512
 """A part's row or column is whole lines, and no shorter."""
 
@@ -26,6 +32,21 @@ _F32_BYTES = 4
 _GAIN = 0.8
 """A split product has to take less than this part of the time that it takes where each tile is one
 block's, and less than where blocks share tiles (WgmmaTile.sharing)."""
+
+
+def sum_of_parts(sums: ir.Value, axis: int) -> ir.Value:
+    """`sums` added along `axis`: few of them one by one, which the kernel of what follows does, a
+    row's too; many by a reduction."""
+    shape = list(hlo.shape(sums))
+    if shape[axis] > MOST_ADDED:
+        return hlo.reduce(sums, hlo.full(0, (), hlo.dtype(sums)), [axis], "add")
+    kept = shape[:axis] + shape[axis + 1 :]
+    parts = []
+    for number in range(shape[axis]):
+        begin = [number if d == axis else 0 for d in range(len(shape))]
+        end = [number + 1 if d == axis else n for d, n in enumerate(shape)]
+        parts.append(hlo.reshape(hlo.slice(sums, begin, end), kept))
+    return functools.reduce(hlo.add, parts)
 
 
 def parts_of(

@@ -31,7 +31,7 @@ from stepwell.mlir import ir, nested_operations
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._evaluate import is_constant
-from stepwell.passes.stablehlo._long_sums import parts_of
+from stepwell.passes.stablehlo._long_sums import parts_of, sum_of_parts
 from stepwell.passes.stablehlo._values import integer, rebuild
 from stepwell.targets.nvidia import NvidiaTarget
 
@@ -93,6 +93,4 @@ def _split(op: ir.Operation, parts: int) -> ir.Value:
     grouped = hlo.reshape(hlo.transpose(hlo.reshape(kernel, wide), order), sizes)
     count = {"feature_group_count": hlo.i64(parts)}
     sums = rebuild(op, [image, grouped], [*points, parts * outputs], count)
-    kind = hlo.dtype(op.results[0])
-    by_parts = hlo.reshape(sums, [*points, parts, outputs])
-    return hlo.reduce(by_parts, hlo.full(0, (), kind), [len(points)], "add")
+    return sum_of_parts(hlo.reshape(sums, [*points, parts, outputs]), len(points))

@@ -28,7 +28,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir, nested_operations
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo._long_sums import parts_of
+from stepwell.passes.stablehlo._long_sums import parts_of, sum_of_parts
 from stepwell.targets.nvidia import NvidiaTarget
 
 
@@ -88,4 +88,4 @@ def _split(product: ir.Operation, parts: int) -> ir.Value:
     (left, right), ((first,), (second,)) = operands, contracting
     kind = hlo.dtype(product.results[0])
     sums = hlo.dot_general(left, right, ([first + 1], [second + 1]), ([first], [second]), kind)
-    return hlo.reduce(sums, hlo.full(0, (), kind), [0], "add")
+    return sum_of_parts(sums, 0)

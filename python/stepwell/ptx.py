@@ -12,6 +12,7 @@ import llvmlite.binding as llvm
 
 from stepwell import codegen
 from stepwell.errors import LoweringError
+from stepwell.kernels.gpu.hopper import WAIT_FOR_KERNEL
 from stepwell.mlir import ir
 from stepwell.targets.nvidia import NvidiaTarget
 
@@ -19,6 +20,11 @@ _NAME = re.compile(r"^\s*\.extern\s+\.func\s+(?:\([^)]*\)\s*)?([\w.$]+)", re.MUL
 
 _BEGINNING = re.compile(r"\.entry [^{]*\{\n(?:\t\.[^\n]*\n|\n)*")
 """A kernel as far as its declarations go."""
+
+_LET_NEXT_BEGIN = "griddepcontrol.launch_dependents;"
+
+_ACCESS = re.compile(r"^\s*(?:@\S+\s+)?(?:ld\.global|ldu|st\.global|red\.|atom)", re.MULTILINE)
+"""Accesses of global memory other than asynchronous copies."""
 
 _MULTIPLY = re.compile(r"call [^\n]*(?:@llvm\.nvvm\.mma\.|asm sideeffect )[^\n]*\)")
 
@@ -52,9 +58,17 @@ def ptx(module: llvm.ModuleRef, target: NvidiaTarget, opt_level: int = 3) -> str
 def _wait_for_others(text: str) -> str:
     """PTX text whose kernel first waits until the one before it has ended; then the next one may
     begin, which waits in its turn. In PTX, since LLVM may move loads of what it takes for constant
-    to before such an instruction."""
-    waiting = "\tgriddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;\n"
-    return _BEGINNING.sub(rf"\g<0>{waiting}", text)
+    to before such an instruction. Where a kernel waits by itself, behind copies of weights, that
+    stays if no such load stands before it."""
+    begin = _BEGINNING.search(text)
+    if begin is None:
+        return text
+    waits = f"{WAIT_FOR_KERNEL}\n\t{_LET_NEXT_BEGIN}"
+    before, *others = text[begin.end() :].split(WAIT_FOR_KERNEL)
+    blocks = [before, *(part[part.rfind("\n$") :] for part in others[:-1] if "\n$" in part)]
+    if others and not any(map(_ACCESS.search, blocks)):
+        return text[: begin.end()] + waits.join([before, *others])
+    return f"{text[: begin.end()]}\t{waits}\n{before}{''.join(others)}"
 
 
 def undefined_functions(text: str) -> list[str]:

@@ -54,13 +54,14 @@ func.func @main(%x: tensor<8x4096xf32>) -> tensor<8xf32> {
 
 // CHECK: @kernel_0{{.*}}kernel.cluster = 4
 // CHECK: affine.parallel (%{{.*}}, %{{.*}}) = (0, 0) to (32, 256) {
-// CHECK: nvvm.cluster.arrive
+// CHECK: nvvm.mbarrier.init
+// CHECK: nvvm.mbarrier.arrive.expect_tx
+// CHECK: nvvm.cluster.arrive.relaxed
 // CHECK-COUNT-8: affine.vector_load
 // CHECK-COUNT-5: gpu.shuffle xor
 // CHECK: nvvm.cluster.wait
-// CHECK: st.shared::cluster
-// CHECK: nvvm.cluster.arrive
-// CHECK: nvvm.cluster.wait
+// CHECK: st.async.weak.shared::cluster
+// CHECK: mbarrier.try_wait
 // CHECK-COUNT-5: gpu.shuffle xor
 func.func @main(%x: tensor<8x32768xf32>) -> tensor<8xf32> {
   %zero = stablehlo.constant dense<0.0> : tensor<f32>
@@ -88,18 +89,35 @@ func.func @main(%x: tensor<128x64xf32>, %w: tensor<64x128xf32>) -> tensor<128x12
 // A product of f16 on tensor cores: the ring of steps that cp.async fills, a wait and a barrier for
 // each, fragments by ldmatrix, sums in f32.
 
-// CHECK: affine.parallel (%{{.*}}, %{{.*}}) = (0, 0) to (4, 128) {
-// CHECK: nvgpu.device_async_copy %{{.*}}, 8 {bypassL1} : memref<8192xf16> to memref<8192xf16, #gpu.address_space<workgroup>>
+// CHECK: affine.parallel (%{{.*}}, %{{.*}}) = (0, 0) to (16, 32) {
+// CHECK: nvgpu.device_async_copy %{{.*}}, 8 {bypassL1} : memref<32768xf16> to memref<12288xf16, #gpu.address_space<workgroup>>
 // CHECK: nvvm.cp.async.commit.group
-// CHECK: affine.for %{{.*}} = 0 to 2 iter_args
-// CHECK: nvvm.cp.async.wait.group 2
+// CHECK: affine.for %{{.*}} = 0 to 4 iter_args
+// CHECK: nvvm.cp.async.wait.group 4
 // CHECK: gpu.barrier
 // CHECK: nvgpu.ldmatrix %{{.*}} {numTiles = 4 : i32, transpose = false}
 // CHECK: nvgpu.ldmatrix %{{.*}} {numTiles = 4 : i32, transpose = true}
 // CHECK: nvgpu.mma.sync({{.*}}) {mmaShape = [16, 8, 16]} : (vector<4x2xf16>, vector<2x2xf16>, vector<2x2xf32>) -> vector<2x2xf32>
 // CHECK: affine.yield
-func.func @main(%x: tensor<128x64xf16>, %w: tensor<64x128xf16>) -> tensor<128x128xf32> {
-  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<128x64xf16>, tensor<64x128xf16>) -> tensor<128x128xf32>
+func.func @main(%x: tensor<128x256xf16>, %w: tensor<256x128xf16>) -> tensor<128x128xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<128x256xf16>, tensor<256x128xf16>) -> tensor<128x128xf32>
+  return %0 : tensor<128x128xf32>
+}
+
+// -----
+
+// Where the second one is a weight, its copies begin before the kernel waits for the one before it.
+
+// CHECK: func.func private @kernel_0(
+// CHECK: %[[X:.*]] = memref.collapse_shape %arg0
+// CHECK: %[[W:.*]] = memref.collapse_shape %arg1
+// CHECK: nvgpu.device_async_copy %[[W]]
+// CHECK-NOT: nvvm.cp.async.commit.group
+// CHECK: griddepcontrol.wait
+// CHECK: nvgpu.device_async_copy %[[X]]
+// CHECK: nvvm.cp.async.commit.group
+func.func @main(%x: tensor<128x256xf16>, %w: tensor<256x128xf16> {stepwell.weight = "w"}) -> tensor<128x128xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<128x256xf16>, tensor<256x128xf16>) -> tensor<128x128xf32>
   return %0 : tensor<128x128xf32>
 }
 

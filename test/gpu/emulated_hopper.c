@@ -57,8 +57,12 @@ static int first_rank(void) { return emulator_rank() / emulator_cluster() * emul
 void emulator_barrier_arrive_at(void *address, int32_t rank) {
   arrive(barrier_of(address, rank < emulator_cluster() ? first_rank() + rank : -1));
 }
-void emulator_store_in_block(void *address, int32_t rank, int32_t bits) {
-  memcpy(emulator_of_block(address, rank < emulator_cluster() ? first_rank() + rank : -1), &bits, 4);
+void emulator_store_in_block(void *address, int32_t rank, void *counted, int32_t bits) {
+  const int block = rank < emulator_cluster() ? first_rank() + rank : -1;
+  memcpy(emulator_of_block(address, block), &bits, sizeof bits);
+  barrier *at = barrier_of(counted, block);
+  at->bytes -= (int32_t)sizeof bits;
+  complete(at);
 }
 void emulator_barrier_expect(void *address, int32_t bytes) {
   barrier *at = barrier_at(address);

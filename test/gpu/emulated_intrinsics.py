@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from stepwell.kernels.gpu.hopper import WAIT_FOR_KERNEL
+
 _COPY = re.compile(r"llvm\.nvvm\.cp\.async\.c[ag]\.shared\.global\.16(\.s)?$")
 _MATRICES = re.compile(r"llvm\.nvvm\.ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.b16\.p3$")
 _STORED_MATRICES = re.compile(
@@ -34,7 +36,7 @@ SYMBOLS = {
     "emulator_barrier_try": "i32 (ptr addrspace(3), i32)",
     "emulator_bulk_copy": "void (ptr addrspace(7), ptr addrspace(3), ptr, i32, ptr, i32, i32)",
     "emulator_barrier_arrive_at": "void (ptr addrspace(3), i32)",
-    "emulator_store_in_block": "void (ptr addrspace(3), i32, i32)",
+    "emulator_store_in_block": "void (ptr addrspace(3), i32, ptr addrspace(3), i32)",
     "emulator_barrier_cluster": "void ()",
     "emulator_bulk_store": "void (ptr addrspace(3), ptr, i32, ptr)",
     "emulator_bulk_commit": "void ()",
@@ -120,13 +122,18 @@ def _define_assembly(text: str) -> tuple[str, list[str]]:
                 "  call void @emulator_barrier_arrive_at(ptr addrspace(3) %at, i32 %rank)\n"
                 "  ret void\n}"
             )
-        elif "st.shared::cluster.b32" in assembly:
+        elif "st.async" in assembly:
             name = "assembly_store_in_block"
             made[name] = (
-                f"define internal void @{name}(ptr addrspace(3) %at, i32 %rank, i32 %bits) {{\n"
-                "  call void @emulator_store_in_block(ptr addrspace(3) %at, i32 %rank, i32 %bits)\n"
+                f"define internal void @{name}(ptr addrspace(3) %at, i32 %rank, "
+                "ptr addrspace(3) %barrier, i32 %bits) {\n"
+                "  call void @emulator_store_in_block(ptr addrspace(3) %at, i32 %rank, "
+                "ptr addrspace(3) %barrier, i32 %bits)\n"
                 "  ret void\n}"
             )
+        elif assembly == WAIT_FOR_KERNEL:
+            name = "assembly_wait_for_kernel"
+            made[name] = f"define internal void @{name}() {{\n  ret void\n}}"
         elif assembly in _FLAGS:
             name, symbol = f"assembly_{_FLAGS[assembly]}", f"emulator_{_FLAGS[assembly]}"
             result = SYMBOLS[symbol].split(" ", 1)[0]

@@ -443,7 +443,7 @@ def test_keys_beyond_the_diagonal_are_not_read(
     assert not np.allclose(outputs(*arrays), expected, atol=0.1)
 
 
-LINTED = {"f16": [(64, 64), (128, 128)], "tf32": [(64, 64)], "f32": [(64, 64), (128, 128)]}
+LINTED = {"f16": [(128, 128)], "tf32": [(64, 64)], "f32": [(128, 128)]}
 
 
 @pytest.mark.skipif(needs_ptxas(), reason="there is no ptxas here (pip install stepwell[cuda])")

@@ -71,14 +71,28 @@ def test_barrier_that_some_threads_miss(sums: Compiled, emulator: Emulator) -> N
 CLUSTER_BARRIER = r".*call void @llvm\.nvvm\.barrier\.cluster\.wait.*\n"
 
 
-def test_cluster_that_does_not_wait(emulator: Emulator) -> None:
-    """A block ends before others have written their sums to it."""
+COUNTED = r"%(\d+) = [^\n]*call i32 asm sideeffect \"[^\"]*mbarrier\.try_wait[^\n]*\n"
+"""Whether a barrier has counted all."""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "planted", "found"),
+    [
+        (CLUSTER_BARRIER, "", "at what is no barrier"),
+        (COUNTED, r"%\1 = add i32 1, 0\n", "the shared memory of one that has ended"),
+    ],
+    ids=["before-it-began", "before-all-came"],
+)
+def test_cluster_that_does_not_wait(
+    emulator: Emulator, pattern: str, planted: str, found: str
+) -> None:
+    """Blocks write their sums to one that has not made its barrier, or that ends before."""
     x = np.random.default_rng(1).integers(-8, 8, (2, 32768)).astype(np.float32)
     module = jax.export.export(jax.jit(lambda x: x.sum(1)))(x).mlir_module()
     compiled = compile_for_gpu(str(module))
     np.testing.assert_array_equal(run(compiled, emulator, "", "", (x,)), x.sum(1))
-    with pytest.raises(stepwell.Error, match="the shared memory of one that has ended"):
-        run(compiled, emulator, CLUSTER_BARRIER, "", (x,))
+    with pytest.raises(stepwell.Error, match=found):
+        run(compiled, emulator, pattern, planted, (x,))
 
 
 def test_wrong_shuffle(sums: Compiled, emulator: Emulator) -> None:
@@ -117,7 +131,9 @@ def product() -> Compiled:
     """A product on tensor cores: asynchronous copies, matrices from shared memory."""
     function = jax.jit(lambda a, b: jax.numpy.matmul(a, b, preferred_element_type=np.float32))
     module = jax.export.export(function)(A, B).mlir_module()
-    return compile_for_gpu(str(module), "cuda:sm_80")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mma_tile, "TILES", (mma_tile.MmaTile(64, 64, 32, 32, stages=4),))
+        return compile_for_gpu(str(module), "cuda:sm_80")
 
 
 @pytest.mark.parametrize(

@@ -319,18 +319,20 @@ def test_epilogue(n: int, emulator: Emulator) -> None:
     assert len(compiled.kernels) == 1
 
 
+@pytest.mark.parametrize("shape", [(136, 96), (1, 136, 96), (2, 68, 96)], ids=str)
 @pytest.mark.parametrize("dtype", [np.float16, BF16], ids=["f16", "bf16"])
-def test_residual_of_16_bits(dtype: type, emulator: Emulator) -> None:
-    """A residual of the outputs' type is converted in the epilogue."""
+def test_residual_of_16_bits(dtype: type, shape: tuple[int, ...], emulator: Emulator) -> None:
+    """A residual of the outputs' type is converted in the epilogue, also where it has the rows in
+    other dimensions than the product."""
     x, w = integers(136, 64, seed=1, dtype=dtype), integers(64, 96, seed=2, dtype=dtype)
-    residual = integers(136, 96, seed=3, dtype=dtype)
+    residual = integers(*shape, seed=3, dtype=dtype)
 
     def layer(x: jax.Array, w: jax.Array, residual: jax.Array) -> jax.Array:
         sums = jax.numpy.matmul(x, w, preferred_element_type=np.float32)
-        return (jax.numpy.clip(sums, -99, 99) + residual).astype(dtype)
+        return (jax.numpy.clip(sums, -99, 99).reshape(shape) + residual).astype(dtype)
 
     wide = [v.astype(np.float32) for v in (x, w, residual)]
-    expected = np.clip(wide[0] @ wide[1], -99, 99) + wide[2]
+    expected = np.clip(wide[0] @ wide[1], -99, 99).reshape(shape) + wide[2]
     inputs = [x, w, residual]
     compiled = check(jax.export.export(jax.jit(layer))(*inputs).mlir_module(), inputs, expected,
                      emulator)  # fmt: skip

@@ -46,6 +46,43 @@ func.func private @kernel_3(%x: memref<64xf32>) attributes {kernel.kind = "contr
 
 // -----
 
+// More than a kernel may declare: parts of what its launch asks for, behind what it uses there itself.
+
+// CHECK: llvm.mlir.global external @kernel_5_shared_by_launch()
+// CHECK-NOT: memref.global
+// CHECK: func.func private @kernel_5
+// CHECK: %[[BEGIN:.*]] = llvm.mlir.addressof @kernel_5_shared_by_launch : !llvm.ptr<3>
+// CHECK: %[[FIRST:.*]] = arith.constant 1024 : i32
+// CHECK: llvm.getelementptr %[[BEGIN]][%[[FIRST]]]
+// CHECK: builtin.unrealized_conversion_cast %{{.*}} : !llvm.struct<{{.*}}> to memref<16384xf32, 3>
+// CHECK: arith.constant 66560 : i32
+// CHECK: builtin.unrealized_conversion_cast %{{.*}} : !llvm.struct<{{.*}}> to memref<4x8xf16, 3>
+func.func private @kernel_5(%x: memref<64xf32>) attributes {kernel.kind = "contraction", kernel.shared_bytes = 66624 : i64} {
+  %0 = memref.alloca() {alignment = 16 : i64} : memref<16384xf32, #gpu.address_space<workgroup>>
+  %1 = memref.alloca() {alignment = 16 : i64} : memref<4x8xf16, #gpu.address_space<workgroup>>
+  affine.parallel (%block, %thread) = (0, 0) to (1, 32) {
+    %2 = affine.load %x[%thread] : memref<64xf32>
+    affine.store %2, %0[%thread] : memref<16384xf32, #gpu.address_space<workgroup>>
+    %3 = arith.truncf %2 : f32 to f16
+    affine.store %3, %1[0, %thread mod 8] : memref<4x8xf16, #gpu.address_space<workgroup>>
+  }
+  return
+}
+
+// -----
+
+// expected-error@below {{kernel_6: 65536 bytes of shared memory, of which a kernel may declare 49152, and its launch asks for 1024}}
+func.func private @kernel_6(%x: memref<64xf32>) attributes {kernel.kind = "contraction", kernel.shared_bytes = 1024 : i64} {
+  %0 = memref.alloca() {alignment = 16 : i64} : memref<16384xf32, #gpu.address_space<workgroup>>
+  affine.parallel (%block, %thread) = (0, 0) to (1, 32) {
+    %1 = affine.load %x[%thread] : memref<64xf32>
+    affine.store %1, %0[%thread] : memref<16384xf32, #gpu.address_space<workgroup>>
+  }
+  return
+}
+
+// -----
+
 // A kernel without a grid is one thread.
 
 // CHECK: func.func private @kernel_1

@@ -10,7 +10,9 @@
 // CHECK: %[[Z:.*]] = stablehlo.convolution(%arg0, %[[G]]) {{.*}} feature_group_count = [[P]] : i64
 // CHECK-SAME: -> tensor<1x7x7x[[O]]xf32>
 // CHECK: %[[S:.*]] = stablehlo.reshape %[[Z]] : {{.*}} -> tensor<1x7x7x[[P]]x512xf32>
-// CHECK: stablehlo.reduce(%[[S]] init: %{{.*}}) applies stablehlo.add across dimensions = [3]
+// CHECK: stablehlo.slice %[[S]] [0:1, 0:7, 0:7, 0:1, 0:512]
+// CHECK: stablehlo.slice %[[S]] [0:1, 0:7, 0:7, 1:2, 0:512]
+// CHECK: stablehlo.add
 func.func @few_outputs(%x: tensor<1x7x7x512xf16>) -> tensor<1x7x7x512xf32> {
   %w = stablehlo.constant dense<1.0> : tensor<3x3x512x512xf16>
   %z = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],

@@ -45,6 +45,11 @@ class Output:
         return shape_of(self.value)
 
 
+CONSTANTS = "kernel.constants"
+"""Attribute of a kernel: the numbers of its inputs that are weights of the artifact, which nothing
+writes."""
+
+
 class KernelGroup:
     """The parsed body of an outlined tensor function and the memrefs of its emitted form."""
 
@@ -57,6 +62,10 @@ class KernelGroup:
         self.operations.pop()
         count = len(block.arguments) - len(returned)
         self.inputs = list(block.arguments)[:count]
+        self.constants: set[ir.Value] = set()
+        """Inputs that nothing writes."""
+        if CONSTANTS in function.attributes:
+            self.constants = {self.inputs[n] for n in function.attributes[CONSTANTS]}
         self.exact_reads: list[int] = []
         """Inputs of which the kernel reads what is in use alone."""
         self.counted: dict[ir.Value, Index] = {}

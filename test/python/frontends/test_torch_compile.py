@@ -368,8 +368,8 @@ def test_gradients_of_sampling_at_points(mode, sizes):
     def function(x, grid):
         found = [
             nn.functional.grid_sample(x, grid, mode, padding, corners)
-            for padding in ("zeros", "border", "reflection")
-            for corners in (False, True)
+            for number, padding in enumerate(("zeros", "border", "reflection"))
+            for corners in ((False, True) if len(sizes) == 2 else (number % 2 == 0,))
         ]
         return torch.stack(found).sin().sum()
 

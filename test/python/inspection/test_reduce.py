@@ -107,7 +107,7 @@ def test_compiling_without_end_is_a_failure(plant: Plant) -> None:
           %1 = stablehlo.tanh %0 : tensor<2xf32>
           func.return %1 : tensor<2xf32>
         }""",
-        timeout=4,
+        timeout=2,
     )
     assert (found.kind, found.after) == ("timeout", 1)
     assert "stablehlo.cosine" in found.program

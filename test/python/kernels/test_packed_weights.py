@@ -248,7 +248,7 @@ def test_dilated_convolution(opt_level: int) -> None:
 def test_narrower_target(target: str) -> None:
     graph = Graph()
     convolutions(graph)
-    for m, k, n in itertools.product((1, 7), (17, 130), (7, 33, 65)):
+    for m, k, n in itertools.product((1, 7), (130,), (7, 33, 65)):
         y = graph.node("MatMul", graph.input(m, k), graph.weight(k, n))
         graph.output(graph.node("Sigmoid", y), f"matmul-{m}x{k}x{n}")
     exe = stepwell.compile(graph.model(), target, threads=1, options={"use_cache": False})

@@ -60,7 +60,8 @@ def emit(
             strategy = _tensor_core_tile(space, kind, target, whole_sums=whole_sums).to_attribute()
             group.function.attributes["kernel.strategy"] = strategy
         if "warp_rows" in ir.DictAttr(strategy):
-            MmaKernel(space, mma_tile.MmaTile.from_attribute(strategy), kind).emit()
+            tile = mma_tile.MmaTile.from_attribute(strategy)
+            MmaKernel(space, tile, kind, overlaps=target.overlaps_kernels).emit()
             return
         tile = wgmma_tile.WgmmaTile.from_attribute(strategy)
         walked = wgmma.walked_shape(space, kind)
@@ -72,7 +73,7 @@ def emit(
         maps = wgmma.find_maps(space, kind, tile, own_channels=whole_sums)
         if maps is None:
             raise LoweringError("an operand of this strategy is no array of which boxes are copied")
-        wgmma.WgmmaKernel(space, tile, kind, maps).emit()
+        wgmma.WgmmaKernel(space, tile, kind, maps, overlaps=target.overlaps_kernels).emit()
     elif simt_tile.is_large_enough(shape):
         _Tiled(group, nest, op, shape, simt_tile.choose(shape)).emit()
     else:

@@ -18,6 +18,7 @@ from stepwell.kernels.gpu import approximate_math
 from stepwell.kernels.index import Index, Variable, linearize
 from stepwell.kernels.workspace import Workspace
 from stepwell.mlir import dialect, ir
+from stepwell.targets.nvidia import STATIC_SHARED_BYTES
 
 scf = dialect("scf")
 
@@ -328,9 +329,17 @@ class GridBuilder(NestBuilder):
         size = element_bytes
         for extent in shape:
             size *= extent
-        self.shared_bytes += -(-size // 16) * 16
+        self.shared_bytes += -(-size // ACCESS_BYTES) * ACCESS_BYTES
         with self.at_top():
-            return memref.AllocaOp(kind, [], [], alignment=16).result
+            return memref.AllocaOp(kind, [], [], alignment=ACCESS_BYTES).result
+
+    @property
+    def launch_shared_bytes(self) -> int:
+        """What the launch is to ask for in all: also the buffers of `shared` where they are more
+        than a kernel may declare."""
+        if self.shared_bytes <= STATIC_SHARED_BYTES:
+            return self.dynamic_shared_bytes
+        return self.dynamic_shared_bytes + self.shared_bytes
 
     def _load_vector(self, buffer: ir.Value, indices: Sequence[Index], count: int) -> ir.Value:
         if not self.states_alignment:

@@ -38,6 +38,9 @@ SHARED, MAP = "kernel.dynamic_shared", "kernel.tensor_map"
 """Attributes of casts that stand for the shared memory that a launch asks for, and for a tensor map
 among a kernel's parameters."""
 
+WAIT_FOR_KERNEL = "griddepcontrol.wait;"
+"""From sm_90 on."""
+
 _EQUAL, _NOT_EQUAL, _ABOVE, _BELOW = 0, 1, 4, 6
 _DYNAMIC_INDEX = -(1 << 31)
 
@@ -221,9 +224,19 @@ def arrive_at(address: ir.Value, rank: ir.Value) -> None:
     )
 
 
-def arrive_at_cluster() -> None:
-    """Show what was done to all blocks of the cluster, for which `wait_for_cluster` waits."""
-    nvvm.cluster_arrive()
+def wait_for_kernel() -> None:
+    """Wait until the kernel before this one has ended and all it wrote is there: what comes before
+    this reads what no kernel writes."""
+    llvm.inline_asm(None, [], WAIT_FOR_KERNEL, "~{memory}", has_side_effects=True, asm_dialect=0)
+
+
+def arrive_at_cluster(*, shows: bool = True) -> None:
+    """Arrive where `wait_for_cluster` waits for all blocks of the cluster, and show them what was
+    done before if it `shows`, for which a thread waits until all it wrote is there."""
+    if shows:
+        nvvm.cluster_arrive()
+    else:
+        nvvm.cluster_arrive_relaxed()
 
 
 def wait_for_cluster() -> None:
@@ -238,13 +251,15 @@ def cluster_barrier() -> None:
     wait_for_cluster()
 
 
-def store_in_block(address: ir.Value, rank: ir.Value, bits: ir.Value) -> None:
-    """Write a word to this address in the shared memory of block `rank` (a word) of the cluster."""
+def store_in_block(address: ir.Value, rank: ir.Value, bits: ir.Value, barrier: ir.Value) -> None:
+    """Begin to write a word to this address in the shared memory of block `rank` (a word) of the
+    cluster, whose barrier at the address `barrier` counts its bytes."""
     llvm.inline_asm(
         None,
-        [address, rank, bits],
-        "{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; st.shared::cluster.b32 [a], $2; }",
-        "r,r,r,~{memory}",
+        [address, rank, barrier, bits],
+        "{ .reg .b32 a, b; mapa.shared::cluster.u32 a, $0, $1; mapa.shared::cluster.u32 b, $2, $1; "
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [a], $3, [b]; }",
+        "r,r,r,r,~{memory}",
         has_side_effects=True,
         asm_dialect=0,
     )

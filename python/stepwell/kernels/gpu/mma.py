@@ -4,7 +4,7 @@ A block computes a tile of `rows` x `columns` outputs, each warp a part of it in
 walked in steps of 64 bytes; a ring of them is in shared memory, of which the first is multiplied
 while the others are on their way:
 
-    copy steps 0 .. stages-2
+    copy steps 0 .. stages-2             (weights while the kernel before ends, from sm_90 on)
     for each step of k:
         wait for its copies; barrier         (the barrier also ends the reading of the step before)
         copy the step that is stages-1 ahead to where the step before was
@@ -16,7 +16,7 @@ Sums stay in registers and go through the epilogue there, 8 neighbours at a time
 from __future__ import annotations
 
 from stepwell.kernels.builder import arith, vector
-from stepwell.kernels.gpu import tensor_core
+from stepwell.kernels.gpu import hopper, tensor_core
 from stepwell.kernels.gpu.accumulators import write_row
 from stepwell.kernels.gpu.elementwise import fill_halos
 from stepwell.kernels.gpu.fragments import Fragments
@@ -33,7 +33,9 @@ from stepwell.targets.nvidia import WARP
 class MmaKernel:
     """One contraction in tiles of `tile`, its operands taken as `kind`."""
 
-    def __init__(self, space: TileSpace, tile: MmaTile, kind: MatrixType) -> None:
+    def __init__(
+        self, space: TileSpace, tile: MmaTile, kind: MatrixType, *, overlaps: bool
+    ) -> None:
         self.space = space
         self.group = space.group
         self.nest = space.nest
@@ -42,6 +44,9 @@ class MmaKernel:
         self.kind = kind
         self.left = OperandRing(self.space, kind, shape.lhs, tile, tile.rows)
         self.right = OperandRing(self.space, kind, shape.rhs, tile, tile.columns)
+        rings = (self.left, self.right)
+        self.ahead = [ring for ring in rings if overlaps and ring.is_constant]
+        """Those whose first copies begin while the kernel before this one ends."""
         self.steps = -(-shape.k // self.left.depth)
         self.fragments = tile.warp_rows // ROWS, tile.warp_columns // COLUMNS
         """Instructions of a warp down and across, for each step of k."""
@@ -54,7 +59,7 @@ class MmaKernel:
         order = TileOrder.of(self.space, down, across)
         blocks = order.count
         with nest.grid(blocks, tile.threads) as (block, thread), self.space.evaluator.scope():
-            fill_halos(self.group, nest, block * tile.threads + thread, blocks * tile.threads)
+            self.worker = block * tile.threads + thread, blocks * tile.threads
             which, row, column = order.at(nest, block)
             dims = self.space.batch_dims(which)
             self._block(dims, row * tile.rows, nest.named("column", column) * tile.columns, thread)
@@ -78,12 +83,11 @@ class MmaKernel:
         """The loop over k; returns the sums of each instruction of the warp."""
         nest, stages = self.nest, self.tile.stages
         index = ir.IndexType.get()
-        for stage in range(stages - 1):
-            if stage < self.steps:
-                place = arith.ConstantOp(index, stage).result
-                for ring in (self.left, self.right):
-                    ring.end(ring.begin(constant(stage), place), place)
-            tensor_core.commit()
+        if self.ahead:
+            self._begin_first(self.ahead)
+            hopper.wait_for_kernel()
+        fill_halos(self.group, nest, *self.worker)
+        self._begin_first([ring for ring in (self.left, self.right) if ring not in self.ahead])
         down, across = self.fragments
         sums = [tensor_core.no_sums(self.kind)] * (down * across)
         places = [arith.ConstantOp(index, place).result for place in (0, stages - 1)]
@@ -101,6 +105,17 @@ class MmaKernel:
             return [self._next(reading), self._next(writing), *sums]
 
         return nest.reduce_loop("k", 0, self.steps, 1, [*places, *sums], step)[2:]
+
+    def _begin_first(self, rings: list[OperandRing]) -> None:
+        """Begin the copies of as many steps as the ring has room for, a group each; those of
+        `ahead` belong to the first group that follows."""
+        for stage in range(self.tile.stages - 1):
+            if stage < self.steps:
+                place = arith.ConstantOp(ir.IndexType.get(), stage).result
+                for ring in rings:
+                    ring.end(ring.begin(constant(stage), place), place)
+            if rings is not self.ahead:
+                tensor_core.commit()
 
     def _begin(self, step: Index, stage: ir.Value) -> list[list[ir.Value]]:
         """Begin the copies of `step` where there is such a step; returns what was read."""

@@ -71,6 +71,22 @@ class OperandRing:
         self.stored = kind.stored if kind.is_float8 else element_type(self.value)
         self.buffer = self.nest.shared([tile.stages * self.size], self.stored, kind.bytes)
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether copies read weights alone, which may begin before all else."""
+        found = self.space.view(
+            self.operand, apply_map(self.space.op.maps[self.operand], self._dims())
+        )
+        if not self.is_async or found is None:
+            return False
+        computed = any(index.is_computed for index in found[1])
+        return not computed and found[0] in self.space.group.constants
+
+    def _dims(self) -> list[Index]:
+        """Any point."""
+        sizes = self.space.shape.sizes
+        return [Index.of(Variable(f"d{i}", 0, max(n, 1) - 1)) for i, n in enumerate(sizes)]
+
     # Layout
 
     def swizzle(self, line: Index) -> Index:
@@ -106,7 +122,7 @@ class OperandRing:
         if not moving or shape.sizes[moving[-1]] % chunk:
             return False
         lanes = Lanes.of(chunk)
-        dims = [Index.of(Variable(f"d{i}", 0, max(n, 1) - 1)) for i, n in enumerate(shape.sizes)]
+        dims = self._dims()
         last = Variable("chunk", 0, shape.sizes[moving[-1]] // chunk - 1)
         dims[moving[-1]] = Index.of(last) * chunk + lanes.index
         found = self.space.view(self.operand, apply_map(self.space.op.maps[self.operand], dims))

@@ -49,6 +49,8 @@ SHORT_BLOCK_THREADS = 128
 WORD_BITS = 32
 """Blocks of a cluster exchange values of so many bits."""
 
+_WORD_BYTES, _BARRIER_BYTES = WORD_BITS // 8, 8
+
 AHEAD = 4
 """Vectors that a thread reads at a time of what it does not hold, at most as many as it holds."""
 
@@ -190,7 +192,7 @@ class _Row:
 
     def emit(self, reductions: list[Structured]) -> None:
         if self.shape.cluster > 1:
-            hopper.arrive_at_cluster()
+            self._begin_cluster(len(reductions))
         for reduction in reductions:
             self._reduce(reduction)
         full = [o for o in self.group.outputs if self._is_full(math.prod(o.shape))]
@@ -302,32 +304,48 @@ class _Row:
             offset //= 2
         return value
 
+    def _begin_cluster(self, reductions: int) -> None:
+        """Make the barriers that count what the blocks give each other, one for each reduction in
+        front of its words. No block writes to one that has not come so far."""
+        self.words = self.shape.threads // WARP
+        """Of a reduction, in each block."""
+        size = _BARRIER_BYTES + self.words * _WORD_BYTES
+        self.exchanges = iter(range(0, reductions * size, size))
+        self.nest.dynamic_shared_bytes = reductions * size
+        self.memory = hopper.shared_memory()
+        with self.nest.when(self.thread, equals=0) as branch, branch.then():
+            for number in range(reductions):
+                barrier = hopper.at(self.memory, number * size)
+                hopper.init_barrier(barrier, 1)
+                hopper.expect_bytes(barrier, self.words * _WORD_BYTES)
+            hopper.show_barriers()
+        hopper.arrive_at_cluster(shows=False)
+
     def _across_blocks(self, combiner: Combiner, value: ir.Value) -> ir.Value:
         """Combine the values of all warps of the cluster, each of which writes its own to the
         shared memory of every block."""
-        shape, words = self.shape, hopper.shared_memory()
-        lane, count = self.thread.mod(WARP), shape.threads // WARP
+        shape, kind = self.shape, value.type
+        lane = self.thread.mod(WARP)
         warp = self.rank * (shape.block_threads // WARP) + self.thread.floordiv(WARP)
-        first, kind = self.nest.dynamic_shared_bytes, value.type
-        self.nest.dynamic_shared_bytes += count * WORD_BITS // 8
+        first = next(self.exchanges)
+        barrier = hopper.at(self.memory, first)
         word = ir.IntegerType.get_signless(WORD_BITS)
-        if first == 0:  # all blocks have to have begun
+        if first == 0:
             hopper.wait_for_cluster()
         with self.nest.where([(lane, shape.cluster)]):
             bits = value if kind == word else arith.BitcastOp(word, value).result
-            hopper.store_in_block(self._word_at(words, warp, first), self._word(lane), bits)
-        hopper.arrive_at_cluster()
-        hopper.wait_for_cluster()
+            hopper.store_in_block(self._word_at(warp, first), self._word(lane), bits, barrier)
+        hopper.wait(barrier, hopper.word(0))
         parts = []
-        for number in range(0, count, WARP):
-            place = (lane + number).mod(count)
-            bits = hopper.load_word(self._word_at(words, place, first))
+        for number in range(0, self.words, WARP):
+            place = (lane + number).mod(self.words)
+            bits = hopper.load_word(self._word_at(place, first))
             parts.append(bits if kind == word else arith.BitcastOp(kind, bits).result)
-        return self._across_lanes(combiner, functools.reduce(combiner.join, parts), count)
+        return self._across_lanes(combiner, functools.reduce(combiner.join, parts), self.words)
 
-    def _word_at(self, words: ir.Value, number: Index, first: int) -> ir.Value:
-        """The address of a word of shared memory, `first` bytes behind the beginning."""
-        return hopper.at(words, self._word(number * (WORD_BITS // 8) + first))
+    def _word_at(self, number: Index, first: int) -> ir.Value:
+        """The address of a word of the exchange that begins at byte `first`."""
+        return hopper.at(self.memory, self._word(number * _WORD_BYTES + (first + _BARRIER_BYTES)))
 
     def _word(self, index: Index) -> ir.Value:
         return hopper.as_word(self.nest.index_value(index, Lanes.of(1)))

@@ -74,6 +74,8 @@ class WgmmaKernel:
         tile: WgmmaTile,
         kind: MatrixType,
         maps: tuple[TensorMap, TensorMap],
+        *,
+        overlaps: bool,
     ) -> None:
         self.space = space
         self.nest = space.nest
@@ -82,8 +84,16 @@ class WgmmaKernel:
         self.kind = kind
         self.maps = maps
         self.depth = LINE_BYTES // kind.bytes
+        self.overlaps = overlaps
+        self.copies_ahead = overlaps and not tile.sharing and self._is_constant(maps[1])
+        """Whether first copies of the rhs begin while the kernel before this one ends."""
         window = maps[0].window
         self.steps = -(-self.shape.k // self.depth) if window is None else window.count
+
+    def _is_constant(self, array: TensorMap) -> bool:
+        """Whether an array is a weight of the artifact, and numbers in memory do not tell where."""
+        constants = {value.arg_number for value in self.space.group.constants}
+        return not array.slices and array.argument in constants
 
     def emit(self) -> None:
         """Write the kernel."""
@@ -115,6 +125,8 @@ class WgmmaKernel:
                     fill_halos(group, nest, worker, count * tile.threads)
                     return carried
 
+                if self.overlaps:
+                    hopper.wait_for_kernel()
                 nest.walk_places(block, count, [], fill)
             self._block(block, thread)
 
@@ -225,41 +237,78 @@ class WgmmaKernel:
         hopper.fewer_registers(PRODUCER_REGISTERS)
         self.rank = self._word(block.mod(self.tile.cluster))
         with hopper.when(hopper.is_equal(warp, _COPYING)), hopper.when(hopper.elected()):
-            self._walk_tiles(block, [hopper.word(0), hopper.word(1)], self._copy_tile)
+            ahead = self._copy_ahead(block) if self.copies_ahead else 0
+            if self.overlaps:
+                hopper.wait_for_kernel()
+            initial = [hopper.word(0), hopper.word(1)]
+            initial += [hopper.word(ahead)] if ahead else []
+            self._walk_tiles(block, initial, self._copy_tile)
+
+    def _copy_ahead(self, block: Index) -> int:
+        """Begin to copy what the ring has room for of the rhs of the block's first tile; returns
+        how many steps that is."""
+        which, _, column = self.order.at(self.nest, block)
+        dims = self.space.batch_dims(which)
+        column = self.nest.named("column", column) * self.tile.columns
+        places = [self._word(i) for i in (column, *(dims[d] for d in self.maps[1].batch))]
+        steps = min(self.tile.stages, self.steps)
+        for number in range(steps):
+            stage = hopper.word(number)
+            hopper.expect_bytes(self._full(stage), self.tile.stage_bytes)
+            self._copy_right(Index((), number), places, stage)
+        return steps
 
     def _copy_tile(self, tile: _Tile, carried: list[ir.Value]) -> list[ir.Value]:
         window = self.maps[0].window
-        places = [
+        places, right = (
             [self._word(i) for i in (first, *(tile.dims[d] for d in m.batch), *slices)]
             for m, first, slices in zip(
                 self.maps, (tile.row, tile.column), self._slice_numbers(tile.dims), strict=True
             )
-        ]
+        )
         pixel = [] if window is None else [self._word(i) for i in window.first_pixel(tile.row)]
 
         def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
-            stage, phase = carried
-            full = self._full(stage)
+            stage, phase, *ahead = carried
+            full, index = self._full(stage), Index.of(k)
             hopper.wait(self._empty(stage), phase)
-            hopper.expect_bytes(full, self.tile.stage_bytes)
+
+            def copy_right() -> None:
+                hopper.expect_bytes(full, self.tile.stage_bytes)
+                self._copy_right(index, right, stage)
+
+            if ahead:
+                # The first steps' have begun.
+                begun = hopper.is_above(ahead[0], 0)
+                hopper.either(begun, lambda: None, copy_right)
+                ahead = [hopper.choose(begun, hopper.plus(ahead[0], -1), ahead[0])]
+            else:
+                copy_right()
             at = self._tile_at(stage)
-            start, taps = Index.of(k) * self.depth, []
             if window is not None:
-                tap, channel = window.place(self._narrow(Index.of(k)))
-                tap = self.nest.named("tap", tap)
-                self._copy_image(window, tile, (tap, channel), at, pixel, full)
-                if self.maps[1].taps:
-                    start, taps = channel, [self._word(tap)]
-            for number, lines in enumerate((self.tile.rows, self.tile.columns)):
-                if number == 0 and window is not None:
-                    continue
-                target = hopper.plus(at, number * self.tile.rows * LINE_BYTES)
-                first, *batch = places[number]
-                at_k = self._word(start)
-                self._copy(number, lines, target, at_k, [first, *taps, *batch], full)
-            return [*hopper.following(stage, phase, self.tile.stages)]
+                self._copy_image(window, tile, self._seen(window, index), at, pixel, full)
+            else:
+                first, *batch = places
+                at_k = self._word(index * self.depth)
+                self._copy(0, self.tile.rows, at, at_k, [first, *batch], full)
+            return [*hopper.following(stage, phase, self.tile.stages), *ahead]
 
         return self._walk_steps(tile, carried, step)
+
+    def _seen(self, window: ImageWindow, k: Index) -> tuple[Index, Index]:
+        """The place of the window and the first channel of step `k`."""
+        tap, channel = window.place(k if k.is_constant else self._narrow(k))
+        return self.nest.named("tap", tap), channel
+
+    def _copy_right(self, k: Index, places: list[ir.Value], stage: ir.Value) -> None:
+        """Begin to copy the rhs of step `k`; `places` are its first column and its batch."""
+        window, (first, *batch), start = self.maps[0].window, places, k * self.depth
+        if window is not None and self.maps[1].taps:
+            tap, start = self._seen(window, k)
+            batch = [self._word(tap), *batch]
+        at = hopper.plus(self._tile_at(stage), self.tile.rows * LINE_BYTES)
+        place = [first, *batch]
+        self._copy(1, self.tile.columns, at, self._word(start), place, self._full(stage))
 
     def _copy_image(
         self,
@@ -321,10 +370,13 @@ class WgmmaKernel:
 
     def _multiply_all(self, block: Index, thread: Index, which: ir.Value) -> None:
         hopper.more_registers(CONSUMER_REGISTERS)
+        if self.overlaps:
+            hopper.wait_for_kernel()
         lane = self.nest.named("lane", thread.mod(WARP))
         number = self._word(lane)
         own = hopper.times(hopper.plus(which, -1), ROWS * LINE_BYTES)
-        group = self.nest.named("group", thread.floordiv(WARPGROUP) + (-1))
+        number_of_group = self._value(thread.floordiv(WARPGROUP) + (-1))
+        group = Index.of(Variable("group", 0, self.tile.consumers - 1, number_of_group))
         warp = self.nest.named("warp", thread.floordiv(WARP).mod(_WARPS))
         first = group * ROWS + warp * (ROWS // _WARPS)
 
