@@ -443,6 +443,44 @@ def test_keys_beyond_the_diagonal_are_not_read(
     assert not np.allclose(outputs(*arrays), expected, atol=0.1)
 
 
+@pytest.mark.parametrize("width", [16, 64])
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a"])
+def test_projected_heads(width: int, target: str, emulator: Emulator) -> None:
+    """Queries, keys and values that products give, heads side by side: those of the values are
+    written one after another, for the groups of queries that share them."""
+    length, features, heads, shared = 128, 64, 4, 2
+    weights = [
+        normal(features, n * width, seed=n).astype(np.float16) * 0.25
+        for n in (heads, shared, shared)
+    ]
+
+    def layer(x: jax.Array) -> jax.Array:
+        f32 = np.float32
+        q, k, v = (
+            jax.numpy.matmul(x, w, preferred_element_type=f32)
+            .astype(x.dtype)
+            .reshape(1, length, -1, width)
+            .transpose(0, 2, 1, 3)
+            for w in weights
+        )
+        k, v = (
+            jax.numpy.broadcast_to(a[:, :, None], (1, shared, heads // shared, length, width))
+            .reshape(1, heads, length, width)
+            for a in (k, v)
+        )  # fmt: skip
+        scores = jax.numpy.einsum("bhqf,bhkf->bhqk", q, k, preferred_element_type=f32)
+        shares = jax.nn.softmax(scores / width**0.5).astype(x.dtype)
+        mixed = jax.numpy.einsum("bhqk,bhkf->bhqf", shares, v, preferred_element_type=f32)
+        return mixed.astype(x.dtype)
+
+    x = normal(1, length, features, seed=7).astype(np.float16)
+    model = str(jax.export.export(jax.jit(layer))(x).mlir_module())
+    compiled = compile_for_gpu(model, target)
+    assert not compiled.remarks
+    (got,) = load_on_emulator(compiled, emulator)(x)
+    assert_close(got, np.asarray(layer(x)), TOLERANCES["f16"])
+
+
 LINTED = {"f16": [(128, 128)], "tf32": [(64, 64)], "f32": [(128, 128)]}
 
 

@@ -123,9 +123,8 @@ class KernelGroup:
             return reshaped(at, shape_of(anchor), shape)
         result = [constant(0)] * len(shape)
         for index, value in zip(there, at, strict=True):
-            for position, dim in enumerate(dims):
-                if index == Index.of(dim) and not index.is_constant:
-                    result[position] = value
+            for position, digit in _digits(index, value, dims).items():
+                result[position] = digit
         return result
 
     def write(self, output: Output, point: list[Index], lanes: Lanes) -> None:
@@ -269,6 +268,22 @@ def _constant_index(value: ir.Value) -> Index | None:
     if op is None or op.name != "arith.constant":
         return None
     return constant(ir.IntegerAttr(op.attributes["value"]).value)
+
+
+def _digits(index: Index, value: Index, dims: list[Variable]) -> dict[int, Index]:
+    """Where `index` is a number whose digits are some of `dims`, those digits of `value`, by the
+    positions of their dimensions; nothing where it is none."""
+    found: dict[int, Index] = {}
+    weight = 1
+    terms = sorted(index.terms, key=lambda term: term[1])
+    for number, (atom, factor) in enumerate(terms):
+        if factor != weight or atom not in dims or index.constant:
+            return {}
+        assert isinstance(atom, Variable)
+        digit, size = value.floordiv(weight), atom.high + 1
+        found[dims.index(atom)] = digit if number + 1 == len(terms) else digit.mod(size)
+        weight *= size
+    return found
 
 
 def _output(value: ir.Value, buffer: ir.Value, *, slices: bool) -> Output:
