@@ -5,7 +5,8 @@ take along k only: `wgmma` takes no others at all, and `mma.sync` needs register
 them. A weight that is the rhs of such a product, or of whose slices (matrices of groups) it is, is
 transposed here, for good; so is one whose outputs are split into groups (a grouped convolution's).
 Another operand of 32 bits gets a transpose of its own, a kernel, where the cost model says that
-warpgroups multiply it in less time with that than warps do without.
+warpgroups multiply it in less time with that than warps do without; not in a batch of products,
+which may be attention.
 
     %z = linalg.generic {(m, n, k) -> (m, k), (m, n, k) -> (k, n), ...} ins(%x, %w : .., tensor<8x4xi8>)
       ->
@@ -118,20 +119,19 @@ def _transpose_values(
     kind: MatrixType,
     target: NvidiaTarget,
 ) -> None:
-    """Transpose the operands that are no weights and do not lie along k, if all of them are values
-    read as they are and that is faster."""
+    """Transpose the operands that are no weights and do not lie along k, where that is faster."""
     orders = {number: _order(op.maps[number], shape) for number in (shape.lhs, shape.rhs)}
     moved = {
         number: order
         for number, order in orders.items()
         if order is not None and _weight_name(host, _whole(op.inputs[number])) is None
     }
-    bytes_moved = sum(2 * math.prod(shape_of(op.inputs[n])) * kind.bytes for n in moved)
-    if not moved or not wgmma_tile.takes(kind, target):
+    if not moved or shape.batch or not wgmma_tile.takes(kind, target):
         return
     by_warps = mma_tile.cycles(mma_tile.choose(shape, kind, target), shape, kind, target)
     tile = wgmma_tile.choose(shape, kind, target)
     by_groups = wgmma_tile.cycles(tile, shape, kind, target)
+    bytes_moved = sum(2 * math.prod(shape_of(op.inputs[n])) * kind.bytes for n in moved)
     if by_groups + len(moved) * LAUNCH_CYCLES + bytes_moved / MEMORY_BYTES >= by_warps:
         return
     maps = list(op.op.attributes["indexing_maps"])

@@ -4,6 +4,9 @@
 #mk = affine_map<(m, n, k) -> (m, k)>
 #kn = affine_map<(m, n, k) -> (k, n)>
 #mn = affine_map<(m, n, k) -> (m, n)>
+#bmk = affine_map<(b, m, n, k) -> (b, m, k)>
+#bkn = affine_map<(b, m, n, k) -> (b, k, n)>
+#bmn = affine_map<(b, m, n, k) -> (b, m, n)>
 
 // Warpgroups take operands of 32 bits along k only: a large one is transposed for them.
 // CHECK: #[[TURNED:.*]] = affine_map<(d0, d1) -> (d1, d0)>
@@ -36,4 +39,18 @@ func.func @few_rows(%x: tensor<64x2048xf32>, %y: tensor<2048x4096xf32>, %zero: t
     linalg.yield %2 : f32
   } -> tensor<64x4096xf32>
   return %0 : tensor<64x4096xf32>
+}
+
+// Rejected: a batch, which may be attention.
+// CHECK-LABEL: func.func @batch
+// CHECK: ins(%arg0, %arg1 :
+func.func @batch(%x: tensor<4x2048x2048xf32>, %y: tensor<4x2048x2048xf32>, %zero: tensor<4x2048x2048xf32>) -> tensor<4x2048x2048xf32> {
+  %0 = linalg.generic {indexing_maps = [#bmk, #bkn, #bmn], iterator_types = ["parallel", "parallel", "parallel", "reduction"]}
+      ins(%x, %y : tensor<4x2048x2048xf32>, tensor<4x2048x2048xf32>) outs(%zero : tensor<4x2048x2048xf32>) {
+  ^bb0(%a: f32, %b: f32, %c: f32):
+    %1 = arith.mulf %a, %b : f32
+    %2 = arith.addf %c, %1 : f32
+    linalg.yield %2 : f32
+  } -> tensor<4x2048x2048xf32>
+  return %0 : tensor<4x2048x2048xf32>
 }

@@ -1,8 +1,8 @@
 """Contractions by tensor cores: `mma.sync` on tiles that `cp.async` brings to shared memory.
 
 A block computes a tile of `rows` x `columns` outputs, each warp a part of it in registers. k is
-walked in steps of 64 bytes; a ring of them is in shared memory, of which the first is multiplied
-while the others are on their way:
+walked in steps of 64 or 128 bytes; a ring of them is in shared memory, of which the first is
+multiplied while the others are on their way:
 
     copy steps 0 .. stages-2             (weights while the kernel before ends, from sm_90 on)
     for each step of k:
