@@ -337,15 +337,10 @@ def through_reshape(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     return hlo.transpose(hlo.reshape(inner, groups.shape), groups.permutation)
 
 
-@RULES.on("dot_general")
-def matrix_times_vector(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """A product with one row or one column, where the rows of the matrix lie along the sum: a sum
-    of each row. Where its columns do, it is read as it lies."""
-    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    return None if len(numbers.lhs_batching_dimensions) else _sums_of_rows(op)
-
-
-def _sums_of_rows(op: ir.Operation) -> ir.Value | None:
+def _sums_of_rows(op: ir.Operation, *, packs: bool) -> ir.Value | None:
+    """A product with one row or one column, where the rows of the matrix lie along the sum, as a
+    sum of each row. Where its columns do, it is read as it lies; a weight that the target `packs`
+    is, and so is the second operand."""
     numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     leading = list(range(len(numbers.lhs_batching_dimensions)))
     batches = (list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions))
@@ -365,8 +360,8 @@ def _sums_of_rows(op: ir.Operation) -> ir.Value | None:
             if source is None or leading or len(sizes) != 2 or _is_weight(matrix):
                 continue
             return _product_with_rows(op, matrix, source.operands[0])
-        if matrix == rhs and _is_weight(rhs):
-            continue  # it is packed
+        if _is_weight(matrix) and (matrix == rhs or (packs and not leading)):
+            continue
         if not leading and _is_packed_for_loop(rows):
             return None if rows == matrix else _product_with_rows(op, matrix, rows)
         shape = hlo.shape(rows)
@@ -391,8 +386,9 @@ _LEAST_PACKED = 1 << 10
 
 
 def _is_packed_for_loop(value: ir.Value) -> bool:
-    """Whether `value` is an argument of the model by which a loop multiplies a vector again and
-    again, and which nothing else reads; `mark-parameters` will have it packed."""
+    """Whether `value` is a constant, or an argument of the model, by which a loop multiplies a
+    vector again and again, and which nothing else reads; of arguments, `mark-parameters` will have
+    it packed."""
     if prod(hlo.shape(value)) < _LEAST_PACKED or str(hlo.element_type(value)) != "f32":
         return False
     if not isinstance(value.owner, ir.Block):
@@ -406,6 +402,8 @@ def _is_packed_for_loop(value: ir.Value) -> bool:
         body = loop.regions[1].blocks[0]
         start = loop.operands[number]
         kept = list(body.operations)[-1].operation.operands[number] == body.arguments[number]
+        if kept and constant_attribute(start) is not None:
+            return True
         if not kept or not isinstance(start.owner, ir.Block) or not has_one_use(start):
             return False
         loop, number = start.owner.owner.operation, ir.BlockArgument(start).arg_number
@@ -507,14 +505,21 @@ def of_reshaped_product(op: ir.Operation, weights: WeightTable) -> ir.Value | No
     return hlo.reshape(moved, hlo.shape(op.results[0]))
 
 
-RULES_OF_CPUS = Rules(RULES)
+RULES_OF_CPUS, RULES_OF_GPUS = Rules(RULES), Rules(RULES)
 
 
 @RULES_OF_CPUS.on("dot_general")
 def matrices_times_vectors(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """The same of a batch: the scores of one query need no transpose of the keys. On GPUs they stay
-    products, of which attention is made."""
-    return _sums_of_rows(op)
+    """Products of matrices and vectors, also a batch of them: the scores of one query need no
+    transpose of the keys."""
+    return _sums_of_rows(op, packs=True)
+
+
+@RULES_OF_GPUS.on("dot_general")
+def matrix_times_vector(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A product of a matrix and a vector. A batch stays one, of which attention is made."""
+    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    return None if len(numbers.lhs_batching_dimensions) else _sums_of_rows(op, packs=False)
 
 
 @dataclass(frozen=True)
@@ -525,5 +530,5 @@ class PropagateTransposes(Pass):
 
     def run(self, op: ir.Operation, state: State) -> None:
         """Apply the rules until none matches."""
-        rules = RULES if isinstance(state.target, NvidiaTarget) else RULES_OF_CPUS
+        rules = RULES_OF_GPUS if isinstance(state.target, NvidiaTarget) else RULES_OF_CPUS
         rules.apply(op, state.weights)

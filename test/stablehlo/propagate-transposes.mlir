@@ -267,6 +267,26 @@ func.func @matrix_times_vector_in_loop(%a: tensor<64x64xf32>, %x: tensor<64xf32>
   return %0#2 : tensor<64xf32>
 }
 
+// So does a weight, which is packed anyway, in a loop or not.
+// CHECK-LABEL: func.func @weight_times_vector
+// CHECK: stablehlo.dot_general %{{.*}}, %arg0, contracting_dims = [1] x [0]
+// CHECK: stablehlo.dot_general %{{.*}}, %{{.*}}, contracting_dims = [1] x [0]
+func.func @weight_times_vector(%x: tensor<64xf32>, %n: tensor<i32>) -> tensor<64xf32> {
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %w = stablehlo.constant dense<0.5> : tensor<64x64xf32>
+  %y = stablehlo.dot_general %w, %x, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64xf32>) -> tensor<64xf32>
+  %0:3 = stablehlo.while(%m = %w, %i = %n, %v = %y) : tensor<64x64xf32>, tensor<i32>, tensor<64xf32>
+  cond {
+    %c = stablehlo.compare GT, %i, %one : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  } do {
+    %1 = stablehlo.dot_general %m, %v, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64xf32>) -> tensor<64xf32>
+    %2 = stablehlo.subtract %i, %one : tensor<i32>
+    stablehlo.return %m, %2, %1 : tensor<64x64xf32>, tensor<i32>, tensor<64xf32>
+  }
+  return %0#2 : tensor<64xf32>
+}
+
 // A sum that is read in both orders moves once, not to and fro: the transpose of %x is there for the
 // first convolution already, and saves nothing.
 // CHECK-LABEL: func.func @read_in_both_orders
