@@ -20,7 +20,7 @@ from stepwell.kernels.gpu import mma_tile, wgmma_tile
 from stepwell.mlir import ir, new_context
 from stepwell.passes.stablehlo import _long_sums
 from stepwell.ptx import kernel_llvm, ptx, undefined_functions
-from stepwell.targets.nvidia import STATIC_SHARED_BYTES, TARGETS, NvidiaTarget
+from stepwell.targets.nvidia import TARGETS, NvidiaTarget
 
 SM_86, SM_90 = (next(t for t in TARGETS if t.cpu == cpu) for cpu in ("sm_86", "sm_90a"))
 
@@ -265,36 +265,6 @@ def test_forms_in_steps(name: str) -> None:
     loads = [(k.sass.count("LDG"), k.sass.count("LDG.E.128")) for k in kernels]
     assert sum(every == wide for every, wide in loads) >= 8
     assert all(every == wide or every <= 2 for every, wide in loads), "all but the last steps"
-
-
-@needs_ptxas
-@pytest.mark.parametrize("tile", mma_tile.TILES, ids=str)
-def test_tiles_of_warps(tile: mma_tile.MmaTile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each fits a block of the GPU with the least shared memory, which the launch asks for where it
-    is more than a kernel may declare, and spills nothing."""
-    monkeypatch.setattr(mma_tile, "TILES", (tile,))
-    monkeypatch.setattr(_long_sums, "MOST_PARTS", 1)
-    target = targets.get("cuda:sm_86")
-    assert isinstance(target, NvidiaTarget)
-
-    def layer(x: jax.Array, w: jax.Array, bias: jax.Array) -> jax.Array:
-        sums = jax.numpy.matmul(x, w, preferred_element_type=np.float32)
-        return jax.nn.gelu(sums + bias).astype(np.float16)
-
-    shapes = ((np.float16, (256, 512)), (np.float16, (512, 384)), (np.float32, (384,)))
-    inputs = [np.zeros(shape, kind) for kind, shape in shapes]
-    module = str(jax.export.export(jax.jit(layer))(*inputs).mlir_module())
-    lowered = stepwell.lower(module, target=target.name).step("affine")
-    (unit,) = kernel_units(lowered._walk, lowered._options).values()
-    with new_context(), ir.Location.unknown():
-        text = ptx(kernel_llvm(cuda_assembly.lower_unit(unit, target), target), target)
-    launch = cuda_assembly.Launch.of(unit)
-    log = ptxas.assemble(text, target).log
-    kernel = Kernel(unit.symbol, text, launch.threads, log, "", launch.shared_bytes)
-    assert lint(kernel, target) == []
-    assert "mma.sync" in text
-    asked = tile.shared_bytes if tile.shared_bytes > STATIC_SHARED_BYTES else 0
-    assert launch.shared_bytes == asked
 
 
 SHARING = [dataclasses.replace(tile, sharing=SM_90.multiprocessors) for tile in wgmma_tile.TILES]

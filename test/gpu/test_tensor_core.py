@@ -7,11 +7,19 @@ import jax
 import numpy as np
 import pytest
 from emulator import Emulator
-from models import Compiled, compile_for_gpu, load_on_emulator
+from models import Compiled, compile_for_gpu, load_on_emulator, needs_ptxas
 from products import BF16, SUMS, convolution, integers, matrices, product
 
+import stepwell
+from stepwell import cuda_assembly, ptxas, targets
+from stepwell.assembly import kernel_units
+from stepwell.inspection.gpu_lint import Kernel, lint
 from stepwell.kernels.gpu import mma_tile
 from stepwell.kernels.gpu.mma_tile import MmaTile
+from stepwell.mlir import ir, new_context
+from stepwell.passes.stablehlo import _long_sums
+from stepwell.ptx import kernel_llvm, ptx
+from stepwell.targets.nvidia import STATIC_SHARED_BYTES, NvidiaTarget
 
 
 def check(model: object, inputs: list[np.ndarray], expected: np.ndarray, emulator: Emulator,
@@ -50,6 +58,36 @@ def test_tile(
     program = compiled.artifact.manifest.cuda
     assert program is not None
     assert program.code[2:4] == (4, tile.threads)
+
+
+@pytest.mark.skipif(needs_ptxas(), reason="there is no ptxas (pip install stepwell[cuda])")
+@pytest.mark.parametrize("tile", mma_tile.TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+def test_tile_fits(tile: mma_tile.MmaTile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fits a block of the GPU with the least shared memory, which the launch asks for where it
+    is more than a kernel may declare, and spills nothing."""
+    monkeypatch.setattr(mma_tile, "TILES", (tile,))
+    monkeypatch.setattr(_long_sums, "MOST_PARTS", 1)
+    target = targets.get("cuda:sm_86")
+    assert isinstance(target, NvidiaTarget)
+
+    def layer(x: jax.Array, w: jax.Array, bias: jax.Array) -> jax.Array:
+        sums = jax.numpy.matmul(x, w, preferred_element_type=np.float32)
+        return jax.nn.gelu(sums + bias).astype(np.float16)
+
+    shapes = ((np.float16, (256, 512)), (np.float16, (512, 384)), (np.float32, (384,)))
+    inputs = [np.zeros(shape, kind) for kind, shape in shapes]
+    module = str(jax.export.export(jax.jit(layer))(*inputs).mlir_module())
+    lowered = stepwell.lower(module, target=target.name).step("affine")
+    (unit,) = kernel_units(lowered._walk, lowered._options).values()
+    with new_context(), ir.Location.unknown():
+        text = ptx(kernel_llvm(cuda_assembly.lower_unit(unit, target), target), target)
+    launch = cuda_assembly.Launch.of(unit)
+    log = ptxas.assemble(text, target).log
+    kernel = Kernel(unit.symbol, text, launch.threads, log, "", launch.shared_bytes)
+    assert lint(kernel, target) == []
+    assert "mma.sync" in text
+    asked = tile.shared_bytes if tile.shared_bytes > STATIC_SHARED_BYTES else 0
+    assert launch.shared_bytes == asked
 
 
 @pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32])
