@@ -119,14 +119,18 @@ def _transpose_values(
     kind: MatrixType,
     target: NvidiaTarget,
 ) -> None:
-    """Transpose the operands that are no weights and do not lie along k, where that is faster."""
+    """Transpose the operands that are no weights and do not lie along k, where that is faster and
+    lets warpgroups multiply them: rows are whole chunks, and a lhs is no weight."""
     orders = {number: _order(op.maps[number], shape) for number in (shape.lhs, shape.rhs)}
+    across = {number: order for number, order in orders.items() if order is not None}
     moved = {
         number: order
-        for number, order in orders.items()
-        if order is not None and _weight_name(host, _whole(op.inputs[number])) is None
+        for number, order in across.items()
+        if _weight_name(host, _whole(op.inputs[number])) is None
     }
     if not moved or shape.batch or not wgmma_tile.takes(kind, target):
+        return
+    if shape.k % kind.chunk or (shape.lhs in across and shape.lhs not in moved):
         return
     by_warps = mma_tile.cycles(mma_tile.choose(shape, kind, target), shape, kind, target)
     tile = wgmma_tile.choose(shape, kind, target)

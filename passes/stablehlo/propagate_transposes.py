@@ -339,8 +339,9 @@ def through_reshape(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 
 def _sums_of_rows(op: ir.Operation, *, packs: bool) -> ir.Value | None:
     """A product with one row or one column, where the rows of the matrix lie along the sum, as a
-    sum of each row. Where its columns do, it is read as it lies; a weight that the target `packs`
-    is, and so is the second operand."""
+    sum of each row. Where its columns do, it is read as it lies. A weight that is the second
+    operand stays in the product; where the target `packs` weights, one that is the first does,
+    too."""
     numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     leading = list(range(len(numbers.lhs_batching_dimensions)))
     batches = (list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions))

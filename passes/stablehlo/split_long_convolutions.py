@@ -11,7 +11,8 @@ becomes
     %2 = stablehlo.reshape %1 : ... -> tensor<3x3x64x4096xf16>
     %3 = stablehlo.convolution(%x, %2) .. {feature_group_count = 8} : ... -> tensor<1x7x7x4096xf32>
     %4 = stablehlo.reshape %3 : ... -> tensor<1x7x7x8x512xf32>
-    %z = stablehlo.reduce(%4 init: 0) applies stablehlo.add across dimensions = [3]
+    %5 = stablehlo.slice %4 [0:1, 0:7, 0:7, 0:1, 0:512] ...       // each group, and their sum
+    %z = stablehlo.add ...
 
 What split-long-sums does to matrix products, by the same cost model: the image stays as it is, each
 group of channels has a product of its own, and the kernel of whatever follows adds them. Run this

@@ -41,6 +41,20 @@ func.func @few_rows(%x: tensor<64x2048xf32>, %y: tensor<2048x4096xf32>, %zero: t
   return %0 : tensor<64x4096xf32>
 }
 
+// Rejected: rows along k would be no whole chunks, and warps multiply them anyway.
+// CHECK-LABEL: func.func @odd
+// CHECK: ins(%arg0, %arg1 :
+func.func @odd(%x: tensor<4096x2047xf32>, %y: tensor<2047x4096xf32>, %zero: tensor<4096x4096xf32>) -> tensor<4096x4096xf32> {
+  %0 = linalg.generic {indexing_maps = [#mk, #kn, #mn], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %y : tensor<4096x2047xf32>, tensor<2047x4096xf32>) outs(%zero : tensor<4096x4096xf32>) {
+  ^bb0(%a: f32, %b: f32, %c: f32):
+    %1 = arith.mulf %a, %b : f32
+    %2 = arith.addf %c, %1 : f32
+    linalg.yield %2 : f32
+  } -> tensor<4096x4096xf32>
+  return %0 : tensor<4096x4096xf32>
+}
+
 // Rejected: a batch, which may be attention.
 // CHECK-LABEL: func.func @batch
 // CHECK: ins(%arg0, %arg1 :

@@ -125,7 +125,7 @@ def cycles(tile: MmaTile, shape: ContractionShape, kind: MatrixType, target: Nvi
     """Estimated time: rounds of as many blocks as multiprocessors have room for, whose steps take
     what their products or copies take together, or what one waits for."""
     tiles = -(-shape.m // tile.rows) * -(-shape.n // tile.columns) * shape.extent(shape.batch)
-    blocks = -(-tiles // target.multiprocessors)
+    blocks = max(1, -(-tiles // target.multiprocessors))
     together = min(blocks, _resident(tile, target))
     steps = -(-shape.k * kind.bytes // tile.depth)
     multiply = tile.rows * tile.columns * tile.depth / _PRODUCT_BYTES
