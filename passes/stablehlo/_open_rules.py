@@ -8,6 +8,7 @@ several sizes: rules that make new dimensions take them from there.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -225,6 +226,14 @@ def reshape(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[La
     known = program.fills.get(operand, {})
     program.fills[op.results[0]] = {kept[d]: fill for d, fill in known.items() if d in kept}
     grouped = regrouped(layout, shape, sizes)
+    sources = {target: source for source, target in kept.items()}
+    declared = program.extents.get(operand)
+    for number, (dimension, extent) in enumerate(zip(grouped, extents[0], strict=True)):
+        in_use = functools.reduce(Extent.times, (f.extent for f in dimension or ()), Extent.of(1))
+        source = sources.get(number)
+        is_kept = source is not None and declared is not None and declared[source] == extent
+        if dimension is not None and in_use != extent and (is_open(dimension) or not is_kept):
+            raise LoweringError("a reshape mixes dimensions that are open")
     return [tuple(None if i in equal else dim for i, dim in enumerate(grouped))]
 
 

@@ -325,3 +325,17 @@ module {
     return %0 : tensor<4x16xcomplex<f32>>
   }
 }
+
+// -----
+
+// Rejected: of as many rows as columns, others are in use than the result has.
+
+// expected-error@+1 {{a reshape mixes dimensions that are open}}
+module {
+  func.func @main(%x: tensor<16x16xf32>) -> tensor<16x16xf32>
+      attributes {stepwell.capacities = array<i64: 16, 16>, stepwell.extents = ["s0, s1"]} {
+    %0 = stablehlo.reshape %x {stepwell.extents = ["s1, s0"]}
+       : (tensor<16x16xf32>) -> tensor<16x16xf32>
+    return %0 : tensor<16x16xf32>
+  }
+}

@@ -350,3 +350,23 @@ def test_elements_taken_in_another_order() -> None:
         for result, expected in zip(exe(x), exported.call(x), strict=True):
             np.testing.assert_allclose(result, expected, 1e-5, 1e-5)
     assert repr(exe).endswith("2 compiled>")
+
+
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        (lambda x: x.reshape(x.shape[1], x.shape[0]), "n, m"),
+        (lambda x: x.reshape(-1, 2 * x.shape[0]), "n, 2*m"),
+        (lambda x: x.reshape(x.shape[1], x.shape[0]).sum(1), "n, m"),
+        (lambda x: x.reshape(x.shape[1], -1) @ jnp.ones((8 * x.shape[0], 3)), "n, m, 8"),
+    ],
+)
+def test_reshapes_that_mix_dimensions(function: Callable, shape: str) -> None:
+    """Of as many rows as columns at most, others are in use afterwards."""
+    symbols = jax.export.symbolic_shape(shape)
+    exported = jax.export.export(jax.jit(function))(jax.ShapeDtypeStruct(symbols, jnp.float32))
+    exe = stepwell.compile(exported)
+    for rows, columns in ((3, 4), (2, 6), (10, 2), (5, 8)):
+        x = R.standard_normal((rows, columns, 8)[: len(symbols)]).astype(np.float32)
+        (y,) = exe(x)
+        np.testing.assert_allclose(y, exported.call(x), rtol=1e-5, atol=2e-6)
