@@ -20,6 +20,7 @@ own taps, and the four are concatenated in the place of %p.
   left whole.
   One of unsigned or of complex numbers becomes one convolution a group.
 - Windows that are read backwards are reversed kernels.
+- Unsigned operands of a product with a wider result are converted to its type.
 - A dot_general with several contracting dimensions gets one; its batch dimensions come first.
 - The indices of a gather with batch dimensions have their components last.
 - Normal random numbers are made of uniform ones, integers of random bits.
@@ -35,6 +36,7 @@ Convolutions taken apart are first put into NHWC, as choose-layout does. fold-co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -365,6 +367,20 @@ def sum_of_letters(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     if summed:
         x = hlo.reduce(x, hlo.full(0, (), hlo.dtype(x)), summed, "add")
     return hlo.transpose(x, [kept.index(letter) for letter in target])
+
+
+@RULES.on("dot_general", "convolution")
+def unsigned_product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Unsigned operands of a wider result have its type: below, integers have no signs of their
+    own."""
+    result = hlo.element_type(op.results[0])
+    kinds = [hlo.element_type(value) for value in op.operands]
+    unsigned = [k for k in kinds if isinstance(k, ir.IntegerType) and k.is_unsigned]
+    most = result.width if isinstance(result, ir.IntegerType) else math.inf
+    if not any(kind.width < most for kind in unsigned):
+        return None
+    operands = [hlo.convert(value, hlo.dtype(op.results[0])) for value in op.operands]
+    return rebuild(op, operands, hlo.shape(op.results[0]))
 
 
 @RULES.on("dot_general")

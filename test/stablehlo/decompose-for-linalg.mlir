@@ -284,3 +284,23 @@ func.func @taken(%x: tensor<2x3x4xf32>) -> tensor<2x6x4xf32> {
       slice_sizes = array<i64: 2, 1, 4>}> : (tensor<2x3x4xf32>, tensor<6xi64>) -> tensor<2x6x4xf32>
   return %y : tensor<2x6x4xf32>
 }
+
+// Unsigned operands of a wider result have its type.
+// CHECK-LABEL: func.func @unsigned
+// CHECK: %[[A:.*]] = stablehlo.convert %arg0 : (tensor<9xui16>) -> tensor<9xi32>
+// CHECK: %[[B:.*]] = stablehlo.convert %arg1 : (tensor<9xui16>) -> tensor<9xi32>
+// CHECK: stablehlo.dot_general %[[A]], %[[B]]
+func.func @unsigned(%a: tensor<9xui16>, %b: tensor<9xui16>) -> tensor<i32> {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [0] x [0] : (tensor<9xui16>, tensor<9xui16>) -> tensor<i32>
+  return %0 : tensor<i32>
+}
+
+// Rejected: signed ones, and a result that is not wider, whose bits are the same.
+// CHECK-LABEL: func.func @signed
+// CHECK-NOT: stablehlo.convert
+// CHECK: return
+func.func @signed(%a: tensor<9xi16>, %b: tensor<9xi16>, %c: tensor<9xui32>, %d: tensor<9xui32>) -> (tensor<i32>, tensor<i32>) {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [0] x [0] : (tensor<9xi16>, tensor<9xi16>) -> tensor<i32>
+  %1 = stablehlo.dot_general %c, %d, contracting_dims = [0] x [0] : (tensor<9xui32>, tensor<9xui32>) -> tensor<i32>
+  return %0, %1 : tensor<i32>, tensor<i32>
+}

@@ -59,10 +59,13 @@ class Combiner:
         ).results[0]
 
     def across_lanes(self, value: ir.Value) -> ir.Value:
-        """Combine the lanes of a vector, its halves first."""
+        """Combine the lanes of a vector, its halves first; in a sum of integers, all at once, since
+        LLVM mistakes halves of products of bytes for others (docs/bindings.md)."""
         if not isinstance(value.type, ir.VectorType):
             return value
         (count,), element = value.type.shape, value.type.element_type
+        if self.op_name == "arith.addi":
+            return vector.ReductionOp(element, vector.CombiningKind.ADD, value).result
         while count > 1:
             half = count // 2
             kind = ir.VectorType.get([half], element)

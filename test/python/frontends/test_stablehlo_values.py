@@ -129,3 +129,46 @@ def test_clamp_of_complex_numbers_is_lexicographic() -> None:
         f" return %r : {kind} }}"
     )(np.array(1j, np.complex64), x, np.full(5, 2, np.complex64))
     np.testing.assert_array_equal(got, np.array([1 + 2j, 2, 1j, 1j, 2], np.complex64))
+
+
+_SHAPES = {
+    "vectors": ((17,), (17,), "contracting_dims = [0] x [0]"),
+    "matrices": ((5, 16), (16, 7), "contracting_dims = [1] x [0]"),
+    "batch": ((2, 3, 9), (2, 9, 4), "batching_dims = [0] x [0], contracting_dims = [2] x [1]"),
+}
+
+
+def _product(kind: str, result: str, shapes: str, low: int, high: int) -> tuple[np.ndarray, ...]:
+    """Of integers from [low, high], compiled and exact."""
+    first, second, dimensions = _SHAPES[shapes]
+    generator, element = np.random.default_rng(0), dtypes.to_numpy_by_name(kind)
+    x, y = (generator.integers(low, high, s, endpoint=True) for s in (first, second))
+    exact = np.matmul(x.astype(object), y.astype(object))
+    types = [
+        f"tensor<{''.join(f'{n}x' for n in shape)}{element_type}>"
+        for shape, element_type in ((first, kind), (second, kind), (np.shape(exact), result))
+    ]
+    (found,) = stepwell.compile(
+        f"func.func @main(%x: {types[0]}, %y: {types[1]}) -> {types[2]} {{"
+        f" %r = stablehlo.dot_general %x, %y, {dimensions} : ({types[0]}, {types[1]}) -> {types[2]}"
+        f" return %r : {types[2]} }}"
+    )(x.astype(element), y.astype(element))
+    return found.astype(object), np.array(exact, object)
+
+
+@pytest.mark.parametrize("shapes", _SHAPES)
+@pytest.mark.parametrize("kind", ["i4", "ui4", "i8", "ui8"])
+def test_products_of_narrow_integers(kind: str, shapes: str) -> None:
+    bits = int(kind.lstrip("ui"))
+    low = 0 if "u" in kind else -(1 << bits - 1)
+    found, exact = _product(kind, "i32", shapes, low, low + (1 << bits) - 1)
+    np.testing.assert_array_equal(found, exact)
+
+
+@pytest.mark.parametrize("shapes", _SHAPES)
+@pytest.mark.parametrize("kind", ["ui8", "ui16", "ui32"])
+@pytest.mark.parametrize("result", ["i32", "ui32", "i64", "ui64"])
+def test_products_of_unsigned_integers(kind: str, result: str, shapes: str) -> None:
+    high = (1 << int(kind.lstrip("ui"))) - 1
+    found, exact = _product(kind, result, shapes, 0, high)
+    assert np.all((found - exact) % (1 << int(result.lstrip("ui"))) == 0)
