@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -181,6 +182,179 @@ def test_wrong_rank() -> None:
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="convolution")
     with pytest.raises(UnsupportedError, match=r"convolution: .*does not fit the input \[2, 3\]"):
         load(_model([node], initializers=[weights]))
+
+
+_IMAGE, _FILTERS = [1, 8, 9, 9], [8, 8, 3, 3]
+
+
+def _refusal(
+    operator: str, shapes: list[list[int]], constants: list[np.ndarray] | None = None, **fields: Any
+) -> str:
+    """Why node "n" of `operator` is refused, whose inputs are x of the first shape, ones of the
+    others, w1, w2, .., and `constants`."""
+    weights = [np.ones(shape, np.float32) for shape in shapes[1:]] + (constants or [])
+    names = [f"w{i + 1}" for i in range(len(weights))]
+    node = helper.make_node(operator, ["x", *names], ["y"], name="n", **fields)
+    model = _model(
+        [node],
+        list(shapes[0]),
+        [numpy_helper.from_array(w, name) for w, name in zip(weights, names, strict=True)],
+    )
+    with pytest.raises(UnsupportedError) as caught:
+        load(model)
+    (finding,) = caught.value.findings
+    assert (finding.node, finding.operator) == ("n", operator)
+    return finding.reason
+
+
+_POOLS = ("MaxPool", "AveragePool", "LpPool")
+_ZERO_STRIDE = "strides [0, 1] should be 2 positive numbers: one for each spatial dimension"
+
+
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"strides": [0, 1]}, _ZERO_STRIDE),
+        (
+            {"strides": [1]},
+            "strides [1] should be 2 positive numbers: one for each spatial dimension",
+        ),
+        (
+            {"dilations": [1, -1]},
+            "dilations [1, -1] should be 2 positive numbers: one for each spatial dimension",
+        ),
+        (
+            {"kernel_shape": [5, 5]},
+            "kernel_shape [5, 5] contradicts the kernel, which is of [3, 3]",
+        ),
+        (
+            {"auto_pad": "SAME"},
+            'auto_pad "SAME" is not one of NOTSET, VALID, SAME_UPPER, SAME_LOWER',
+        ),
+        ({"pads": [1, 1]}, "pads [1, 1] should have 4 entries"),
+        ({"group": 0}, "group 0 should be positive"),
+    ],
+)
+def test_windows_of_convolutions(operator: str, fields: dict[str, Any], sentence: str) -> None:
+    assert _refusal(operator, [_IMAGE, _FILTERS], **fields) == sentence
+
+
+@pytest.mark.parametrize("operator", _POOLS)
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"strides": [0, 1]}, _ZERO_STRIDE),
+        (
+            {"kernel_shape": [2, 0]},
+            "kernel_shape [2, 0] should be 2 positive numbers: one for each spatial dimension",
+        ),
+        ({"auto_pad": "FOO"}, 'auto_pad "FOO" is not one of NOTSET, VALID, SAME_UPPER, SAME_LOWER'),
+        (
+            {"kernel_shape": [2, 11]},
+            "the window spans 11 elements of spatial dimension 1, where the input has 9, padded "
+            "by 0 and 0",
+        ),
+    ],
+)
+def test_windows_of_poolings(operator: str, fields: dict[str, Any], sentence: str) -> None:
+    assert _refusal(operator, [_IMAGE], **{"kernel_shape": [2, 2], **fields}) == sentence
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "fields", "sentence"),
+    [
+        (
+            "Conv", [[1, 9, 9, 9], [8, 3, 3, 3]], {"group": 3},
+            "3 groups do not divide the 8 channels of the result",
+        ),
+        (
+            "ConvTranspose", [_IMAGE, _FILTERS], {"group": 3},
+            "3 groups do not divide the 8 channels of the input",
+        ),
+        (
+            "Conv", [[1, 8, 4, 4], _FILTERS], {"dilations": [1, 2]},
+            "the window spans 5 elements of spatial dimension 1, where the input has 4, padded by "
+            "0 and 0",
+        ),
+        (
+            "ConvTranspose", [_IMAGE, _FILTERS], {"pads": [0, 6, 0, 5]},
+            "nothing is left of spatial dimension 1 of the result, 11 elements that are cut by 6 "
+            "and 5",
+        ),
+        (
+            "ConvTranspose", [_IMAGE, _FILTERS], {"output_padding": [0, -1]},
+            "output_padding [0, -1] should be 2 numbers that are not negative",
+        ),
+        (
+            "Conv", [_IMAGE, _FILTERS, [7]], {},
+            'the input "w2" [7] should be a vector of 8 numbers, as many as [1, 8, 7, 7] has along '
+            "dimension 1",
+        ),
+        (
+            "DeformConv", [_IMAGE, _FILTERS, [1, 18, 6, 7]], {},
+            '"w2" [1, 18, 6, 7] should be [1, 18, 7, 7]',
+        ),
+        ("LpPool", [_IMAGE], {"kernel_shape": [2, 2], "p": 0}, "p 0 should be positive"),
+        (
+            "BatchNormalization", [_IMAGE, [8], [8], [8], [7]], {},
+            'the input "w4" [7] should be a vector of 8 numbers, as many as [1, 8, 9, 9] has along '
+            "dimension 1",
+        ),
+        (
+            "InstanceNormalization", [_IMAGE, [8], [1]], {},
+            'the input "w2" [1] should be a vector of 8 numbers, as many as [1, 8, 9, 9] has along '
+            "dimension 1",
+        ),
+        (
+            "GroupNormalization", [_IMAGE, [3], [3]], {"num_groups": 3},
+            "3 groups do not divide the channels of [1, 8, 9, 9]",
+        ),
+        (
+            "LayerNormalization", [_IMAGE, [8]], {},
+            'the input "w1" [8] does not broadcast to [1, 8, 9, 9]',
+        ),
+        ("LRN", [_IMAGE], {"size": 0}, "size 0 is no number of channels of [1, 8, 9, 9]"),
+        ("LpNormalization", [_IMAGE], {"p": 3}, "p 3 should be 1 or 2"),
+    ],
+)  # fmt: skip
+def test_parameters_that_do_not_fit(
+    operator: str, shapes: list[list[int]], fields: dict[str, Any], sentence: str
+) -> None:
+    assert sentence in _refusal(operator, shapes, **fields)
+
+
+def test_operations_that_make_no_sense_together() -> None:
+    """What no operator looks for is found when the module is verified."""
+    weights = [
+        numpy_helper.from_array(np.ones(shape, np.float32), name)
+        for name, shape in (("w", [1, 4, 6]), ("r", [1, 4, 4]))
+    ]
+    node = helper.make_node("RNN", ["x", "w", "r"], ["y"], name="n", hidden_size=4)
+    with pytest.raises(ModelError, match="n: error: contracting dimension sizes must match"):
+        load(_model([node], [3, 2, 5], weights))
+
+
+def test_blocks_without_a_stride() -> None:
+    sizes = [np.array([5, 5]), np.array([1, 5])]
+    assert _refusal("Col2Im", [[1, 5, 5]], sizes, strides=[0, 1]) == _ZERO_STRIDE
+
+
+@pytest.mark.parametrize("operator", _POOLS)
+def test_a_window_that_ends_in_what_rounding_up_adds(operator: str) -> None:
+    fields = {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}
+    node = helper.make_node(operator, ["x"], ["y"], **fields)
+    assert load(_model([node], [1, 8, 2, 2])).outputs[0].shape == (1, 8, 1, 1)
+
+
+@pytest.mark.parametrize("shape", [[0, 8, 9, 9], [1, 8, 0, 9]])
+def test_images_without_elements(shape: list[int]) -> None:
+    """As numpy has it: the result has none either."""
+    weights = numpy_helper.from_array(np.ones(_FILTERS, np.float32), "w")
+    convolution = _model([helper.make_node("Conv", ["x", "w"], ["y"])], shape, [weights])
+    pooling = _model([helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3])], shape)
+    wanted = (shape[0], 8, max(shape[2] - 2, 0), 7)
+    assert load(convolution).outputs[0].shape == load(pooling).outputs[0].shape == wanted
 
 
 def test_string_input() -> None:

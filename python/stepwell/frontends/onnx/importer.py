@@ -41,6 +41,7 @@ from stepwell.frontends.onnx.node import (
     node_name,
 )
 from stepwell.frontends.onnx.sorting import with_sorted_nodes
+from stepwell.kernels.structured import location_names
 from stepwell.mlir import dialect, ir, new_context
 from stepwell.runtime.inputs import numpy_dtype
 from stepwell.specialization import OpenSpec, Specialization, Structure
@@ -103,7 +104,7 @@ def import_model(
             func.ReturnOp([result.value for result in results.tensors])
         result_types = [result.value.type for result in results.tensors]
         main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, result_types))
-        module.operation.verify()
+        _verify(module)
     specs = tuple(
         TensorSpec(name, result.dtype, result.shape)
         for name, result in zip(results.names, results.tensors, strict=True)
@@ -119,6 +120,16 @@ def import_model(
         results.cuts,
         _specs_of(defaults),
     )
+
+
+def _verify(module: ir.Module) -> None:
+    """Raise ModelError with the name of the first node whose operations make no sense."""
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        first = error.error_diagnostics[0]
+        name = next(iter(location_names(first.location)), "the model")
+        raise ModelError(f"{name}: error: {first.message}") from None
 
 
 def _specs_of(declared: Sequence[OpenSpec]) -> tuple[TensorSpec, ...]:

@@ -22,8 +22,17 @@ def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def broadcast(operand: Tensor | ir.Value, shape: Sequence[int]) -> ir.Value:
-    """`operand` broadcast to `shape`; a constant splat becomes a splat of that shape."""
+    """`operand` broadcast to `shape`; a constant splat becomes a splat of that shape. Raises
+    NotSupportedError where the shapes do not fit."""
     if isinstance(operand, Tensor):
+        fits = len(operand.shape) <= len(shape) and all(
+            own in (1, n) for own, n in zip(operand.shape[::-1], shape[::-1], strict=False)
+        )
+        if operand.size != 1 and not fits:
+            raise NotSupportedError(
+                f'the input "{operand.name}" {list(operand.shape)} does not broadcast to '
+                f"{list(shape)}"
+            )
         if operand.shape == tuple(shape):
             return operand.value
         if operand.array is not None and operand.size and is_splat(operand.array):
@@ -43,12 +52,25 @@ def broadcast_together(*operands: Tensor) -> list[ir.Value]:
 
 
 def along(operand: Tensor | ir.Value, axis: int, shape: Sequence[int]) -> ir.Value:
-    """A vector broadcast to `shape` so that it runs along `axis`."""
+    """A vector broadcast to `shape` so that it runs along `axis`. Raises NotSupportedError for a
+    tensor that is no vector of that length."""
     if isinstance(operand, Tensor):
+        require_vector(operand, axis, shape)
         if operand.array is not None and operand.size and is_splat(operand.array):
             return hlo.full(operand.array.reshape(-1)[0].item(), shape, operand.dtype)
         operand = operand.value
     return hlo.broadcast_in_dim(operand, shape, [axis])
+
+
+def require_vector(operand: Tensor, axis: int, shape: Sequence[int]) -> None:
+    """Raise NotSupportedError unless `operand` is a vector as long as `shape` along `axis`."""
+    if axis >= len(shape):
+        raise NotSupportedError(f"{list(shape)} should have more than {axis} dimensions")
+    if operand.shape != (shape[axis],):
+        raise NotSupportedError(
+            f'the input "{operand.name}" {list(operand.shape)} should be a vector of '
+            f"{shape[axis]} numbers, as many as {list(shape)} has along dimension {axis}"
+        )
 
 
 def normalize_axis(axis: int, rank: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.onnx.node import Node, Tensor
 from stepwell.frontends.onnx.registry import operator
-from stepwell.frontends.onnx.shaping import broadcast, normalize_axis, reduce
+from stepwell.frontends.onnx.shaping import along, broadcast, normalize_axis, reduce
 from stepwell.mlir import ir
 
 
@@ -38,8 +38,12 @@ def leaky_relu(node: Node, x: Tensor) -> ir.Value:
 
 @operator("PRelu")
 def parametric_relu(node: Node, x: Tensor, slope: Tensor) -> ir.Value:
+    """x, times the slope where it is negative: that of a channel until opset 6, later one that
+    broadcasts."""
+    of_channels = node.opset < 7 and slope.size != 1
+    factor = along(slope, 1, x.shape) if of_channels else broadcast(slope, x.shape)
     negative = hlo.compare(x.value, hlo.full_like(x.value, 0), "LT")
-    return hlo.select(negative, hlo.multiply(x.value, broadcast(slope, x.shape)), x.value)
+    return hlo.select(negative, hlo.multiply(x.value, factor), x.value)
 
 
 @operator("ThresholdedRelu")

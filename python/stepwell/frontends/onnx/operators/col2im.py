@@ -9,6 +9,7 @@ import numpy as np
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.onnx.node import Node, Tensor
 from stepwell.frontends.onnx.registry import operator
+from stepwell.frontends.onnx.windows import Window, read_pads, read_steps, require_positive
 from stepwell.mlir import ir
 
 
@@ -22,13 +23,11 @@ def col2im(node: Node, x: Tensor, image_shape: Tensor, block_shape: Tensor) -> i
     image = [int(n) for n in node.known(image_shape, "image_shape")]
     block = [int(n) for n in node.known(block_shape, "block_shape")]
     rank = len(image)
-    strides = node.integers("strides", [1] * rank)
-    dilations = node.integers("dilations", [1] * rank)
-    pads = node.integers("pads", [0] * 2 * rank)
-    counts = [
-        (n + pads[d] + pads[d + rank] - (block[d] - 1) * dilations[d] - 1) // strides[d] + 1
-        for d, n in enumerate(image)
-    ]
+    require_positive(node, "block_shape", block, rank)
+    strides, dilations = read_steps(node, rank)
+    window = Window(block, strides, dilations, read_pads(node, rank))
+    window.require_room(node, image)
+    counts = window.places(image)
     elements = int(np.prod(block))
     if x.rank != 3 or x.shape[1] % elements or x.shape[2] != int(np.prod(counts)):
         node.unsupported(
@@ -41,7 +40,7 @@ def col2im(node: Node, x: Tensor, image_shape: Tensor, block_shape: Tensor) -> i
     for k, offsets in enumerate(itertools.product(*map(range, block))):
         plane = hlo.slice(columns, [0, 0, k, *[0] * rank], [batch, channels, k + 1, *counts])
         plane = hlo.reshape(plane, [batch, channels, *counts])
-        low = [offset * dilations[d] - pads[d] for d, offset in enumerate(offsets)]
+        low = [offset * dilations[d] - window.padding[d][0] for d, offset in enumerate(offsets)]
         high = [image[d] - low[d] - (counts[d] - 1) * strides[d] - 1 for d in range(rank)]
         interior = [s - 1 for s in strides]
         spread = hlo.pad(plane, zero, [0, 0, *low], [0, 0, *high], [0, 0, *interior])

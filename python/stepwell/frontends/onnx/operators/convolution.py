@@ -7,8 +7,8 @@ import numpy as np
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.onnx.node import Node, Tensor
 from stepwell.frontends.onnx.registry import operator
-from stepwell.frontends.onnx.shaping import along
-from stepwell.frontends.onnx.windows import read_window
+from stepwell.frontends.onnx.shaping import along, require_vector
+from stepwell.frontends.onnx.windows import padding_mode, read_kernel, read_pads, read_window
 from stepwell.mlir import ir
 
 
@@ -30,12 +30,17 @@ def conv_integer(
     data = hlo.convert(x.value, np.int32)
     kernel = hlo.convert(w.value, np.int32)
     if x_zero_point is not None:
+        if x_zero_point.size != 1:
+            node.unsupported(f"x_zero_point {list(x_zero_point.shape)} should be one number")
         zero = hlo.reshape(hlo.convert(x_zero_point.value, np.int32), [])
         data = hlo.subtract(data, hlo.broadcast_in_dim(zero, x.shape, []))
     if w_zero_point is not None:
         zero = hlo.convert(w_zero_point.value, np.int32)
-        dims = [0] if w_zero_point.size > 1 else []
-        zero = hlo.reshape(zero, [w_zero_point.size] if dims else [])
+        dims = [0] if w_zero_point.size != 1 else []
+        if dims:
+            require_vector(w_zero_point, 0, w.shape)
+        else:
+            zero = hlo.reshape(zero, [])
         kernel = hlo.subtract(kernel, hlo.broadcast_in_dim(zero, w.shape, dims))
     return _conv(node, x, data, w, kernel, np.dtype(np.int32))
 
@@ -43,12 +48,15 @@ def conv_integer(
 def _conv(
     node: Node, x: Tensor, data: ir.Value, w: Tensor, kernel: ir.Value, kind: np.dtype
 ) -> ir.Value:
-    groups = node.integer("group", 1)
+    groups = _groups(node)
     if x.rank < 3 or w.rank != x.rank or x.shape[1] != w.shape[1] * groups:
         node.unsupported(
             f"the kernel {list(w.shape)} in {groups} groups does not fit the input {list(x.shape)}"
         )
+    if w.shape[0] % groups:
+        node.unsupported(f"{groups} groups do not divide the {w.shape[0]} channels of the result")
     window = read_window(node, list(w.shape[2:]), x.shape[2:])
+    window.require_room(node, x.shape[2:])
     return hlo.convolution(
         data,
         kernel,
@@ -59,6 +67,13 @@ def _conv(
         feature_groups=groups,
         kind=kind,
     )
+
+
+def _groups(node: Node) -> int:
+    groups = node.integer("group", 1)
+    if groups < 1:
+        node.unsupported(f"group {groups} should be positive")
+    return groups
 
 
 def _with_bias(result: ir.Value, b: Tensor | None) -> ir.Value:
@@ -72,17 +87,25 @@ def conv_transpose(node: Node, x: Tensor, w: Tensor, b: Tensor | None = None) ->
     As a convolution: the input dilated by the strides, the kernel flipped, its feature dimensions
     swapped, padded by what the kernel spans less the pads.
     """
-    groups, rank = node.integer("group", 1), x.rank - 2
+    groups, rank = _groups(node), x.rank - 2
     if rank < 1 or w.rank != x.rank or x.shape[1] != w.shape[0]:
         node.unsupported(f"the kernel {list(w.shape)} does not fit the input {list(x.shape)}")
-    strides = node.integers("strides", [1] * rank)
-    dilations = node.integers("dilations", [1] * rank)
-    extents = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
+    if w.shape[0] % groups:
+        node.unsupported(f"{groups} groups do not divide the {w.shape[0]} channels of the input")
+    window = read_kernel(node, list(w.shape[2:]), rank)
+    strides, dilations = window.strides, window.dilations
+    extents = [window.extent(d) for d in range(rank)]
+    cuts = _transpose_pads(node, x, strides, extents)
+    for d, (low, high) in enumerate(cuts):
+        size = strides[d] * (x.shape[2 + d] - 1) + extents[d]
+        if x.shape[2 + d] and size <= low + high:
+            node.unsupported(
+                f"nothing is left of spatial dimension {d} of the result, {size} elements that "
+                f"are cut by {low} and {high}"
+            )
     padding = [
         (extent - 1 - low, extent - 1 - high)
-        for extent, (low, high) in zip(
-            extents, _transpose_pads(node, x, strides, extents), strict=True
-        )
+        for extent, (low, high) in zip(extents, cuts, strict=True)
     ]
     result = hlo.convolution(
         x.value,
@@ -120,13 +143,17 @@ def _transpose_pads(
     """How much of the full result is cut at both ends; negative at the high end extends it."""
     rank = len(strides)
     extra = node.integers("output_padding", [0] * rank)
+    if len(extra) != rank or any(n < 0 for n in extra):
+        node.unsupported(f"output_padding {extra} should be {rank} numbers that are not negative")
     wanted = node.integers("output_shape", None)
-    mode = node.text("auto_pad", "NOTSET")
+    if wanted is not None and len(wanted) not in (rank, rank + 2):
+        node.unsupported(f"output_shape {wanted} should have {rank} entries")
+    mode = padding_mode(node)
     if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
         wanted = [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
     if wanted is None:
-        pads = node.integers("pads", [0] * 2 * rank) if mode == "NOTSET" else [0] * 2 * rank
-        return [(pads[d], pads[d + rank] - extra[d]) for d in range(rank)]
+        pads = read_pads(node, rank) if mode == "NOTSET" else [(0, 0)] * rank
+        return [(low, high - more) for (low, high), more in zip(pads, extra, strict=True)]
     result: list[tuple[int, int]] = []
     for d, size in enumerate(wanted[-rank:]):
         total = strides[d] * (x.shape[2 + d] - 1) + extra[d] + extents[d] - size

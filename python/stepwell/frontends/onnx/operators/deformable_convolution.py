@@ -32,14 +32,19 @@ def deform_conv(
     batch, channels, *sizes = x.shape
     rank, outputs, kernel = len(sizes), w.shape[0], w.shape[2:]
     groups, shared = node.integer("group", 1), node.integer("offset_group", 1)
-    elements, places = math.prod(kernel), list(offset.shape[2:])
-    window = read_window(node, list(kernel), x.shape[2:])
-    fits = offset.shape[1] == shared * elements * rank and w.shape[1] * groups == channels
+    window = read_window(node, list(kernel), sizes)
+    window.require_room(node, sizes)
+    elements, places = math.prod(kernel), window.places(sizes)
+    fits = min(groups, shared) >= 1 and w.rank == x.rank and w.shape[1] * groups == channels
     if not fits or channels % shared or outputs % groups:
         node.unsupported(
-            f"the kernel {list(w.shape)} and the offsets {list(offset.shape)} do not fit the "
-            f"input {list(x.shape)} in {groups} groups, {shared} groups of offsets"
+            f"the kernel {list(w.shape)} does not fit the input {list(x.shape)} in {groups} "
+            f"groups, {shared} groups of offsets"
         )
+    for tensor, count in ((offset, shared * elements * rank), (mask, shared * elements)):
+        wanted = [batch, count, *places]
+        if tensor is not None and list(tensor.shape) != wanted:
+            node.unsupported(f'"{tensor.name}" {list(tensor.shape)} should be {wanted}')
     wide = np.dtype(np.float32 if x.dtype.itemsize < 4 else x.dtype)
     points = elements * math.prod(places)
     shifts = hlo.reshape(

@@ -9,7 +9,14 @@ import numpy as np
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.onnx.node import Node, Tensor
 from stepwell.frontends.onnx.registry import Result, operator
-from stepwell.frontends.onnx.shaping import along, broadcast, mean, normalize_axis, reduce
+from stepwell.frontends.onnx.shaping import (
+    along,
+    broadcast,
+    mean,
+    normalize_axis,
+    reduce,
+    require_vector,
+)
 from stepwell.mlir import ir
 
 
@@ -21,6 +28,8 @@ def batch_normalization(
 
     In training mean and variance are those of the batch; the running ones follow them.
     """
+    for vector in (scale, bias, running_mean, variance):
+        require_vector(vector, 1, x.shape)
     training = node.integer("training_mode", 0) or (node.opset < 14 and node.used_outputs() > 1)
     if training:
         return _train(node, x, scale, bias, running_mean, variance)
@@ -103,6 +112,8 @@ def instance_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -
 def group_normalization(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> ir.Value:
     """Channels in groups are normalized together; scale and bias are per group until opset 20."""
     groups = node.integer("num_groups", 1)
+    if x.rank < 2 or groups < 1 or x.shape[1] % groups:
+        node.unsupported(f"{groups} groups do not divide the channels of {list(x.shape)}")
     batch, channels, *spatial = x.shape
     split = [batch, groups, channels // groups, *spatial]
     value = hlo.reshape(x.value, split)
@@ -130,6 +141,8 @@ def rms_normalization(node: Node, x: Tensor, scale: Tensor) -> ir.Value:
 def local_response_normalization(node: Node, x: Tensor) -> ir.Value:
     """`x / (bias + alpha / size * sum of squares over size neighbouring channels) ^ beta`."""
     size = node.integer("size", 1)
+    if x.rank < 2 or size < 1:
+        node.unsupported(f"size {size} is no number of channels of {list(x.shape)}")
     low = (size - 1) // 2
     total = hlo.reduce_window(
         hlo.multiply(x.value, x.value),
@@ -148,7 +161,10 @@ def local_response_normalization(node: Node, x: Tensor) -> ir.Value:
 def lp_normalization(node: Node, x: Tensor) -> ir.Value:
     """`x` divided by its L1 or L2 norm along `axis`; zero where the norm is zero."""
     axis = [normalize_axis(node.integer("axis", -1), x.rank)]
-    if node.integer("p", 2) == 1:
+    p = node.integer("p", 2)
+    if p not in (1, 2):
+        node.unsupported(f"p {p} should be 1 or 2")
+    if p == 1:
         norm = reduce(hlo.abs(x.value), axis, "add")
     else:
         norm = hlo.sqrt(reduce(hlo.multiply(x.value, x.value), axis, "add"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,10 +35,11 @@ def _pool_window(node: Node, x: Tensor) -> Window:
     if x.rank < 3:
         node.unsupported(f"the input {list(x.shape)} has no spatial dimensions")
     window = read_window(node, node.integers("kernel_shape", []), x.shape[2:])
-    if not node.integer("ceil_mode", 0):
-        return window
-    padding = [_ceil_padding(window, d, size) for d, size in enumerate(x.shape[2:])]
-    return Window(window.size, window.strides, window.dilations, padding)
+    if node.integer("ceil_mode", 0):
+        padding = [_ceil_padding(window, d, size) for d, size in enumerate(x.shape[2:])]
+        window = replace(window, padding=padding)
+    window.require_room(node, x.shape[2:])
+    return window
 
 
 def _ceil_padding(window: Window, d: int, size: int) -> tuple[int, int]:
@@ -111,12 +113,16 @@ def max_unpool(
 
     A larger `output_shape` is filled with zeros at the high end.
     """
+    if x.rank < 3 or indices.shape != x.shape:
+        node.unsupported(f"indices {list(indices.shape)} do not fit the input {list(x.shape)}")
     window = read_window(node, node.integers("kernel_shape", []), x.shape[2:])
     spatial = [
         (n - 1) * window.strides[d] + window.size[d] - sum(window.padding[d])
         for d, n in enumerate(x.shape[2:])
     ]
     shape = [*x.shape[:2], *spatial]
+    if x.size and min(spatial) < 1:
+        node.unsupported(f"pads leave nothing of the result, which would be {shape}")
     wanted = shape
     if output_shape is not None:
         wanted = node.known(output_shape, "output_shape").tolist()
@@ -173,10 +179,17 @@ def _covered(node: Node, window: Window, d: int, size: int, count: int) -> ir.Va
 @operator("LpPool")
 def lp_pool(node: Node, x: Tensor) -> ir.Value:
     """`(sum |x|^p)^(1/p)` over the window."""
-    p = node.integer("p", 2)
+    p = _exponent(node)
     powers = hlo.power(hlo.abs(x.value), hlo.full_like(x.value, p))
     total = _pool(powers, _pool_window(node, x), "add")
     return hlo.power(total, hlo.full_like(total, 1 / p))
+
+
+def _exponent(node: Node) -> int:
+    p = node.integer("p", 2)
+    if p < 1:
+        node.unsupported(f"p {p} should be positive")
+    return p
 
 
 @operator("GlobalAveragePool")
@@ -191,7 +204,7 @@ def global_max_pool(node: Node, x: Tensor) -> ir.Value:
 
 @operator("GlobalLpPool")
 def global_lp_pool(node: Node, x: Tensor) -> ir.Value:
-    p = node.integer("p", 2)
+    p = _exponent(node)
     powers = hlo.power(hlo.abs(x.value), hlo.full_like(x.value, p))
     total = reduce(powers, range(2, x.rank), "add")
     return hlo.power(total, hlo.full_like(total, 1 / p))

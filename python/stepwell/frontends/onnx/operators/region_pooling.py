@@ -10,7 +10,8 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.onnx import sampling
 from stepwell.frontends.onnx.node import Node, Tensor
 from stepwell.frontends.onnx.registry import operator
-from stepwell.frontends.onnx.shaping import reduce
+from stepwell.frontends.onnx.shaping import reduce, require_vector
+from stepwell.frontends.onnx.windows import require_positive
 from stepwell.mlir import ir
 
 
@@ -25,6 +26,10 @@ def roi_align(node: Node, x: Tensor, rois: Tensor, batch_indices: Tensor) -> ir.
     batch, channels, *sizes = x.shape
     regions = rois.shape[0]
     bins = [node.integer("output_height", 1), node.integer("output_width", 1)]
+    _check(node, x, rois, 4, bins)
+    if mode not in ("avg", "max"):
+        node.unsupported(f'mode "{mode}" is not one of avg, max')
+    require_vector(batch_indices, 0, rois.shape)
     wide = np.dtype(np.float32 if x.dtype.itemsize < 4 else x.dtype)
     scaled = hlo.multiply(
         hlo.convert(rois.value, wide),
@@ -81,6 +86,16 @@ def roi_align(node: Node, x: Tensor, rois: Tensor, batch_indices: Tensor) -> ir.
         none = hlo.broadcast_in_dim(none, hlo.shape(result), [0])
         result = hlo.select(none, hlo.full_like(result, 0), result)
     return hlo.convert(hlo.transpose(result, [0, 3, 1, 2]), x.dtype)
+
+
+def _check(node: Node, x: Tensor, rois: Tensor, columns: int, bins: list[int]) -> None:
+    """Refuse `node` unless x is images, rois has `columns` numbers a region, and there are bins."""
+    if x.rank != 4 or rois.rank != 2 or rois.shape[1] != columns:
+        node.unsupported(
+            f"the input {list(x.shape)} and the regions {list(rois.shape)} should have 4 "
+            f"dimensions, and rows of {columns} numbers"
+        )
+    require_positive(node, "the output's size", bins, 2)
 
 
 def _transform(node: Node) -> str:
@@ -165,6 +180,7 @@ def max_roi_pool(node: Node, x: Tensor, rois: Tensor) -> ir.Value:
     One dimension after the other: the maximum over the pixels that a bin covers, by a mask.
     """
     bins = node.integers("pooled_shape", [1, 1])
+    _check(node, x, rois, 5, bins)
     channels, *sizes = x.shape[1:]
     regions = rois.shape[0]
     wide = np.dtype(np.float32 if x.dtype.itemsize < 4 else x.dtype)
