@@ -62,6 +62,26 @@ def test_scratch_fits_a_stack(tile: int, batch: int, size: int, channels: int) -
     assert shape.window(tile) ** 2 * strategy.block * channels * 4 <= 3 << 20
 
 
+@pytest.mark.parametrize(
+    ("field", "number", "sentence"),
+    [
+        ("rows", 0, "rows is 0, which should be positive"),
+        ("vectors", -1, "vectors is -1, which should be positive"),
+        ("block", 0, "block is 0, which should be positive"),
+        ("panels", 0, "panels is 0, which should be positive"),
+        ("panels", 99, "panels is 99, of 2"),
+        ("vectors", 3, "4 vectors of outputs are no panels of 3"),
+    ],
+)
+def test_a_record_that_cannot_be_names_its_field(field: str, number: int, sentence: str) -> None:
+    sizes = (1, 14, 14, 64, 3, 3, 64)
+    shape, target = ConvolutionShape((0,), 1, 2, 3, (), 4, 5, 6, sizes), get("x86_64-v4")
+    strategy = WinogradStrategy(tile=4, block=16, rows=8, vectors=2, panels=1)
+    assert winograd_strategy.problem(strategy, 4, shape, target) == ""
+    wrong = dataclasses.replace(strategy, **{field: number})
+    assert winograd_strategy.problem(wrong, 4, shape, target) == sentence
+
+
 def test_few_tiles_transform_filters_where_memory_is_slow() -> None:
     """The processor multiplies 7x7 images sooner than it reads transformed filters; where there
     are more tiles, or memory is faster, these are transformed at compile time."""

@@ -311,11 +311,15 @@ def problem(strategy: WinogradStrategy, tile: int, shape: ConvolutionShape, targ
     columns = math.ceil(shape.extents()[-1] / lanes)
     if strategy.tile != tile:
         return f"tile is {strategy.tile}, and the image is padded for {tile}"
-    if min(strategy.rows, strategy.vectors, strategy.block) < 1 or columns % strategy.vectors:
+    for field in ("rows", "vectors", "block", "panels"):
+        number = getattr(strategy, field)
+        if number < 1:
+            return f"{field} is {number}, which should be positive"
+    if columns % strategy.vectors:
         return f"{columns} vectors of outputs are no panels of {strategy.vectors}"
     if strategy.block % strategy.rows or strategy.rows > tiles:
         return f"a block of {strategy.block} tiles has no whole register tiles of {strategy.rows}"
-    if strategy.panels not in range(1, columns // strategy.vectors + 1):
+    if strategy.panels > columns // strategy.vectors:
         return f"panels is {strategy.panels}, of {columns // strategy.vectors}"
     if strategy.plain:
         most = (target.vector_registers - _WORKING) // shape.window(tile)
