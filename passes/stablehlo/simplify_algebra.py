@@ -5,11 +5,11 @@
     %one = stablehlo.constant dense<1.0> : tensor<2x3xf32>
     %y = stablehlo.multiply %u, %one : tensor<2x3xf32>
 
-becomes `%x`. A division by a power of two becomes a multiplication, `power(x, 2)` a product, and
-broadcasts lose the size-1 dimensions of their operands. `x * 0` and `x - x` are zero for integers
-only. `power(x, 0.5)` becomes `sqrt(x)`, the powers 0.25, 0.75 and 1.5 of f32 and f64 products of
-square roots, within 2.2 ulp: they differ for -inf and -0.0 alone. tanh(softplus(x)) takes one
-exponential (`_softplus.py`).
+becomes `%x`. A division by a power of two becomes a multiplication, `power(x, 2)` a product, a
+dot_general without contracting dimensions a multiplication of its operands, and broadcasts lose the
+size-1 dimensions of theirs. `x * 0` and `x - x` are zero for integers only. `power(x, 0.5)` becomes
+`sqrt(x)`, the powers 0.25, 0.75 and 1.5 of f32 and f64 products of square roots, within 2.2 ulp:
+they differ for -inf and -0.0 alone. tanh(softplus(x)) takes one exponential (`_softplus.py`).
 """
 
 from __future__ import annotations
@@ -350,6 +350,37 @@ def operands_changed(value: ir.Value) -> OperandsChanged | None:
     left, right = (len(hlo.shape(v)) - batch - summed for v in dot.operands)
     return OperandsChanged(
         dot, range(batch, batch + left), range(batch + left, batch + left + right)
+    )
+
+
+@RULES.on("dot_general")
+def product_without_sums(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A product that contracts nothing, `ij` of `i` and `j`, is a multiplication of its operands
+    broadcast, in the result's type, where that holds both operands exactly."""
+    numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    if list(numbers.lhs_contracting_dimensions) or "algorithm" in op.attributes:
+        return None
+    lhs, rhs = op.operands
+    try:
+        kind = hlo.dtype(op.results[0])
+        exact = all(np.can_cast(hlo.dtype(value), kind, "safe") for value in op.operands)
+    except LoweringError:
+        return None
+    if not exact:
+        return None
+    sizes = hlo.shape(op.results[0])
+
+    def spread(value: ir.Value, batch: list[int], free: range) -> ir.Value:
+        rest = iter(free)
+        shared = {d: place for place, d in enumerate(batch)}
+        places = [shared[d] if d in shared else next(rest) for d in range(len(hlo.shape(value)))]
+        return hlo.convert(hlo.broadcast_in_dim(value, sizes, places), kind)
+
+    batch = list(numbers.lhs_batching_dimensions)
+    between = len(hlo.shape(lhs))
+    return hlo.multiply(
+        spread(lhs, batch, range(len(batch), between)),
+        spread(rhs, list(numbers.rhs_batching_dimensions), range(between, len(sizes))),
     )
 
 

@@ -436,3 +436,40 @@ func.func @blocks(%a: tensor<2x64xf32>, %b: tensor<1x64xf32>, %c: tensor<1x8x64x
   %3 = stablehlo.transpose %2, dims = [2, 1, 0] : (tensor<2x8x64xf32>) -> tensor<64x8x2xf32>
   return %1, %3 : tensor<64x3xf32>, tensor<64x8x2xf32>
 }
+
+// -----
+
+// A product that contracts nothing is a multiplication, in the result's type.
+// CHECK-LABEL: func.func @without_sums
+// CHECK: %[[L:.*]] = stablehlo.broadcast_in_dim %arg0, dims = [1, 0] : (tensor<3x2xf32>) -> tensor<2x3x5xf32>
+// CHECK: %[[R:.*]] = stablehlo.broadcast_in_dim %arg1, dims = [0, 2] : (tensor<2x5xf32>) -> tensor<2x3x5xf32>
+// CHECK: %[[P:.*]] = stablehlo.multiply %[[L]], %[[R]] : tensor<2x3x5xf32>
+// CHECK: %[[A:.*]] = stablehlo.broadcast_in_dim %arg2, dims = [0] : (tensor<3xi8>) -> tensor<3x4xi8>
+// CHECK: %[[A32:.*]] = stablehlo.convert %[[A]] : (tensor<3x4xi8>) -> tensor<3x4xi32>
+// CHECK: %[[B:.*]] = stablehlo.broadcast_in_dim %arg3, dims = [1] : (tensor<4xi8>) -> tensor<3x4xi8>
+// CHECK: %[[B32:.*]] = stablehlo.convert %[[B]] : (tensor<3x4xi8>) -> tensor<3x4xi32>
+// CHECK: stablehlo.multiply %[[A32]], %[[B32]] : tensor<3x4xi32>
+// CHECK: stablehlo.multiply {{.*}} : tensor<3x3xcomplex<f32>>
+// CHECK: stablehlo.convert %{{.*}} : (tensor<3x3xf8E4M3FN>) -> tensor<3x3xf32>
+// CHECK: stablehlo.multiply {{.*}} : tensor<3x3xf32>
+// CHECK-NOT: dot_general
+func.func @without_sums(%x: tensor<3x2xf32>, %y: tensor<2x5xf32>, %a: tensor<3xi8>, %b: tensor<4xi8>, %c: tensor<3xcomplex<f32>>, %e: tensor<3xf8E4M3FN>)
+    -> (tensor<2x3x5xf32>, tensor<3x4xi32>, tensor<3x3xcomplex<f32>>, tensor<3x3xf32>) {
+  %0 = stablehlo.dot_general %x, %y, batching_dims = [1] x [0], contracting_dims = [] x [] : (tensor<3x2xf32>, tensor<2x5xf32>) -> tensor<2x3x5xf32>
+  %1 = stablehlo.dot_general %a, %b, contracting_dims = [] x [] : (tensor<3xi8>, tensor<4xi8>) -> tensor<3x4xi32>
+  %2 = stablehlo.dot_general %c, %c, contracting_dims = [] x [] : (tensor<3xcomplex<f32>>, tensor<3xcomplex<f32>>) -> tensor<3x3xcomplex<f32>>
+  %3 = stablehlo.dot_general %e, %e, contracting_dims = [] x [] : (tensor<3xf8E4M3FN>, tensor<3xf8E4M3FN>) -> tensor<3x3xf32>
+  return %0, %1, %2, %3 : tensor<2x3x5xf32>, tensor<3x4xi32>, tensor<3x3xcomplex<f32>>, tensor<3x3xf32>
+}
+
+// -----
+
+// Rejected: a sum, and a type of the result that the operands do not fit.
+// CHECK-LABEL: func.func @sums
+// CHECK-COUNT-2: stablehlo.dot_general
+// CHECK-NOT: stablehlo.multiply
+func.func @sums(%x: tensor<3x2xf32>, %y: tensor<2x5xf32>, %a: tensor<3xf32>) -> (tensor<3x5xf32>, tensor<3x3xbf16>) {
+  %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : (tensor<3x2xf32>, tensor<2x5xf32>) -> tensor<3x5xf32>
+  %1 = stablehlo.dot_general %a, %a, contracting_dims = [] x [] : (tensor<3xf32>, tensor<3xf32>) -> tensor<3x3xbf16>
+  return %0, %1 : tensor<3x5xf32>, tensor<3x3xbf16>
+}
