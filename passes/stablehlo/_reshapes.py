@@ -81,3 +81,24 @@ def regroup(
         inverse(results),
         [g for g, dims in zip(groups, lead, strict=True) if dims != sorted(dims)],
     )
+
+
+def order_before_reshape(
+    operand: Sequence[int], result: Sequence[int], permutation: Sequence[int]
+) -> tuple[int, ...] | None:
+    """The order in which transpose(reshape(x), permutation) is a reshape of transpose(x, order).
+
+    None when `permutation` moves apart, or out of order, what the reshape from shape `operand` to
+    `result` splits.
+    """
+    if 0 in operand:
+        return None
+    long = [d for d in permutation if result[d] != 1]
+    groups = [
+        ([long.index(d) for d in group.results if result[d] != 1], group.operands)
+        for group in groups_of(operand, result)
+    ]
+    groups.sort()
+    if [place for places, _ in groups for place in places] != list(range(len(long))):
+        return None
+    return tuple(d for _, operands in groups for d in operands)

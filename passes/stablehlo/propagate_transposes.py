@@ -11,9 +11,11 @@ becomes
     %y = stablehlo.convolution(%r, %w) ...
 
 An op whose operands are all transposed alike, or cost nothing to transpose (constants, broadcasts),
-works on what was there before, and one transpose follows it. Transposes only ever move down, so the
-rewriting ends; those into NHWC do not move but wait for others to arrive. Before a product with
-constant weights a flattened NCHW tensor stays NHWC, and the rows of the weights move instead.
+works on what was there before, and one transpose follows it. Transposes move down, so the rewriting
+ends; those into NHWC do not move but wait for others to arrive. Up they move only to vanish: past
+broadcasts and what is computed from them (an upsampling repeats pixels so), to another transpose
+or where nothing moves. Before a product with constant weights a flattened NCHW tensor stays NHWC,
+and the rows of the weights move instead.
 """
 
 from __future__ import annotations
@@ -30,7 +32,12 @@ from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo import _merged_dimensions, _split_dimensions, simplify_algebra
-from stepwell.passes.stablehlo._reshapes import Regrouping, groups_of, regroup
+from stepwell.passes.stablehlo._reshapes import (
+    Regrouping,
+    groups_of,
+    order_before_reshape,
+    regroup,
+)
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
     ELEMENTWISE,
@@ -76,6 +83,8 @@ def _transposed(value: ir.Value) -> tuple[ir.Value, list[int]] | None:
     # In rank 3, into and out of NHWC are the same permutation; an input is in NCHW.
     if into_nhwc and (rank > 3 or not isinstance(source, ir.OpResult)) and _is_for_windows(value):
         return None
+    if producer(source, *_COMPUTED) is not None and _moves_up(source, permutation):
+        return None
     return source, permutation
 
 
@@ -86,12 +95,55 @@ def _is_for_windows(value: ir.Value) -> bool:
     return not users.isdisjoint(("convolution", "reduce_window", "pad"))
 
 
-def _is_free(value: ir.Value) -> bool:
-    """Whether a transpose of `value` costs nothing at run time."""
+_COMPUTED = (*sorted(ELEMENTWISE), "concatenate", "reshape")
+"""Ops that a transpose passes on its way up to broadcasts."""
+
+
+def _is_free(value: ir.Value, permutation: Sequence[int]) -> bool:
+    """Whether a transpose of `value` by `permutation` costs nothing at run time."""
     op = producer(value, "constant", "iota", "broadcast_in_dim")
     if op is None:
-        return not hlo.shape(value)
+        return not hlo.shape(value) or _moves_up(value, permutation)
     return op.name != "stablehlo.broadcast_in_dim" or hlo.shape(op.operands[0]) != hlo.shape(value)
+
+
+def _moves_up(value: ir.Value, permutation: Sequence[int]) -> bool:
+    """Whether a transpose of `value` by `permutation` can move up, past what is computed element by
+    element and past broadcasts, to where it moves nothing or, above a broadcast, meets another
+    transpose."""
+    queue, seen = [(value, tuple(permutation), False)], set()
+    while queue:
+        value, order, above_broadcast = entry = queue.pop()
+        shape = hlo.shape(value)
+        long = [d for d in order if shape[d] != 1]
+        if entry in seen or long == sorted(long) or constant_attribute(value) is not None:
+            continue
+        seen.add(entry)
+        op = producer(value, "iota", "transpose", "broadcast_in_dim", *_COMPUTED)
+        name = None if op is None else op.name.removeprefix("stablehlo.")
+        if op is None or (name == "transpose" and not above_broadcast):
+            return False
+        if name == "broadcast_in_dim":
+            if hlo.shape(op.operands[0]) == shape:
+                return False
+            queue.append((op.operands[0], _order_before_broadcast(op, order), True))
+        elif name == "reshape":
+            source = op.operands[0]
+            before = order_before_reshape(hlo.shape(source), shape, order)
+            if before is None or constant_attribute(source) is not None:
+                return False
+            queue.append((source, before, above_broadcast))
+        elif name in _COMPUTED:
+            values = [operand for operand in op.operands if hlo.shape(operand)]
+            queue += [(operand, order, above_broadcast) for operand in values]
+    return True
+
+
+def _order_before_broadcast(op: ir.Operation, permutation: Sequence[int]) -> tuple[int, ...]:
+    """The order of the operand's dimensions after a transpose of the broadcast `op`."""
+    where = inverse(permutation)
+    targets = [where[d] for d in integers(op, "broadcast_dimensions")]
+    return tuple(sorted(range(len(targets)), key=targets.__getitem__))
 
 
 def _moved(value: ir.Value, permutation: Sequence[int]) -> ir.Value:
@@ -106,18 +158,42 @@ def _moved(value: ir.Value, permutation: Sequence[int]) -> ir.Value:
     where = inverse(permutation)
     if op.name == "stablehlo.iota":
         return hlo.iota(shape, where[integer(op, "iota_dimension")], hlo.dtype(value))
-    targets = [where[d] for d in integers(op, "broadcast_dimensions")]
-    order = sorted(range(len(targets)), key=targets.__getitem__)
-    return hlo.broadcast_in_dim(_moved(op.operands[0], order), shape, sorted(targets))
+    targets = sorted(where[d] for d in integers(op, "broadcast_dimensions"))
+    order = _order_before_broadcast(op, permutation)
+    return hlo.broadcast_in_dim(_moved(op.operands[0], order), shape, targets)
 
 
 @RULES.on("transpose")
 def of_broadcast(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """A transpose of a broadcast or an iota is another broadcast or iota."""
-    operand = op.operands[0]
-    if not _is_free(operand) or constant_attribute(operand) is not None:
+    """A transpose of a broadcast or an iota is another broadcast or iota; one of what is computed
+    from them element by element, or reshaped, moves up to them."""
+    operand, permutation = op.operands[0], integers(op, "permutation")
+    if not _is_free(operand, permutation) or constant_attribute(operand) is not None:
         return None
-    return _moved(operand, integers(op, "permutation"))
+    above = producer(operand, *_COMPUTED)
+    if above is None:
+        return _moved(operand, permutation)
+    if above.name == "stablehlo.reshape":
+        source = above.operands[0]
+        order = order_before_reshape(hlo.shape(source), hlo.shape(operand), permutation)
+        assert order is not None
+        return hlo.reshape(_moved(source, order), hlo.shape(op.results[0]))
+    operands = [_moved(v, permutation) if hlo.shape(v) else v for v in above.operands]
+    return _in_order(above, operands, permutation)
+
+
+def _in_order(
+    op: ir.Operation, operands: Sequence[ir.Value], permutation: Sequence[int]
+) -> ir.Value:
+    """The elementwise op or concatenation `op` of `operands`, which are those of `op` transposed by
+    `permutation`."""
+    attributes = {}
+    if op.name == "stablehlo.concatenate":
+        kind = ir.IntegerType.get_signless(64)
+        dimension = permutation.index(integer(op, "dimension"))
+        attributes["dimension"] = ir.IntegerAttr.get(kind, dimension)
+    shape = hlo.shape(op.results[0])
+    return rebuild(op, operands, [shape[d] for d in permutation], attributes)
 
 
 def _common(op: ir.Operation) -> list[int] | None:
@@ -132,7 +208,8 @@ def _common(op: ir.Operation) -> list[int] | None:
         return None
     permutation = found[0][1]
     with_it = frozenset(value for value, other in found if other == permutation)
-    without = [value for value in values if value not in with_it and not _is_free(value)]
+    back = inverse(permutation)
+    without = [value for value in values if value not in with_it and not _is_free(value, back)]
     # A value that is transposed back for another user is there in the other order already.
     costly = [value for value in without if not _is_undone(value, permutation, with_it)]
     gained = sum(has_one_use(value) and not _has_twin(value) for value in with_it)
@@ -196,14 +273,8 @@ def through_elementwise(op: ir.Operation, weights: WeightTable) -> ir.Value | No
     permutation = _common(op)
     if permutation is None:
         return None
-    attributes = {}
-    if op.name == "stablehlo.concatenate":
-        kind = ir.IntegerType.get_signless(64)
-        dimension = permutation[integer(op, "dimension")]
-        attributes["dimension"] = ir.IntegerAttr.get(kind, dimension)
     operands = [_taken_off(value, permutation) for value in op.operands]
-    shape = _before(hlo.shape(op.results[0]), permutation)
-    return hlo.transpose(rebuild(op, operands, shape, attributes), permutation)
+    return hlo.transpose(_in_order(op, operands, inverse(permutation)), permutation)
 
 
 PER_DIMENSION = {

@@ -342,3 +342,50 @@ func.func @gather_by_matrix(%x: tensor<2x3x4xf32>, %y: tensor<2x3x4xf32>, %rows:
   %3 = "stablehlo.gather"(%1, %row) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 1], collapsed_slice_dims = [2], start_index_map = [2], index_vector_dim = 0>, indices_are_sorted = false, slice_sizes = array<i64: 4, 2, 1>}> : (tensor<4x2x3xf32>, tensor<i64>) -> tensor<4x2xf32>
   return %2, %3 : tensor<4x2x5x6xf32>, tensor<4x2xf32>
 }
+
+// A transpose moves up to what is repeated: an upsampling between convolutions stays NHWC.
+// CHECK-LABEL: func.func @upsampled
+// CHECK-NOT: stablehlo.transpose
+// CHECK: stablehlo.broadcast_in_dim {{.*}} -> tensor<1x4x2x5x3xf32>
+// CHECK: stablehlo.broadcast_in_dim {{.*}} -> tensor<1x8x5x2x3xf32>
+// CHECK-NOT: stablehlo.transpose
+// CHECK: return
+func.func @upsampled(%x: tensor<1x4x5x3xf32>, %w: tensor<1x1x3x3xf32>) -> tensor<1x8x10x3xf32> {
+  %t = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32>
+  %b = stablehlo.broadcast_in_dim %t, dims = [0, 1, 2, 4] : (tensor<1x3x4x5xf32>) -> tensor<1x3x4x2x5xf32>
+  %r = stablehlo.reshape %b : (tensor<1x3x4x2x5xf32>) -> tensor<1x3x8x5xf32>
+  %c = stablehlo.broadcast_in_dim %r, dims = [0, 1, 2, 3] : (tensor<1x3x8x5xf32>) -> tensor<1x3x8x5x2xf32>
+  %s = stablehlo.reshape %c : (tensor<1x3x8x5x2xf32>) -> tensor<1x3x8x10xf32>
+  %u = stablehlo.transpose %s, dims = [0, 2, 3, 1] : (tensor<1x3x8x10xf32>) -> tensor<1x8x10x3xf32>
+  %y = stablehlo.convolution(%u, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {}
+       {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x8x10x3xf32>, tensor<1x1x3x3xf32>) -> tensor<1x8x10x3xf32>
+  return %y : tensor<1x8x10x3xf32>
+}
+
+// A pooled branch, spread and added to what is transposed, costs no transpose.
+// CHECK-LABEL: func.func @spread
+// CHECK-NOT: stablehlo.transpose
+// CHECK: %[[S:.*]] = stablehlo.add %{{.*}} : tensor<1x4x5x3xf32>
+// CHECK-NEXT: %[[T:.*]] = stablehlo.transpose %[[S]], dims = [0, 3, 1, 2]
+// CHECK-NEXT: return %[[T]]
+func.func @spread(%x: tensor<1x4x5x3xf32>, %v: tensor<3xf32>, %w: tensor<3xf32>) -> tensor<1x3x4x5xf32> {
+  %t = stablehlo.transpose %x, dims = [0, 3, 1, 2] : (tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32>
+  %a = stablehlo.broadcast_in_dim %v, dims = [1] : (tensor<3xf32>) -> tensor<1x3x20xf32>
+  %b = stablehlo.broadcast_in_dim %w, dims = [1] : (tensor<3xf32>) -> tensor<1x3x20xf32>
+  %m = stablehlo.multiply %a, %b : tensor<1x3x20xf32>
+  %r = stablehlo.reshape %m : (tensor<1x3x20xf32>) -> tensor<1x3x4x5xf32>
+  %s = stablehlo.add %t, %r : tensor<1x3x4x5xf32>
+  return %s : tensor<1x3x4x5xf32>
+}
+
+// Rejected: below the repetition there is no other transpose that it would meet.
+// CHECK-LABEL: func.func @upsampled_input
+// CHECK: %[[R:.*]] = stablehlo.reshape %{{.*}} -> tensor<2x3x8x5xf32>
+// CHECK-NEXT: stablehlo.transpose %[[R]], dims = [0, 2, 3, 1]
+func.func @upsampled_input(%x: tensor<2x3x4x5xf32>) -> tensor<2x8x5x3xf32> {
+  %b = stablehlo.broadcast_in_dim %x, dims = [0, 1, 2, 4] : (tensor<2x3x4x5xf32>) -> tensor<2x3x4x2x5xf32>
+  %r = stablehlo.reshape %b : (tensor<2x3x4x2x5xf32>) -> tensor<2x3x8x5xf32>
+  %u = stablehlo.transpose %r, dims = [0, 2, 3, 1] : (tensor<2x3x8x5xf32>) -> tensor<2x8x5x3xf32>
+  return %u : tensor<2x8x5x3xf32>
+}
