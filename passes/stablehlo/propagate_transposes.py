@@ -14,8 +14,9 @@ An op whose operands are all transposed alike, or cost nothing to transpose (con
 works on what was there before, and one transpose follows it. Transposes move down, so the rewriting
 ends; those into NHWC do not move but wait for others to arrive. Up they move only to vanish: past
 broadcasts and what is computed from them (an upsampling repeats pixels so), to another transpose
-or where nothing moves. Before a product with constant weights a flattened NCHW tensor stays NHWC,
-and the rows of the weights move instead.
+or where nothing moves; and one into NHWC to a tensor that others read too, so that they find it in
+that order. Before a product with constant weights a flattened NCHW tensor stays NHWC, and the rows
+of the weights move instead.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
     ELEMENTWISE,
     constant_attribute,
+    full_name,
     has_one_use,
     i64_pairs,
     i64s,
@@ -90,11 +92,19 @@ def _transposed(value: ir.Value) -> tuple[ir.Value, list[int]] | None:
 
 def _is_for_windows(value: ir.Value) -> bool:
     """Whether a convolution or a pooling reads `value`, or a padding, into which a transpose is
-    written."""
-    users = {use.owner.operation.name.removeprefix("stablehlo.") for use in value.uses}
-    return not users.isdisjoint(("convolution", "reduce_window", "pad"))
+    written, or one of them reads what is computed element by element from it."""
+    values = [value]
+    for known in values:
+        users = [use.owner.operation for use in known.uses]
+        names = {user.name.removeprefix("stablehlo.") for user in users}
+        if not names.isdisjoint(("convolution", "reduce_window", "pad")):
+            return True
+        results = [user.results[0] for user in users if user.name in _ELEMENTWISE_NAMES]
+        values += [result for result in results if result not in values]
+    return False
 
 
+_ELEMENTWISE_NAMES = frozenset(full_name(name) for name in ELEMENTWISE)
 _COMPUTED = (*sorted(ELEMENTWISE), "concatenate", "reshape")
 """Ops that a transpose passes on its way up to broadcasts."""
 
@@ -194,6 +204,50 @@ def _in_order(
         attributes["dimension"] = ir.IntegerAttr.get(kind, dimension)
     shape = hlo.shape(op.results[0])
     return rebuild(op, operands, [shape[d] for d in permutation], attributes)
+
+
+@RULES.on("transpose")
+def of_shared_source(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """A transpose into NHWC, before a convolution, of what is computed element by element from a
+    tensor that others read too: the tensor itself is transposed, once, and they find it so."""
+    permutation = integers(op, "permutation")
+    rank = len(permutation)
+    if rank < 3 or permutation != [0, *range(2, rank), 1] or not _is_for_windows(op.results[0]):
+        return None
+    chain = _down_from_shared(op)
+    if not chain or producer(chain[0][0], "transpose") is not None:
+        return None
+    if rank == 3 and isinstance(chain[0][0], ir.OpResult):
+        return None
+    moved = hlo.transpose(chain[0][0], permutation)
+    for value, reader in chain:
+        operands = [
+            moved if v == value else _moved(v, permutation) if hlo.shape(v) else v
+            for v in reader.operands
+        ]
+        moved = _in_order(reader, operands, permutation)
+    return moved
+
+
+def _down_from_shared(transpose: ir.Operation) -> list[tuple[ir.Value, ir.Operation]]:
+    """From a tensor that has other readers, too, down to the operand of `transpose`: tensors, each
+    with the elementwise op that computes the next one from it and from what is free. Empty where
+    there is no such tensor, or others than such transposes read the operand."""
+    permutation = integers(transpose, "permutation")
+    value, chain = transpose.operands[0], []
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name != transpose.name or integers(user, "permutation") != permutation:
+            return []
+    while (op := producer(value, *ELEMENTWISE)) is not None:
+        costly = [v for v in op.operands if hlo.shape(v) and not _moves_up(v, permutation)]
+        if not costly or any(v != costly[0] for v in costly):
+            return []
+        value = costly[0]
+        chain.insert(0, (value, op))
+        if any(use.owner.operation != op for use in value.uses):
+            return chain
+    return []
 
 
 def _common(op: ir.Operation) -> list[int] | None:

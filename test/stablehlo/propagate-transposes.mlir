@@ -389,3 +389,49 @@ func.func @upsampled_input(%x: tensor<2x3x4x5xf32>) -> tensor<2x8x5x3xf32> {
   %u = stablehlo.transpose %r, dims = [0, 2, 3, 1] : (tensor<2x3x8x5xf32>) -> tensor<2x8x5x3xf32>
   return %u : tensor<2x8x5x3xf32>
 }
+
+// A block that normalises before it convolves, on an input: the input is transposed once.
+// CHECK-LABEL: func.func @activated_first
+// CHECK: %[[T:.*]] = stablehlo.transpose %arg0, dims = [0, 2, 3, 1]
+// CHECK-NOT: stablehlo.transpose
+// CHECK: %[[R:.*]] = stablehlo.maximum %{{.*}} : tensor<1x4x5x3xf32>
+// CHECK: %[[C:.*]] = stablehlo.convolution(%[[R]], %arg1)
+// CHECK: %[[S:.*]] = stablehlo.add %[[T]], %[[C]]
+// CHECK: stablehlo.transpose %[[S]], dims = [0, 3, 1, 2]
+// CHECK-NOT: stablehlo.transpose
+// CHECK: return
+func.func @activated_first(%x: tensor<1x3x4x5xf32>, %w: tensor<1x1x3x3xf32>, %v: tensor<3xf32>) -> tensor<1x3x4x5xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<1x3x4x5xf32>
+  %b = stablehlo.broadcast_in_dim %v, dims = [1] : (tensor<3xf32>) -> tensor<1x3x4x5xf32>
+  %m = stablehlo.multiply %x, %b : tensor<1x3x4x5xf32>
+  %r = stablehlo.maximum %m, %zero : tensor<1x3x4x5xf32>
+  %t = stablehlo.transpose %r, dims = [0, 2, 3, 1] : (tensor<1x3x4x5xf32>) -> tensor<1x4x5x3xf32>
+  %c = stablehlo.convolution(%t, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {}
+       {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x4x5x3xf32>, tensor<1x1x3x3xf32>) -> tensor<1x4x5x3xf32>
+  %u = stablehlo.transpose %c, dims = [0, 3, 1, 2] : (tensor<1x4x5x3xf32>) -> tensor<1x3x4x5xf32>
+  %s = stablehlo.add %x, %u : tensor<1x3x4x5xf32>
+  return %s : tensor<1x3x4x5xf32>
+}
+
+// Rejected: nobody else reads the input, and of two inputs each would need a transpose.
+// CHECK-LABEL: func.func @activated_once
+// CHECK: %[[M:.*]] = stablehlo.maximum %arg0, %{{.*}} : tensor<1x3x4x5xf32>
+// CHECK: stablehlo.transpose %[[M]], dims = [0, 2, 3, 1]
+// CHECK: %[[A:.*]] = stablehlo.add %arg1, %arg2 : tensor<1x3x4x5xf32>
+// CHECK: stablehlo.transpose %[[A]], dims = [0, 2, 3, 1]
+func.func @activated_once(%x: tensor<1x3x4x5xf32>, %y: tensor<1x3x4x5xf32>, %z: tensor<1x3x4x5xf32>, %w: tensor<1x1x3x3xf32>) -> (tensor<1x4x5x3xf32>, tensor<1x4x5x3xf32>, tensor<1x3x4x5xf32>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<1x3x4x5xf32>
+  %m = stablehlo.maximum %x, %zero : tensor<1x3x4x5xf32>
+  %t = stablehlo.transpose %m, dims = [0, 2, 3, 1] : (tensor<1x3x4x5xf32>) -> tensor<1x4x5x3xf32>
+  %c = stablehlo.convolution(%t, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {}
+       {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x4x5x3xf32>, tensor<1x1x3x3xf32>) -> tensor<1x4x5x3xf32>
+  %a = stablehlo.add %y, %z : tensor<1x3x4x5xf32>
+  %u = stablehlo.transpose %a, dims = [0, 2, 3, 1] : (tensor<1x3x4x5xf32>) -> tensor<1x4x5x3xf32>
+  %d = stablehlo.convolution(%u, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {}
+       {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x4x5x3xf32>, tensor<1x1x3x3xf32>) -> tensor<1x4x5x3xf32>
+  %n = stablehlo.negate %y : tensor<1x3x4x5xf32>
+  return %c, %d, %n : tensor<1x4x5x3xf32>, tensor<1x4x5x3xf32>, tensor<1x3x4x5xf32>
+}

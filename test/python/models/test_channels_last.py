@@ -57,6 +57,12 @@ class Network:
     def layer(self, x: str, inputs: int, outputs: int, side: int = 3, dilation: int = 1) -> str:
         return self.add("Relu", self.conv(x, inputs, outputs, side, dilation))
 
+    def activated(self, x: str, channels: int) -> str:
+        scale, bias, mean = self.random.standard_normal((3, channels), np.float32)
+        variance = self.random.random(channels, np.float32) + 0.5
+        numbers = [self.weight(array) for array in (scale, bias, mean, variance)]
+        return self.add("Relu", self.add("BatchNormalization", x, *numbers))
+
     def upsampled(self, x: str, scales: Scales, **attributes: str) -> str:
         numbers = self.weight(np.array([1, 1, *scales], np.float32))
         return self.add("Resize", x, "", numbers, **attributes)
@@ -108,6 +114,21 @@ def skip(g: Network) -> str:
     return g.layer(g.add("Concat", x, g.upsampled(y, [2, 2]), axis=1), 40, 8)
 
 
+def activated_first(g: Network) -> str:
+    x = g.input(1, 16, 7, 6)
+    for _ in range(2):
+        x = g.add("Add", x, g.conv(g.activated(x, 16), 16, 16))
+    return g.activated(x, 16)
+
+
+def dense_from_input(g: Network) -> str:
+    x, channels = g.input(1, 16, 7, 6), 16
+    for _ in range(2):
+        y = g.conv(g.activated(x, channels), channels, 8)
+        x, channels = g.add("Concat", x, y, axis=1), channels + 8
+    return g.layer(x, channels, 8, side=1)
+
+
 def pooled_pyramid(g: Network) -> str:
     x = g.layer(g.input(1, 8, 9, 9), 8, 16, side=1)
     parts = [g.layer(x, 16, 8, side=1), *(g.layer(x, 16, 8, dilation=d) for d in (2, 3))]
@@ -118,7 +139,7 @@ def pooled_pyramid(g: Network) -> str:
 
 NETWORKS = (
     doubled, tripled_rows, doubled_by_sizes, fractional, pyramid, skip,
-    pooled_pyramid,
+    activated_first, dense_from_input, pooled_pyramid,
 )  # fmt: skip
 
 
