@@ -34,6 +34,8 @@ from stepwell.kernels.cpu import (
     scan,
     selection,
     sparse_product,
+    strassen,
+    strassen_strategy,
     suppression,
     transpose,
     update,
@@ -281,6 +283,11 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
             return
         operands = contraction_operands(anchor)
         assert operands is not None
+        if strassen_strategy.ATTRIBUTE in anchor.op.attributes:
+            chosen = kernel.attributes["kernel.strategy"]
+            halves = strassen_strategy.StrassenStrategy.from_attribute(chosen)
+            strassen.emit(group, halves, operands, lanes)
+            return
         terms = dot_products.terms_of(anchor, operands, target, packed=False)
         shape = contraction_strategy.ContractionShape.of(anchor, operands, terms)
         strategy = (

@@ -30,11 +30,9 @@ from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg._grouped_convolution import channels_of
 from stepwell.passes.linalg.hoist_constants import (
-    PARAMETER,
     bytes_of_weights,
-    has_attribute,
     hoist,
-    weight_arguments,
+    weight_argument,
 )
 from stepwell.targets import Target
 
@@ -55,7 +53,6 @@ class ChooseConvolution(Pass):
     def run(self, op: ir.Operation, state: State) -> None:
         if self.tile < 0 or state.precision == "strict" or not len(op.regions[0].blocks):
             return
-        weights = weight_arguments(op)
         target = state.target.reading(bytes_of_weights(op), state.threads)
         hoisted: dict[ir.Value, ir.Value] = {}
         padded: dict[tuple[ir.Value, tuple[int, ...], ir.Block], ir.Value] = {}
@@ -66,7 +63,7 @@ class ChooseConvolution(Pass):
             if not is_host_block(inner.block):
                 continue
             shape = winograd_strategy.ConvolutionShape.of(convolution)
-            if shape is None or not _is_weight(convolution.inputs[1], weights, op):
+            if shape is None or not _is_weight(convolution.inputs[1], op):
                 continue
             tile = self._tile(convolution, shape, target, state)
             if not tile:
@@ -96,15 +93,13 @@ class ChooseConvolution(Pass):
         return state.decide(convolution.op, choice).tile
 
 
-def _is_weight(value: ir.Value, weights: dict[int, str], host: ir.Operation) -> bool:
-    while (producer := defining_op(value)) is not None:
-        if producer.name not in RESHAPES:
-            return producer.name == "arith.constant"
+def _is_weight(value: ir.Value, host: ir.Operation) -> bool:
+    """Whether it is known when the model is compiled, or first runs; or is a constant here."""
+    if weight_argument(value, host) is not None:
+        return True
+    while (producer := defining_op(value)) is not None and producer.name in RESHAPES:
         value = producer.operands[0]
-    argument = ir.BlockArgument(value)
-    if argument.owner != host.regions[0].blocks[0]:
-        return False
-    return argument.arg_number in weights or has_attribute(host, argument.arg_number, PARAMETER)
+    return producer is not None and producer.name == "arith.constant"
 
 
 def _mark(

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stepwell.kernels.structured import RESHAPES, defining_op
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 
@@ -115,6 +116,19 @@ def marked_arguments(function: ir.Operation, attribute: str) -> dict[int, str]:
 def weight_arguments(function: ir.Operation) -> dict[int, str]:
     """Weight name by argument number of a function."""
     return marked_arguments(function, WEIGHT)
+
+
+def weight_argument(value: ir.Value, function: ir.Operation) -> int | None:
+    """The argument of `function` that `value` is, or is a reshape of, where that is a weight or a
+    parameter."""
+    while (producer := defining_op(value)) is not None:
+        if producer.name not in RESHAPES:
+            return None
+        value = producer.operands[0]
+    argument = ir.BlockArgument(value)
+    number, entry = argument.arg_number, function.regions[0].blocks[0]
+    is_weight = any(has_attribute(function, number, name) for name in (WEIGHT, PARAMETER))
+    return number if argument.owner == entry and is_weight else None
 
 
 def bytes_of_weights(function: ir.Operation) -> int:

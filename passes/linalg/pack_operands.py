@@ -21,9 +21,11 @@ from stepwell.kernels.cpu import (
     attention_strategy,
     contraction_choice,
     dot_products,
+    strassen_strategy,
     winograd_strategy,
 )
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.cpu.used_elements import KERNEL_EXTENTS
 from stepwell.kernels.slices import TakenSlices, slices_behind
 from stepwell.kernels.structured import (
     RESHAPES,
@@ -118,8 +120,15 @@ class PackOperands(Pass):
         packed_bytes = is_weight and _plan(anchor, shape, 1, slices) is not None
         terms = dot_products.terms_of(anchor, operands, state.target, packed_bytes)
         shape = ContractionShape.of(anchor, operands, terms)
-        choice = contraction_choice.choice(anchor, shape, state.target, is_weight)
-        strategy = state.decide(kernel, choice)
+        is_whole = slices is None and KERNEL_EXTENTS not in kernel.attributes
+        if strassen_strategy.ATTRIBUTE in anchor.op.attributes and packed_bytes and is_whole:
+            halves = strassen_strategy.choice(shape, state.target, state.threads)
+            strategy = state.decide(kernel, halves)
+        else:
+            if strassen_strategy.ATTRIBUTE in anchor.op.attributes:
+                del anchor.op.attributes[strassen_strategy.ATTRIBUTE]
+            choice = contraction_choice.choice(anchor, shape, state.target, is_weight)
+            strategy = state.decide(kernel, choice)
         kernel.attributes["kernel.strategy"] = strategy.to_attribute()
         panel = strategy.vectors * state.target.vector_lanes
         plan = _plan(anchor, shape, panel, slices) if is_weight else None

@@ -135,7 +135,13 @@ STEPS = (
     Step(
         "choose-convolution",
         "linalg",
-        ("mark-halos", "choose-convolution", "round-convolutions", "read-padded"),
+        (
+            "mark-halos",
+            "choose-convolution",
+            "halve-products",
+            "round-convolutions",
+            "read-padded",
+        ),
         2,
         "cpu",
     ),

@@ -390,9 +390,15 @@ def tile_cost(
 
 def _adding_time(sums: int, shape: ContractionShape, target: Target) -> float:
     """Of the chains of a register tile's sums, to one another."""
-    levels = summation_levels([shape.sizes[d] for d in shape.reduced], exact=shape.exact)
+    extents = [shape.sizes[d] for d in shape.reduced]
+    return adding_time(sums, extents, target, exact=shape.exact)
+
+
+def adding_time(sums: int, extents: list[int], target: Target, *, exact: bool = False) -> float:
+    """Of the chains of so many sums of a register tile, over terms of these extents."""
+    levels = summation_levels(extents, exact=exact)
     chains = math.prod(size for _, size, _, apart in levels if apart)
-    chains = min(chains, math.ceil(shape.k / SHORT_CHAIN))
+    chains = min(chains, math.ceil(math.prod(extents) / SHORT_CHAIN))
     return sums * (chains - 1) * (_ADDED if 2 * sums < target.vector_registers else _SPILLED)
 
 

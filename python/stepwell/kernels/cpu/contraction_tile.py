@@ -17,6 +17,7 @@ from stepwell.kernels.cpu.prefetch import Prefetching
 from stepwell.kernels.cpu.register_tile import RegisterTile, RegisterVector, pieces
 from stepwell.kernels.cpu.term_loops import TermLoops
 from stepwell.kernels.cpu.used_elements import unneeded_from
+from stepwell.kernels.evaluate import Evaluator
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, apply_map, delinearize
 from stepwell.kernels.rows import is_costly
@@ -319,21 +320,25 @@ class ContractionTiles:
             point = apply_map(self.op.output_map, full)
             result = self.op.op.results[0]
             with self.evaluator.scope():
-                part = self._with_initial(part, point, lanes)
+                part = with_initial(self.op, self.evaluator, part, point, lanes)
                 self.evaluator.bind(result, point, part)
                 self.write(point, lanes)
-
-    def _with_initial(self, total: ir.Value, point: list[Index], lanes: Lanes) -> ir.Value:
-        initial = self.op.outputs[0]
-        if _is_zero_fill(initial):
-            return total
-        value = self.nest.as_vector(self.evaluator.at(initial, point, lanes), lanes)
-        return self.nest.add(total, value)
 
     def _write_outputs(self, point: list[Index], lanes: Lanes) -> None:
         for output in self.group.outputs:
             at = self.group.point_of(output, self.op.op.results[0], point)
             self.group.write(output, at, lanes)
+
+
+def with_initial(
+    op: Structured, evaluator: Evaluator, total: ir.Value, point: list[Index], lanes: Lanes
+) -> ir.Value:
+    """A sum of `op` at a point of its result, with what it begins with."""
+    initial, nest = op.outputs[0], evaluator.nest
+    if _is_zero_fill(initial):
+        return total
+    value = nest.as_vector(evaluator.at(initial, point, lanes), lanes)
+    return nest.add(total, value)
 
 
 def _is_zero_fill(value: ir.Value) -> bool:
