@@ -20,7 +20,8 @@ own taps, and the four are concatenated in the place of %p.
   left whole.
   One of unsigned or of complex numbers becomes one convolution a group.
 - Windows that are read backwards are reversed kernels.
-- Unsigned operands of a product with a wider result are converted to its type.
+- Unsigned operands of a product with a wider result are converted to its type, and integers of a
+  grouped convolution.
 - A dot_general with several contracting dimensions gets one; its batch dimensions come first.
 - The indices of a gather with batch dimensions have their components last.
 - Normal random numbers are made of uniform ones, integers of random bits.
@@ -370,14 +371,17 @@ def sum_of_letters(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 
 
 @RULES.on("dot_general", "convolution")
-def unsigned_product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
-    """Unsigned operands of a wider result have its type: below, integers have no signs of their
-    own."""
+def widened_product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """Integers have the type of the result where they are unsigned and narrower, since below they
+    have no signs of their own, and in depthwise convolutions, which upstream has in one type."""
     result = hlo.element_type(op.results[0])
     kinds = [hlo.element_type(value) for value in op.operands]
-    unsigned = [k for k in kinds if isinstance(k, ir.IntegerType) and k.is_unsigned]
+    if not all(isinstance(kind, ir.IntegerType) for kind in kinds):
+        return None
     most = result.width if isinstance(result, ir.IntegerType) else math.inf
-    if not any(kind.width < most for kind in unsigned):
+    unsigned = any(kind.is_unsigned and kind.width < most for kind in kinds)
+    depthwise = op.name == "stablehlo.convolution" and integer(op, "feature_group_count", 1) > 1
+    if not unsigned and not (depthwise and any(kind != result for kind in kinds)):
         return None
     operands = [hlo.convert(value, hlo.dtype(op.results[0])) for value in op.operands]
     return rebuild(op, operands, hlo.shape(op.results[0]))

@@ -295,6 +295,16 @@ func.func @unsigned(%a: tensor<9xui16>, %b: tensor<9xui16>) -> tensor<i32> {
   return %0 : tensor<i32>
 }
 
+// So have those of depthwise convolutions.
+// CHECK-LABEL: func.func @depthwise_bytes
+// CHECK-COUNT-2: stablehlo.convert
+// CHECK: return
+func.func @depthwise_bytes(%x: tensor<1x6x6x3xi8>, %w: tensor<3x3x1x3xi8>) -> tensor<1x4x4x3xi32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {}
+       {batch_group_count = 1 : i64, feature_group_count = 3 : i64} : (tensor<1x6x6x3xi8>, tensor<3x3x1x3xi8>) -> tensor<1x4x4x3xi32>
+  return %y : tensor<1x4x4x3xi32>
+}
+
 // Rejected: signed ones, and a result that is not wider, whose bits are the same.
 // CHECK-LABEL: func.func @signed
 // CHECK-NOT: stablehlo.convert

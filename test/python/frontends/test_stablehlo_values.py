@@ -172,3 +172,19 @@ def test_products_of_unsigned_integers(kind: str, result: str, shapes: str) -> N
     high = (1 << int(kind.lstrip("ui"))) - 1
     found, exact = _product(kind, result, shapes, 0, high)
     assert np.all((found - exact) % (1 << int(result.lstrip("ui"))) == 0)
+
+
+@pytest.mark.parametrize(("kind", "result"), [("i8", "i32"), ("ui8", "i32"), ("i16", "f32")])
+def test_depthwise_convolutions_of_narrow_integers(kind: str, result: str) -> None:
+    """Three channels by themselves, rows alone."""
+    element, generator = dtypes.to_numpy_by_name(kind), np.random.default_rng(0)
+    x, w = (generator.integers(0, 99, shape) for shape in ((1, 6, 1, 3), (2, 1, 1, 3)))
+    (found,) = stepwell.compile(
+        f"func.func @main(%x: tensor<1x6x1x3x{kind}>, %w: tensor<2x1x1x3x{kind}>)"
+        f" -> tensor<1x5x1x3x{result}> {{ %y = stablehlo.convolution(%x, %w)"
+        " dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {}"
+        " {batch_group_count = 1 : i64, feature_group_count = 3 : i64}"
+        f" : (tensor<1x6x1x3x{kind}>, tensor<2x1x1x3x{kind}>) -> tensor<1x5x1x3x{result}>"
+        f" return %y : tensor<1x5x1x3x{result}> }}"
+    )(x.astype(element), w.astype(element))
+    np.testing.assert_array_equal(found, x[:, :5] * w[0, 0, 0] + x[:, 1:] * w[1, 0, 0])
