@@ -9,6 +9,7 @@ import numpy as np
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.mlir import ir
+from stepwell.mlir import stablehlo as bindings
 from stepwell.weights import WeightTable
 
 UNARY = frozenset(
@@ -220,6 +221,14 @@ def broadcast_constant(
 
 
 # --- Copies --------------------------------------------------------------------------------------
+
+
+def is_depthwise(op: ir.Operation) -> bool:
+    """Whether each group of a convolution has one input channel."""
+    if op.name != "stablehlo.convolution" or integer(op, "feature_group_count", 1) == 1:
+        return False
+    numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    return hlo.shape(op.operands[1])[numbers.kernel_input_feature_dimension] == 1
 
 
 def rebuild(

@@ -21,7 +21,7 @@ own taps, and the four are concatenated in the place of %p.
   One of unsigned or of complex numbers becomes one convolution a group.
 - Windows that are read backwards are reversed kernels.
 - Unsigned operands of a product with a wider result are converted to its type, and integers of a
-  grouped convolution.
+  depthwise convolution.
 - A dot_general with several contracting dimensions gets one; its batch dimensions come first.
 - The indices of a gather with batch dimensions have their components last.
 - Normal random numbers are made of uniform ones, integers of random bits.
@@ -58,6 +58,7 @@ from stepwell.passes.stablehlo._values import (
     constant_attribute,
     i64_pairs,
     integer,
+    is_depthwise,
     optional_integers,
     padding,
     rebuild,
@@ -380,8 +381,7 @@ def widened_product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
         return None
     most = result.width if isinstance(result, ir.IntegerType) else math.inf
     unsigned = any(kind.is_unsigned and kind.width < most for kind in kinds)
-    depthwise = op.name == "stablehlo.convolution" and integer(op, "feature_group_count", 1) > 1
-    if not unsigned and not (depthwise and any(kind != result for kind in kinds)):
+    if not unsigned and not (is_depthwise(op) and any(kind != result for kind in kinds)):
         return None
     operands = [hlo.convert(value, hlo.dtype(op.results[0])) for value in op.operands]
     return rebuild(op, operands, hlo.shape(op.results[0]))

@@ -32,7 +32,7 @@ from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo._rules import Rules
-from stepwell.passes.stablehlo._values import integer, integers, producer
+from stepwell.passes.stablehlo._values import integer, integers, is_depthwise, producer
 from stepwell.weights import WeightTable
 
 RULES, GPU_RULES, BFLOAT_RULES = Rules(), Rules(), Rules()
@@ -73,7 +73,7 @@ def contraction(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 def product(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """A result of 16 bits becomes f32; the operands stay, but for depthwise convolutions, which
     tensor cores do not take."""
-    if _is_depthwise(op):
+    if is_depthwise(op):
         return contraction(op, weights) if any(map(_is_narrow, op.operands)) else None
     return _accumulate(op, list(op.operands)) if _is_narrow(op.results[0]) else None
 
@@ -112,14 +112,6 @@ def _fills_words(op: ir.Operation) -> bool:
         return False
     columns = math.prod(hlo.shape(op.results[0])[len(shape) - 1 :])
     return columns >= _LEAST_COLUMNS and shape[contracted[0]] % BFLOATS == 0
-
-
-def _is_depthwise(op: ir.Operation) -> bool:
-    """Whether each group of a convolution has one input channel."""
-    if op.name != "stablehlo.convolution" or integer(op, "feature_group_count") == 1:
-        return False
-    numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    return hlo.shape(op.operands[1])[numbers.kernel_input_feature_dimension] == 1
 
 
 def _accumulate(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
