@@ -52,15 +52,14 @@ class HalveProducts(Pass):
             if product is None or not is_multiply_add(product) or not is_host_block(inner.block):
                 continue
             operands = contraction_operands(product)
-            if operands is None:
+            number = None if operands is None else weight_argument(product.inputs[operands[1]], op)
+            if operands is None or number is None:
                 continue
             shape = ContractionShape.of(product, operands)
             if not strassen_strategy.applies(product, shape, target, state.threads):
                 continue
-            number = weight_argument(product.inputs[shape.rhs], op)
-            if number is None or not _is_finite(number, op, state):
-                continue
-            if self._algorithm(product, shape, target, state).is_halved:
+            chosen = self._algorithm(product, shape, target, state)
+            if chosen.is_halved and _is_finite(number, op, state):
                 inner.attributes[strassen_strategy.ATTRIBUTE] = ir.UnitAttr.get()
 
     def _algorithm(

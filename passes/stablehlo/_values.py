@@ -220,15 +220,15 @@ def broadcast_constant(
     return data if len(kept) == len(shape) else hlo.broadcast_in_dim(data, shape, kept)
 
 
-# --- Copies --------------------------------------------------------------------------------------
-
-
 def is_depthwise(op: ir.Operation) -> bool:
     """Whether each group of a convolution has one input channel."""
     if op.name != "stablehlo.convolution" or integer(op, "feature_group_count", 1) == 1:
         return False
     numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     return hlo.shape(op.operands[1])[numbers.kernel_input_feature_dimension] == 1
+
+
+# --- Copies --------------------------------------------------------------------------------------
 
 
 def rebuild(

@@ -8,12 +8,11 @@ into scratch. Then, a pair of panels at a time, the first register tile of a pro
 weights takes that sum as it multiplies, vector by vector, and leaves it for the others; the results
 are summed and finished row by row.
 
-Rounding errors are two to three times those of direct sums: over products of
-normal numbers the relative L2 error is 6.7e-7 with 768 terms, where direct sums have 2.9e-7. They
-are in proportion to the larger one of the two rows, and of the two columns, that are summed. Rows
-may have nothing to do with each other, as tokens or images of a batch: where the largest number of
-one is more than 16 times that of the other, or not finite, or sums overflow, a task multiplies the
-blocks as they are.
+Rounding errors are two to three times those of direct sums: over products of normal numbers the
+relative L2 error is 6.7e-7 with 768 terms, where direct sums have 2.9e-7. They are in proportion to
+the larger one of the two rows, and of the two columns, that are summed. Rows may have nothing to do
+with each other, as tokens or images of a batch: where the largest number of one is more than 16
+times that of the other, or not finite, or sums overflow, a task multiplies the blocks as they are.
 """
 
 from __future__ import annotations
