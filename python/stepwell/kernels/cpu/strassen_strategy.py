@@ -218,7 +218,7 @@ def _time(
     left_bytes = PRODUCTS * half * terms * 4
     far = left_bytes + 4 * panel_bytes > target.l2_bytes
     if far:
-        products += blocks * pairs * left_bytes / target.l3_rate / 2
+        products += blocks * pairs * left_bytes / target.l3_rate / 4
     weights = 4 * shape.n * shape.k * blocks / target.asked_rate
     there = groups * blocks * half * terms / lanes * _THERE * target.l2_load
     back = blocks * half * pairs * vectors * _BACK * target.l2_load
