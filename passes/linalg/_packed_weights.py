@@ -6,7 +6,7 @@ import json
 
 from stepwell.kernels.structured import Structured, defining_op
 from stepwell.mlir import ir
-from stepwell.packing import Packing, packing_to_dict
+from stepwell.packing import Packing, WinogradPacking, packing_to_dict
 from stepwell.passes.base import State
 from stepwell.passes.linalg.hoist_constants import (
     DERIVED,
@@ -61,9 +61,11 @@ def retype_argument(kernel: ir.Operation, number: int, kind: ir.Type) -> None:
 def add_packed(
     host: ir.Operation, weight: Weight, packing: Packing, kind: ir.Type, state: State
 ) -> ir.Value:
-    """The argument of `host` that is the packed form of a constant or of a parameter."""
-    if isinstance(weight, str):
+    """The argument of `host` that is the packed form of a constant or of a parameter. The runtime
+    makes that of a parameter, and transformed filters, which are up to four times as large."""
+    if isinstance(weight, str) and not isinstance(packing, WinogradPacking):
         name = state.weights.add(f"{weight}{PACKED}", packing.apply(state.weights[weight]))
         return add_argument(host, kind, WEIGHT, name)
-    data = {"input": weight, "packing": packing_to_dict(packing)}
+    source = "weight" if isinstance(weight, str) else "input"
+    data = {source: weight, "packing": packing_to_dict(packing)}
     return add_argument(host, kind, DERIVED, json.dumps(data))

@@ -20,7 +20,8 @@ WEIGHT = "stepwell.weight"
 """Argument attribute: the name of the constant that is passed."""
 
 PARAMETER, DERIVED = "stepwell.parameter", "stepwell.derived"
-"""Argument attributes: a weight that is an input of the model; the packed form of one, as JSON."""
+"""Argument attributes: a weight that is an input of the model; a packed form that the runtime makes
+of one, or of a constant, as JSON."""
 
 
 @dataclass(frozen=True)

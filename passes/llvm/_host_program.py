@@ -38,7 +38,7 @@ _SILENT = ("memref.view", "arith.constant", "func.return", "scf.yield", "scf.con
 @dataclass(frozen=True)
 class Place:
     """Where a buffer lies: "input" or "output" by number, "weights" or "arena" by offset; "derived"
-    is a packed parameter whose place behind the constants is not known yet."""
+    is a packed weight whose place behind the constants is not known yet."""
 
     base: str
     number: int
@@ -117,11 +117,13 @@ Statement = KernelCall | Copy | Load | Branch | Loop | Parts
 
 @dataclass
 class HostProgram:
-    """The host as data: what the entry point does, where the weights lie (constants by name, and
-    packed parameters), and the library functions whose addresses follow the inputs."""
+    """The host as data: what the entry point does, where the weights lie (constants by name, behind
+    them the `sources` of which the runtime makes packed forms, and those), and the library
+    functions whose addresses follow the inputs."""
 
     body: list[Statement] = field(default_factory=list)
     weights: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, int] = field(default_factory=dict)
     derived: list[DerivedWeight] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
     weights_bytes: int = 0
@@ -213,16 +215,16 @@ def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostPr
     bases |= {number: Place("input", inputs + i, 0) for i, number in enumerate(functions)}
     if arena is not None:
         bases[arena] = Place("arena", 0, 0)
-    for number, text in derived.items():
-        bases[number] = Place("derived", len(program.derived), 0)
-        program.derived.append(derived_from_dict({**json.loads(text), "offset": 0}))
+    packed = [json.loads(text) for text in derived.values()]
+    bases |= {number: Place("derived", i, 0) for i, number in enumerate(derived)}
 
     def place(value: ir.Value) -> Place:
         op = defining_op(value)
         if op is None:
             number = ir.BlockArgument(value).arg_number
             if number in weights:
-                return Place("weights", 0, _weight_offset(program, weights[number], state))
+                name = weights[number]
+                return Place("weights", 0, _weight_offset(program, program.weights, name, state))
             return bases[number]
         if op.name in VIEWS:
             return place(op.operands[0])
@@ -232,7 +234,7 @@ def read_host(host: ir.Operation, tasks: dict[str, int], state: State) -> HostPr
         raise LoweringError(f"{op.name}: a buffer of the host has no fixed place")
 
     program.body = list(_HostReader(place, tasks, state).block(entry))
-    _place_derived(program)
+    _place_derived(program, packed, state)
     return program
 
 
@@ -319,11 +321,16 @@ class _HostReader:
         return self.loads[value]
 
 
-def _place_derived(program: HostProgram) -> None:
-    """Let the packed parameters follow the constants."""
+def _place_derived(program: HostProgram, packed: list[dict], state: State) -> None:
+    """Let what packed forms are made of follow the constants, and `packed`, as their arguments say
+    them, all of these."""
+    for data in packed:
+        if (name := data.pop("weight", None)) is not None:
+            data["constant"] = _weight_offset(program, program.sources, name, state)
     end = program.weights_bytes
-    for number, weight in enumerate(program.derived):
-        program.derived[number] = dataclasses.replace(weight, offset=end)
+    for data in packed:
+        weight = derived_from_dict({**data, "offset": end})
+        program.derived.append(weight)
         end += -(-weight.bytes // _ALIGNMENT) * _ALIGNMENT
 
     def moved(place: Place) -> Place:
@@ -342,12 +349,13 @@ def _place_derived(program: HostProgram) -> None:
     program.body = [_mapped(statement, change) for statement in program.body]
 
 
-def _weight_offset(program: HostProgram, name: str, state: State) -> int:
-    if name not in program.weights:
-        program.weights[name] = program.weights_bytes
+def _weight_offset(program: HostProgram, offsets: dict[str, int], name: str, state: State) -> int:
+    """The place of a weight among `offsets`, those of `program` that are of its kind."""
+    if name not in offsets:
+        offsets[name] = program.weights_bytes
         size = state.weights[name].nbytes
         program.weights_bytes += -(-size // _ALIGNMENT) * _ALIGNMENT
-    return program.weights[name]
+    return offsets[name]
 
 
 def _constant(value: ir.Value) -> int:

@@ -24,7 +24,7 @@ from stepwell.packing import derived_to_dict
 from stepwell.passes.base import Pass, State
 from stepwell.passes.buffers.plan_arena import ARENA_BYTES
 from stepwell.passes.llvm._entry_text import ENTRY, entry_text, task_text
-from stepwell.passes.llvm._host_program import HostProgram, read_host
+from stepwell.passes.llvm._host_program import read_host
 
 _KEPT = (
     "stepwell.inputs",
@@ -73,7 +73,8 @@ class LowerHostToLlvm(Pass):
             if clone.attributes["sym_name"].value == ENTRY:
                 for name, attribute in signature.items():
                     clone.attributes[name] = attribute
-                clone.attributes["stepwell.weights"] = _offsets(program)
+                clone.attributes["stepwell.weights"] = _offsets(program.weights)
+                clone.attributes["stepwell.sources"] = _offsets(program.sources)
                 clone.attributes["stepwell.derived"] = ir.StringAttr.get(
                     json.dumps([derived_to_dict(weight) for weight in program.derived])
                 )
@@ -82,6 +83,6 @@ class LowerHostToLlvm(Pass):
                 )
 
 
-def _offsets(program: HostProgram) -> ir.Attribute:
+def _offsets(weights: dict[str, int]) -> ir.Attribute:
     i64 = ir.IntegerType.get_signless(64)
-    return ir.DictAttr.get({n: ir.IntegerAttr.get(i64, o) for n, o in program.weights.items()})
+    return ir.DictAttr.get({n: ir.IntegerAttr.get(i64, o) for n, o in weights.items()})

@@ -31,7 +31,7 @@ from stepwell.packing import DerivedWeight, derived_from_dict, derived_to_dict
 from stepwell.sizes import OpenSizes
 
 MAGIC = b"STEPWELL"
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 _FIRST_OF_LAUNCHES = 8
 """The first version whose launch programs read as `stepwell.launch` says."""
 
@@ -110,7 +110,7 @@ class Manifest:
     `threads` is the number of threads the model was compiled for (0: any). `results` says by name
     what a call returns, where that is not just the outputs; `cuts` shorten outputs, `checks`
     compare some. `defaults` are inputs of the model that have a value of its own, which is compiled
-    in. `derived` are inputs that kernels read in packed form, behind the weights of the file.
+    in. `derived` are packed forms of inputs and of weights of the file, which the runtime makes.
     `functions` are those of other libraries that kernels call, `lapack.dgetrf`; their addresses
     follow the inputs'.
     With `open_sizes`, shapes are those of the capacities, and the last inputs tell the sizes.
@@ -139,6 +139,12 @@ class Manifest:
     functions: tuple[str, ...] = ()
     cuda: LaunchProgram | None = None
     open_sizes: OpenSizes | None = None
+
+    @property
+    def plain_bytes(self) -> int:
+        """How much of the weights kernels read as it is; the rest is what packed forms are of."""
+        sources = [w.constant for w in self.derived if w.constant is not None]
+        return min(sources, default=self.weights_bytes)
 
     @property
     def visible_outputs(self) -> tuple[TensorSpec, ...]:

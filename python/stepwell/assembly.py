@@ -113,11 +113,12 @@ def resumed_program(walk: Walk) -> HostProgram:
     """The arena and the weights' offsets, as the entry function of a resumed module says them."""
     entry = main_function(walk.module)
     program = HostProgram()
-    for name in ir.DictAttr(entry.attributes["stepwell.weights"]):
-        offset = ir.IntegerAttr(name.attr).value
-        size = walk.state.weights[name.name].nbytes
-        program.weights[name.name] = offset
-        program.weights_bytes = max(program.weights_bytes, -(-(offset + size) // 64) * 64)
+    for kind, offsets in (("weights", program.weights), ("sources", program.sources)):
+        for name in ir.DictAttr(entry.attributes[f"stepwell.{kind}"]):
+            offset = ir.IntegerAttr(name.attr).value
+            size = walk.state.weights[name.name].nbytes
+            offsets[name.name] = offset
+            program.weights_bytes = max(program.weights_bytes, -(-(offset + size) // 64) * 64)
     derived = json.loads(ir.StringAttr(entry.attributes["stepwell.derived"]).value)
     program.derived = [derived_from_dict(data) for data in derived]
     functions = entry.attributes["stepwell.functions"]
@@ -142,7 +143,7 @@ def end_step(progress: Progress | None, name: str, begin: float) -> None:
 
 def weights_of(program: HostProgram, state: State) -> Iterator[tuple[int, np.ndarray]]:
     """The weights section: arrays and their offsets."""
-    for name, offset in program.weights.items():
+    for name, offset in (*program.weights.items(), *program.sources.items()):
         yield offset, state.weights[name]
 
 

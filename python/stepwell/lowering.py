@@ -147,7 +147,7 @@ class Lowered:
         named = set(re.findall(r'stepwell\.weight = "([^"]+)"', text))
         named |= set(re.findall(r'dense_resource<"?([\w.]+)"?>', text))
         if self._walk.state.host is not None:
-            named |= set(self._walk.state.host.weights)
+            named |= {*self._walk.state.host.weights, *self._walk.state.host.sources}
         return [name for name in self.weights.names() if name in named]
 
     @staticmethod

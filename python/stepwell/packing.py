@@ -1,11 +1,14 @@
 """Packed forms of weights: how an array is laid out anew for the kernel that reads it.
 
-The compiler applies a packing to constants. For a weight that is an argument of the model the
-runtime applies it, when the argument's content is new; so packings are plain data and numpy alone.
+The compiler applies a packing to constants, unless the packed form is larger by far, as transformed
+filters are: those the runtime makes when it loads the model. For a weight that is an argument of
+the model the runtime applies it, when the argument's content is new. So packings are plain data and
+numpy alone.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,6 +18,10 @@ import numpy as np
 
 WORD_CODES, CODE_BITS = 8, 4
 """Numbers of 4 bits to a word, and their bits."""
+
+_CHUNK = 16
+"""Terms of filters that are transformed at a time: what comes of them stays in L2, and the products
+are too small for BLAS to wake its threads, which costs more than they save."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,11 @@ class WordPacking:
 
     panels: PanelPacking
     least: int
+
+    @property
+    def source(self) -> tuple[int, ...]:
+        """The shape of what is packed."""
+        return self.panels.source
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -133,24 +145,33 @@ class WinogradPacking:
         return (-(-outputs // self.panel), len(self.matrix) ** 2, terms, self.panel)
 
     def apply(self, array: np.ndarray) -> np.ndarray:
-        """The transformed copy of `array`, computed in float64."""
+        """The transformed copy of `array`."""
+        result = np.zeros(self.shape, np.float32)
+        self.fill(array, result)
+        return result
+
+    def fill(self, array: np.ndarray, result: np.ndarray) -> None:
+        """Write what `array` becomes, computed in float64, into `result`, zeros or what another
+        array became."""
         g = np.array(self.matrix)
         *taps, k, _, inputs, outputs = self.source
         by_tap = array.reshape(math.prod(taps), k, k, inputs, outputs)
         filters = np.moveaxis(by_tap, 0, 2).reshape(k, k, -1, outputs)
         count = filters.shape[2]
         regions = winograd_regions(len(g), self.stride)
-        order = tuple(np.array([at for region in regions for at in region.positions]).T)
-        result = np.zeros(self.shape, np.float32)
-        for number in range(len(result)):
-            part = filters[..., number * self.panel : (number + 1) * self.panel].astype(np.float64)
-            for phase, (down, across) in enumerate(winograd_phases(self.stride)):
-                taken = part[down :: self.stride, across :: self.stride]
-                rows, columns = g[:, : taken.shape[0]], g[:, : taken.shape[1]]
-                transformed = np.tensordot(rows, np.tensordot(columns, taken, (1, 1)), (1, 1))
-                here = slice(phase * count, (phase + 1) * count)
-                result[number, :, here, : part.shape[-1]] = transformed[order]
-        return result
+        positions = [at for region in regions for at in region.positions]
+        for phase, (down, across) in enumerate(winograd_phases(self.stride)):
+            taken = filters[down :: self.stride, across :: self.stride]
+            height, width = taken.shape[:2]
+            rows = np.stack([np.outer(g[i, :height], g[j, :width]).ravel() for i, j in positions])
+            for number, start in itertools.product(range(len(result)), range(0, count, _CHUNK)):
+                columns = slice(number * self.panel, (number + 1) * self.panel)
+                part = taken[:, :, start : start + _CHUNK, columns].astype(np.float64)
+                terms = slice(phase * count + start, phase * count + start + part.shape[2])
+                transformed = (rows @ part.reshape(height * width, -1)).reshape(
+                    len(rows), *part.shape[2:]
+                )
+                result[number, :, terms, : part.shape[3]] = transformed
 
 
 Packing = PanelPacking | WordPacking | WinogradPacking
@@ -164,12 +185,14 @@ _KINDS: dict[str, type[Packing]] = {
 
 @dataclass(frozen=True)
 class DerivedWeight:
-    """Input `input` of the model, packed; it lies at `offset` of the weights, behind the
-    constants."""
+    """A packed form that the runtime makes: of input `input` of the model, or of the array that
+    lies at `constant` of the file's weights. It lies at `offset` of those in memory, behind all of
+    the file's."""
 
-    input: int
     offset: int
     packing: Packing
+    input: int | None = None
+    constant: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -192,12 +215,15 @@ def packing_from_dict(data: Mapping[str, object]) -> Packing:
 def derived_to_dict(weight: DerivedWeight) -> dict[str, object]:
     """A derived weight as JSON data."""
     packing = packing_to_dict(weight.packing)
-    return {"input": weight.input, "offset": weight.offset, "packing": packing}
+    places = {"input": weight.input, "constant": weight.constant}
+    known = {name: place for name, place in places.items() if place is not None}
+    return {**known, "offset": weight.offset, "packing": packing}
 
 
 def derived_from_dict(data: Mapping[str, Any]) -> DerivedWeight:
     """The inverse of `derived_to_dict`."""
-    return DerivedWeight(data["input"], data["offset"], packing_from_dict(data["packing"]))
+    packing = packing_from_dict(data["packing"])
+    return DerivedWeight(data["offset"], packing, data.get("input"), data.get("constant"))
 
 
 def _tuples(value: object) -> object:

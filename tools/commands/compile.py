@@ -27,7 +27,9 @@ _LIBRARY_SUFFIXES = {".so": "so", ".o": "obj", ".s": "asm", ".ptx": "ptx"}
 WEIGHTS_SUFFIX = ".safetensors"
 """Beside the text of a level that `--compile-to` writes: the weights that it names."""
 
-_NAMES_WEIGHTS = re.compile(r'stepwell\.weight = "|dense_resource<|stepwell\.weights = \{\w')
+_NAMES_WEIGHTS = re.compile(
+    r'stepwell\.weight = "|dense_resource<|stepwell\.(weights|sources) = \{\w'
+)
 
 
 @click.command("compile")

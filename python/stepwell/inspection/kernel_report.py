@@ -195,7 +195,13 @@ class ReportReader:
         self.functions, self.units, self.anchors = functions, units, anchors
         self.choices = choices
         self.weights = {offset: name for name, offset in program.weights.items()}
-        self.weights |= {weight.offset: f"input {weight.input}" for weight in program.derived}
+        sources = {offset: name for name, offset in program.sources.items()}
+        self.weights |= {
+            weight.offset: f"input {weight.input}"
+            if weight.constant is None
+            else sources[weight.constant]
+            for weight in program.derived
+        }
         self.derived = {weight.offset for weight in program.derived}
         self.remarks = {
             name: text for name, _, text in (r.partition(": ") for r in walk.state.remarks)

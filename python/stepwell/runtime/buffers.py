@@ -97,8 +97,20 @@ def on_huge_pages(section: np.ndarray, mapping: mmap.mmap | None) -> np.ndarray:
     if not _HUGE_PAGE <= section.size <= MOST_COPIED or not hasattr(mmap, "MADV_HUGEPAGE"):
         return section
     copy = allocate_arena(section.size)
-    for start in range(0, section.size, _CHUNK):
-        copy[start : start + _CHUNK] = section[start : start + _CHUNK]
-        if mapping is not None:
-            mapping.madvise(mmap.MADV_DONTNEED)
+    copy_mapped(section, mapping, copy)
     return copy
+
+
+def copy_mapped(section: np.ndarray, mapping: mmap.mmap | None, target: np.ndarray) -> None:
+    """Copy the mapped `section` to the beginning of `target`; the pages of `mapping` are given back
+    as they are read."""
+    for start in range(0, section.size, _CHUNK):
+        end = min(start + _CHUNK, section.size)
+        target[start:end] = section[start:end]
+        give_back(mapping)
+
+
+def give_back(mapping: mmap.mmap | None) -> None:
+    """Let the system have the pages of `mapping` that were read."""
+    if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapping.madvise(mmap.MADV_DONTNEED)

@@ -1,34 +1,43 @@
-"""Weights that are arguments of a call: packed when their content is new, else used again."""
+"""Weights that the runtime packs: constants when a model is loaded, arguments of a call when their
+content is new."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from collections.abc import Sequence
 
 import numpy as np
 
-from stepwell.packing import DerivedWeight
+from stepwell.artifact import Artifact
+from stepwell.packing import DerivedWeight, WinogradPacking
 from stepwell.runtime import library
-from stepwell.runtime.buffers import address, allocate_arena
+from stepwell.runtime.buffers import address, allocate_arena, copy_mapped, give_back
 from stepwell.runtime.inputs import is_immutable
 
 
 class DerivedWeights:
-    """The weights section of a model some of whose arguments are packed.
+    """The weights section of a model with packed forms that the file does not have.
 
     An argument's content is known again by a digest of all its bytes; an object that cannot change,
     a `jax.Array`, by being the same object.
     """
 
-    def __init__(
-        self, constants: np.ndarray, derived: Sequence[DerivedWeight], pool: int | None
-    ) -> None:
+    def __init__(self, source: Artifact, pool: int | None) -> None:
+        derived = source.manifest.derived
         self.section = allocate_arena(max(weight.offset + weight.bytes for weight in derived))
-        self.section[: constants.size] = constants
+        plain = source.weights[: source.manifest.plain_bytes]
+        copy_mapped(plain, source.mapping, self.section)
         self._by_input: dict[int, list[DerivedWeight]] = {}
         for weight in derived:
-            self._by_input.setdefault(weight.input, []).append(weight)
+            if weight.input is not None:
+                self._by_input.setdefault(weight.input, []).append(weight)
+            elif weight.constant is not None:
+                shape = weight.packing.source
+                stored = source.weights[weight.constant :][: 4 * math.prod(shape)]
+                self._pack(weight, stored.view(np.float32).reshape(shape))
+                give_back(source.mapping)
         self._pool = pool
         self._digests: dict[int, int] = {}
         self._unchanging: dict[int, weakref.ref] = {}
@@ -47,12 +56,22 @@ class DerivedWeights:
             if self._digests.get(number) != digest:
                 self._digests.pop(number, None)  # until all of it is packed, it is neither content
                 for weight in self._by_input[number]:
-                    packed = weight.packing.apply(array)
-                    end = weight.offset + weight.bytes
-                    self.section[weight.offset : end] = packed.reshape(-1).view(np.uint8)
+                    self._pack(weight, array)
                 self._digests[number] = digest
             if is_immutable(given[number]):
                 self._unchanging[number] = weakref.ref(given[number])
+
+    @property
+    def has_arguments(self) -> bool:
+        """Whether `refresh` has something to do."""
+        return bool(self._by_input)
+
+    def _pack(self, weight: DerivedWeight, array: np.ndarray) -> None:
+        place = self.section[weight.offset :][: weight.bytes]
+        if isinstance(weight.packing, WinogradPacking):
+            weight.packing.fill(array, place.view(np.float32).reshape(weight.packing.shape))
+        else:
+            place[:] = weight.packing.apply(array).reshape(-1).view(np.uint8)
 
     def _is_known(self, number: int, value: object) -> bool:
         """Whether input `number` was the same object the last time, which cannot have changed."""

@@ -61,10 +61,9 @@ class Executable(LoadedModel):
         self._unchanging = UnchangingInputs()
         self._derived = None
         if manifest.derived:
-            self._derived = DerivedWeights(
-                source.weights, manifest.derived, library.pool(self.threads)
-            )
-            weights = self._derived.section
+            derived = DerivedWeights(source, library.pool(self.threads))
+            weights = derived.section
+            self._derived = derived if derived.has_arguments else None
         else:
             weights = on_huge_pages(source.weights, source.mapping)
         self._weights = weights

@@ -1,4 +1,5 @@
-"""Weights that are arguments of the model: packed at the first call, and again when they change."""
+"""Weights that the runtime packs: arguments of the model at the first call, and again when they
+change; transformed filters when it loads the model."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import stepwell
+from stepwell.lowering import Lowered
 from stepwell.packing import (
     PanelPacking,
     WinogradPacking,
@@ -115,6 +117,48 @@ def test_a_packing_that_fails_is_done_again(monkeypatch: pytest.MonkeyPatch) -> 
             exe(*other)
     check(exe, given)
     check(exe, other)
+
+
+def with_filters(filters: np.ndarray) -> str:
+    """A convolution by filters that are a constant."""
+    return f"""
+    func.func @main(%x: tensor<1x12x12x32xf32>) -> tensor<1x12x12x32xf32> {{
+      %k = stablehlo.constant dense<"0x{filters.tobytes().hex()}"> : tensor<3x3x32x32xf32>
+      %0 = stablehlo.convolution(%x, %k) {CONVOLUTION}
+          : (tensor<1x12x12x32xf32>, tensor<3x3x32x32xf32>) -> tensor<1x12x12x32xf32>
+      return %0 : tensor<1x12x12x32xf32>
+    }}
+    """
+
+
+def check_convolution(exe: stepwell.Executable, filters: np.ndarray) -> None:
+    *_, image = arguments()
+    identity = np.eye(32, dtype=np.float32)
+    wanted = expected(filters, identity, identity, image).reshape(image.shape)
+    (result,) = exe(image)
+    assert np.linalg.norm(result - wanted) <= TOLERANCE * np.linalg.norm(wanted)
+
+
+def test_filters_are_stored_as_they_are_and_transformed_when_loaded(tmp_path: Path) -> None:
+    filters, path = arguments()[0], tmp_path / "model.stepwell"
+    stepwell.compile(with_filters(filters)).save(path)
+    exe = stepwell.load(path)
+    manifest = exe.artifact.manifest
+    (derived,) = manifest.derived
+    assert isinstance(derived.packing, WinogradPacking)
+    assert manifest.plain_bytes == derived.constant == 0
+    assert manifest.weights_bytes == filters.nbytes < derived.bytes
+    check_convolution(exe, filters)
+
+
+@pytest.mark.parametrize("level", ["linalg", "affine", "llvm"])
+def test_a_saved_walk_transforms_filters_as_well(level: str, tmp_path: Path) -> None:
+    filters, path = arguments()[0], tmp_path / "model.mlir"
+    lowered = stepwell.lower(with_filters(filters))
+    lowered.step(level)
+    lowered.save(path)
+    resumed = Lowered.resume(path.read_text(), level, weights=f"{path}.safetensors")
+    check_convolution(resumed.compile(), filters)
 
 
 def test_a_saved_model_packs_its_parameters(tmp_path: Path) -> None:
