@@ -20,6 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from stepwell import dtypes
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.mlir import ir
@@ -356,17 +357,19 @@ def operands_changed(value: ir.Value) -> OperandsChanged | None:
 @RULES.on("dot_general")
 def product_without_sums(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """A product that contracts nothing, `ij` of `i` and `j`, is a multiplication of its operands
-    broadcast, in the result's type, where that holds both operands exactly."""
+    broadcast, in the result's type, where that holds both operands exactly, or where all three are
+    integers, whose products wrap around as those of wrapped operands do."""
     numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     if list(numbers.lhs_contracting_dimensions) or "algorithm" in op.attributes:
         return None
     lhs, rhs = op.operands
     try:
         kind = hlo.dtype(op.results[0])
-        exact = all(np.can_cast(hlo.dtype(value), kind, "safe") for value in op.operands)
+        kinds = [hlo.dtype(value) for value in op.operands]
     except LoweringError:
         return None
-    if not exact:
+    wraps = all(dtypes.is_integer(each) for each in (kind, *kinds))
+    if not wraps and not all(np.can_cast(each, kind, "safe") for each in kinds):
         return None
     sizes = hlo.shape(op.results[0])
 

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import stepwell
+from stepwell import dtypes
 
 SIZES = {"a": 5, "b": 3, "c": 6, "d": 7, "i": 37, "j": 41, "k": 19}
 
@@ -68,3 +69,35 @@ def test_element_types(operand: type, result: type, element: str, of_result: str
     (got,) = stepwell.compile(text)(x, y)
     want = np.multiply.outer(x.astype(result), y.astype(result))
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("lhs", "rhs", "result"),
+    [
+        ("i32", "i32", "i8"),
+        ("i64", "i64", "ui16"),
+        ("i8", "i8", "ui32"),
+        ("ui8", "ui8", "i8"),
+        ("i4", "i4", "i32"),
+        ("i16", "i16", "i4"),
+    ],
+)
+def test_integers_wrap_around(lhs: str, rhs: str, result: str) -> None:
+    """Of any widths: the result has the low bits of the product."""
+    text = f"""func.func @main(%x: tensor<37x{lhs}>, %y: tensor<41x{rhs}>)
+        -> tensor<37x41x{result}> {{
+      %z = stablehlo.dot_general %x, %y, contracting_dims = [] x []
+        : (tensor<37x{lhs}>, tensor<41x{rhs}>) -> tensor<37x41x{result}>
+      return %z : tensor<37x41x{result}>
+    }}"""
+    kinds = [dtypes.to_numpy_by_name(name) for name in (lhs, rhs)]
+    generator = np.random.default_rng(0)
+    x, y = (
+        generator.integers(*map(int, dtypes.limits(kind)), n, endpoint=True, dtype=np.int64)
+        for kind, n in zip(kinds, (37, 41), strict=True)
+    )
+    assert not any(kernel.remark for kernel in stepwell.explain(text).kernels)
+    (got,) = stepwell.compile(text)(x.astype(kinds[0]), y.astype(kinds[1]))
+    bits = dtypes.bits(got.dtype)
+    want = np.multiply.outer(x, y) & (2**bits - 1)
+    np.testing.assert_array_equal(got.astype(np.int64) & (2**bits - 1), want)
