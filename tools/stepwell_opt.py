@@ -28,6 +28,9 @@ SPLIT_MARK = re.compile(r"^// -----.*$", re.MULTILINE)
 BYTECODE_MAGIC = b"ML\xefR"
 RESOURCES = "dialect_resources"
 
+_KEEP_BYTES = "surrogateescape"
+"""How text that is no UTF-8 is decoded and encoded: MLIR says where it is wrong."""
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -133,7 +136,7 @@ def _check_names(steps: Sequence[pipeline_text.Step]) -> None:
 def _split(data: bytes, split: bool) -> list[Chunk]:
     if data.startswith(BYTECODE_MAGIC):
         return [Chunk(data)]
-    text = data.decode("utf-8", "surrogateescape")
+    text = data.decode(errors=_KEEP_BYTES)
     if not split:
         return [Chunk(text)]
     chunks, start = [], 0
@@ -171,9 +174,9 @@ class _Unit:
         handler = context.attach_diagnostic_handler(self._collect)
         try:
             with context, ir.Location.unknown():
-                module = ir.Module.parse(source)
+                data = source if isinstance(source, bytes) else source.encode(errors=_KEEP_BYTES)
+                module = ir.Module.parse(data)
                 if isinstance(source, str) and RESOURCES in source:
-                    data = source.encode("utf-8", "surrogateescape")
                     enter_resources(module, data, self.state.weights)
                 pipeline_text.run_steps(module, self.steps, self.state, self._around(module))
                 if not module.operation.verify():

@@ -19,7 +19,7 @@ from stepwell.progress import progress_lines
 from stepwell.runtime.cuda_executable import CudaExecutable
 from stepwell.runtime.load import Loaded, load_artifact
 from stepwell.runtime.threads import default_threads
-from stepwell.sources import Model, Shapes, Source, as_source, declared_shapes
+from stepwell.sources import GIVEN, Model, Shapes, Source, as_source, declared_shapes
 from stepwell.specialization import OpenSpec, Specialization
 from stepwell.specializing import OverridableExecutable, SpecializingExecutable
 from stepwell.supervisor import run_worker
@@ -151,6 +151,10 @@ def build(
             if use_cache:
                 cache.put("open", f"{key}.json", json.dumps(error_to_dict(error)).encode())
             raise
+        except ModelError as error:
+            if not source.is_given or type(error) is not ModelError:
+                raise
+            raise ModelError(str(error).replace(str(source.path), GIVEN)) from error
         path = Path(request.artifact)
         if use_cache:
             path = cache.enter("artifacts", name, path)

@@ -176,7 +176,9 @@ class Lowered:
             try:
                 module = ir.Module.parse(text)
             except ir.MLIRError as error:
-                raise ModelError(f"the text is no valid module: {error.message}") from None
+                from stepwell.frontends.stablehlo import first_line
+
+                raise ModelError(f"the text is no valid module: {first_line(error)}") from None
         inputs, outputs = pipeline.signature(module)
         imported = Imported(context, module, table, inputs, outputs, "text")
         made = make_options(options)

@@ -140,8 +140,23 @@ def serialize_portable_artifact(module: ir.Module, version: str) -> bytes:
 
 
 def deserialize_portable_artifact(context: ir.Context, data: bytes) -> ir.Module:
-    """Module of a StableHLO portable artifact."""
-    return _stablehlo.deserialize_portable_artifact(context, data)
+    """Module of a StableHLO portable artifact; raises ValueError that says what is wrong with it.
+
+    The bindings would write that to stderr.
+    """
+    said: list[str] = []
+
+    def collect(diagnostic: ir.Diagnostic) -> bool:
+        said.append(diagnostic.message)
+        return True
+
+    handler = context.attach_diagnostic_handler(collect)
+    try:
+        return _stablehlo.deserialize_portable_artifact(context, data)
+    except ValueError as error:
+        raise ValueError(said[0] if said else str(error)) from None
+    finally:
+        handler.detach()
 
 
 def register_torch(context: ir.Context) -> None:

@@ -7,7 +7,7 @@ import mmap
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -24,6 +24,12 @@ pair of a torch.nn.Module and example inputs.
 Shapes = Mapping[str, Sequence[int]]
 """Concrete shapes by input name."""
 
+GIVEN = "the given model"
+"""What messages call a model that is in no file."""
+
+UNTOLD_SUFFIX = ".model"
+"""Of a file of bytes that are not told by their beginning, as those of ONNX are not."""
+
 _Declared = tuple[int | str, ...]
 
 _MLIR_MAGIC = b"ML\xefR"
@@ -37,10 +43,12 @@ _EXTERNAL_KEY = b"\x0a\x08location\x12"
 @dataclass(frozen=True)
 class Source:
     """A model in a file. `path` ends in `.onnx`, or `.mlir`/`.mlirbc` for StableHLO, unless the
-    user's own file has another name. `digest` covers external data."""
+    user's own file has another name. `digest` covers external data. `is_given` says that
+    the file was written for a model that is in none."""
 
     path: Path
     digest: str
+    is_given: bool = False
 
     @property
     def bytes(self) -> int:
@@ -85,7 +93,7 @@ def as_source(
     for other in external_files(path):  # relative to the working directory, in a model in memory
         if Path(other.name).exists():
             other.symlink_to(Path(other.name).absolute())
-    return _file_source(path)
+    return replace(_file_source(path), is_given=True)
 
 
 def declared_shapes(model: Model) -> tuple[list[_Declared], list[_Declared]] | None:
@@ -122,7 +130,7 @@ def _file_source(path: Path) -> Source:
 def external_files(path: Path) -> list[Path]:
     """Files that an ONNX model keeps its weights in, found without parsing it; for any other file
     an empty list."""
-    if path.suffix != ".onnx" or not path.stat().st_size:
+    if path.suffix not in (".onnx", UNTOLD_SUFFIX) or not path.stat().st_size:
         return []
     names = json.loads(cache.of_content(path, "external", lambda: json.dumps(_locations(path))))
     return [path.parent / name for name in names]
@@ -153,7 +161,7 @@ def _serialized(model: Model) -> tuple[bytes, str]:
             return model, ".mlirbc"
         if re.match(rb"\s*(module|func|#|//)", model):
             return model, ".mlir"
-        return model, ".jax_export" if _JAX_EXPORT in model else ".onnx"
+        return model, ".jax_export" if _JAX_EXPORT in model else UNTOLD_SUFFIX
     if hasattr(model, "mlir_module_serialized"):
         return getattr(model, "mlir_module_serialized"), ".mlirbc"  # noqa: B009
     if hasattr(model, "SerializeToString"):

@@ -154,14 +154,17 @@ def _resume(
             f"{model}: error: the module names weights, but {weights} is missing; "
             "--compile-to writes it beside the module"
         )
-    return lowering.Lowered.resume(
-        text,
-        level,
-        weights=weights if weights.exists() else None,
-        target=target,
-        threads=threads,
-        options=options,
-    )
+    try:
+        return lowering.Lowered.resume(
+            text,
+            level,
+            weights=weights if weights.exists() else None,
+            target=target,
+            threads=threads,
+            options=options,
+        )
+    except ModelError as error:
+        raise ModelError(f"{model}: error: {error}") from None
 
 
 def _save(lowered: Lowered, path: Path) -> None:

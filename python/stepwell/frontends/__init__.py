@@ -20,13 +20,15 @@ from stepwell.artifact import Check, Cut, Layout
 from stepwell.errors import ModelError, UsageError
 from stepwell.mlir import ir
 from stepwell.sizes import OpenShapes
-from stepwell.sources import lowered_if_traced, not_a_model
+from stepwell.sources import GIVEN, UNTOLD_SUFFIX, lowered_if_traced, not_a_model
 from stepwell.specialization import Specialization
 from stepwell.weights import WeightTable
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Concrete shapes by input name, for inputs whose dimensions the model leaves open."""
 
+
+_MLIR_SUFFIXES = frozenset([".mlir", ".mlirbc", ".bc"])
 
 Frontend = Literal["onnx", "jax", "torch", "stablehlo"]
 """Who reads a file whose name and content need not tell."""
@@ -87,9 +89,9 @@ def load(
     if isinstance(model, str):
         from stepwell.frontends import stablehlo
 
-        return stablehlo.from_bytes(model.encode(), "StableHLO text", shapes, values)
+        return stablehlo.from_bytes(model.encode(), GIVEN, shapes, values)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return _load_bytes(bytes(model), "the given bytes", shapes, specialization)
+        return _load_bytes(bytes(model), GIVEN, shapes, specialization)
     if hasattr(model, "mlir_module_serialized"):
         from stepwell.frontends import jax
 
@@ -115,9 +117,9 @@ def load_as(frontend: Frontend, file: Path | bytes, shapes: Shapes | None = None
     if frontend not in get_args(Frontend):
         known = ", ".join(get_args(Frontend))
         raise UsageError(f"there is no frontend {frontend}; there are {known}")
-    if isinstance(file, Path) and not file.is_file():
-        raise ModelError(f"there is no model file {file}")
-    source = str(file) if isinstance(file, Path) else "the given bytes"
+    if isinstance(file, Path):
+        check_file(file)
+    source = str(file) if isinstance(file, Path) else GIVEN
     if frontend == "onnx":
         from stepwell.frontends import onnx
 
@@ -144,19 +146,43 @@ def _is_text(model: str | os.PathLike[str]) -> bool:
 def _load_file(
     path: Path, shapes: Shapes | None, specialization: Specialization | None
 ) -> Imported:
-    if not path.is_file():
-        raise ModelError(f"there is no model file {path}")
+    check_file(path)
     if path.stat().st_size == 0:
         raise ModelError(f"{path} is empty")
     if path.suffix in (pytorch.SUFFIX, pytorch.EXPORTED_SUFFIX):
         return pytorch.load(path, shapes)
-    with path.open("rb") as file:
-        head = file.read(4096)
-    if path.suffix == ".onnx" or not (is_mlir(head) or _is_exported(path)):
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}") from error
+    if path.suffix == ".onnx" or not (
+        path.suffix in _MLIR_SUFFIXES or is_mlir(head) or _is_exported(path)
+    ):
         from stepwell.frontends import onnx
 
-        return onnx.from_file(path, shapes, specialization)
+        try:
+            return onnx.from_file(path, shapes, specialization)
+        except ModelError:
+            if path.suffix == ".onnx" or onnx.is_model(path):
+                raise
+            raise _unknown(str(path)) from None
     return _load_bytes(path.read_bytes(), str(path), shapes, specialization)
+
+
+def check_file(path: Path) -> None:
+    """Raise ModelError where `path` is no file."""
+    if path.is_dir():
+        raise ModelError(f"{path} is a folder, not the file of a model")
+    if not path.is_file():
+        raise ModelError(f"there is no model file {path}")
+
+
+def _unknown(source: str) -> ModelError:
+    return ModelError(
+        f"{source} is neither MLIR (StableHLO) nor an ONNX model nor an exported JAX function, or "
+        "it is cut short"
+    )
 
 
 def _is_exported(path: Path) -> bool:
@@ -170,7 +196,9 @@ def importer_module(path: Path) -> str:
     """The module that takes in files that are named like `path`."""
     if path.suffix in (pytorch.SUFFIX, pytorch.EXPORTED_SUFFIX):
         return "stepwell.frontends.torch.importer"
-    return f"stepwell.frontends.{'onnx' if path.suffix == '.onnx' else 'stablehlo'}"
+    return (
+        f"stepwell.frontends.{'onnx' if path.suffix in ('.onnx', UNTOLD_SUFFIX) else 'stablehlo'}"
+    )
 
 
 def _load_bytes(
@@ -179,13 +207,22 @@ def _load_bytes(
     from stepwell.frontends import jax, stablehlo
 
     values = specialization.values if specialization else {}
+    if not data:
+        raise ModelError(f"{source} is empty")
     if is_mlir(data[:4096]):
         return stablehlo.from_bytes(data, source, shapes, values)
     if jax.is_serialized(data):
         return jax.from_serialized(data, source, shapes, values)
+    if Path(source).suffix in _MLIR_SUFFIXES:
+        return stablehlo.from_bytes(data, source, shapes, values)
     from stepwell.frontends import onnx
 
-    return onnx.from_bytes(data, source, shapes, specialization)
+    try:
+        return onnx.from_bytes(data, source, shapes, specialization)
+    except ModelError:
+        if onnx.is_model(data):
+            raise
+        raise _unknown(source) from None
 
 
 def is_mlir(head: bytes) -> bool:

@@ -91,6 +91,11 @@ def from_bytes(
                     f"{source} holds several programs, with lines `// -----` between them; put "
                     "each into a file of its own"
                 ) from None
+            if data.startswith(_BYTECODE):
+                raise ModelError(
+                    f"{source} is bytecode that cannot be read, because it is damaged, cut short "
+                    f"or newer than this compiler: {first_line(error)}"
+                ) from None
             raise ModelError(f"{source} is not StableHLO: {first_line(error)}") from None
         resources = {} if data.startswith(_BYTECODE) else read_resources(data)
         return from_parsed(module, source, resources, shapes, values)

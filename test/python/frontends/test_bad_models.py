@@ -365,7 +365,7 @@ def test_string_input() -> None:
 
 
 def test_bad_stablehlo_text() -> None:
-    with pytest.raises(ModelError, match="StableHLO text is not StableHLO"):
+    with pytest.raises(ModelError, match="the given model is not StableHLO"):
         load("module { func.func @main( }")
 
 

@@ -11,7 +11,12 @@ from stepwell.frontends.onnx import reader
 from stepwell.frontends.onnx.importer import import_model
 from stepwell.specialization import Specialization
 
-__all__ = ["from_bytes", "from_file", "from_model"]
+__all__ = ["from_bytes", "from_file", "from_model", "is_model"]
+
+
+def is_model(file: Path | bytes) -> bool:
+    """Whether a file, or what is in one, can be read as a `ModelProto`."""
+    return reader.find_model(file) is not None
 
 
 def from_file(

@@ -19,6 +19,7 @@ from onnx import external_data_helper, numpy_helper
 
 from stepwell import dtypes
 from stepwell.errors import ModelError
+from stepwell.sources import GIVEN
 
 MAPPED_BYTES = 4096
 """Initializers of at least this size stay in the file."""
@@ -60,7 +61,7 @@ def find_model(model: object) -> onnx.ModelProto | None:
         return model
     try:
         if isinstance(model, (bytes, bytearray, memoryview)):
-            return parse(bytes(model), "the given bytes")
+            return parse(bytes(model), GIVEN)
         if isinstance(model, (str, os.PathLike)) and "\n" not in str(model):
             path = Path(os.fspath(model))
             return read_file(path) if path.is_file() else None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -22,6 +23,7 @@ from stepwell.errors import (
     UnsupportedError,
     UsageError,
 )
+from stepwell.frontends import check_file
 from stepwell.frontends.torch.checked_functions import without_checks
 from stepwell.frontends.torch.decompositions import decompositions
 from stepwell.frontends.torch.decompositions.rules import own_rules
@@ -46,10 +48,14 @@ def export(module: torch.nn.Module, example_inputs: object) -> ExportedProgram:
 
 def load(file: Path | IO[bytes], source: str | None = None) -> ExportedProgram:
     """The program that `torch.export.save` wrote; errors call it `source`. Raises ModelError."""
+    name = source or file
+    if isinstance(file, Path):
+        check_file(file)
+    if not zipfile.is_zipfile(file):  # PyTorch would log a traceback
+        raise ModelError(f"{name} is no exported program, which is a zip file, or it is cut short")
     try:
         return torch.export.load(file)
     except Exception as error:  # zip, JSON, pickle and torch have their own kinds
-        name = source or file
         raise ModelError(f"{name} is no exported program: {_first_line(error)}") from error
 
 
