@@ -9,7 +9,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 _TOKEN = re.compile(r"\s*(\d+|s\d+|floordiv|[-+*()])")
@@ -285,6 +285,24 @@ def quotients(points: Points, values: Sequence[int]) -> Iterator[Extent]:
             extent = Extent.size(symbol).plus(Extent.of(constant)).floordiv(divisor)
             if has(points, values, extent):
                 yield extent
+
+
+def limited(points: Points, values: Sequence[int]) -> Callable[[Sequence[int]], int] | None:
+    """A multiple of a size plus a constant, up to a limit, that has `values`, as the number of
+    elements of a slice is; None when there is none. It is no extent."""
+    limit = max(values)
+    for symbol, factor in itertools.product(range(len(points[0])), range(1, _MOST_FACTORS + 1)):
+        smallest = min(range(len(points)), key=lambda number: points[number][symbol])
+        constant = values[smallest] - factor * points[smallest][symbol]
+
+        def at(
+            point: Sequence[int], line: tuple[int, int, int] = (symbol, factor, constant)
+        ) -> int:
+            return min(line[1] * point[line[0]] + line[2], limit)
+
+        if all(at(point) == value for point, value in zip(points, values, strict=True)):
+            return at
+    return None
 
 
 def rounded_elsewhere(points: Points, extent: Extent) -> Extent | None:

@@ -96,12 +96,14 @@ class OpenShapes:
         except ModelError:
             return [(point, at(point)) for point in above]
 
-    def sample_with(self, wanted: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...] | None:
-        """Large sizes that are `wanted`, of which one is not the capacity; None if there are none
-        such."""
+    def sample_with(
+        self, wanted: Callable[[tuple[int, ...]], bool], above: tuple[int, ...]
+    ) -> tuple[int, ...] | None:
+        """Large sizes that are `wanted`, of which one is not the capacity, but no less than `above`
+        has it; None if there are none such."""
         most = tuple(self.capacities.values())
         for number, capacity in enumerate(most):
-            for size in range(capacity - 1, 0, -1):
+            for size in range(capacity - 1, above[number] - 1, -1):
                 point = (*most[:number], size, *most[number + 1 :])
                 if wanted(point):
                     return point

@@ -17,7 +17,7 @@ from stepwell.attributes import strings
 from stepwell.dense import is_complex, read_complex
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import Error, ModelError
-from stepwell.extents import Extent, fit, has, quotients, rounded_elsewhere
+from stepwell.extents import Extent, fit, has, limited, quotients, rounded_elsewhere
 from stepwell.frontends import Imported
 from stepwell.frontends.open_join import Operations, Together, join
 from stepwell.frontends.open_sizes import BOUNDS, CAPACITIES, EXTENTS, OVER, RESULT_EXTENTS, SCALARS
@@ -64,17 +64,8 @@ def load(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> Imp
         found = open_shapes.rounding_sampled(lambda point: load_for(open_shapes.shapes_at(point)))
         points += [point for point, _ in found]
         large += [program for _, program in found]
-    while True:
-        sizes = _SmallSizes(open_shapes, load_for, _Comparison(large, points))
-        try:
-            small = sizes.compared()
-            break
-        except UntoldSizesError as error:
-            point = open_shapes.sample_with(error.wanted)
-            if point is None or len(points) > _MOST_POINTS:
-                raise ModelError(str(error)) from error
-            points.append(point)
-            large.append(load_for(open_shapes.shapes_at(point)))
+    sizes = _SmallSizes(open_shapes, load_for, _Comparison(large, points))
+    small = sizes.compared()
     least = sizes.least(small)
     sizes.comparison.run(base.module.operation)
     with base.context:
@@ -94,6 +85,8 @@ class _SmallSizes:
     open_shapes: OpenShapes
     load_for: Callable[[Shapes], Imported]
     comparison: _Comparison
+    _programs: dict[tuple[int, ...], Imported] = field(default_factory=dict)
+    """Those for sizes that were looked at besides."""
 
     def compared(self) -> tuple[int, ...]:
         """Small sizes for which it is the same, with which `comparison` goes on. Raises Error
@@ -101,14 +94,25 @@ class _SmallSizes:
         found: Error | None = None
         for point in self.open_shapes.small_samples():
             try:
-                self.comparison = self._with(point)
+                self.comparison = self._told(point)
                 return point
-            except UntoldSizesError:
-                raise
             except Error as error:
                 found = error
         assert found is not None
         raise found
+
+    def _told(self, small: tuple[int, ...]) -> _Comparison:
+        """The comparison with the program for `small` sizes, too, and with those for as many larger
+        ones as it takes. Raises Error as `_with` does, or where no others tell."""
+        known = self.comparison
+        while True:
+            try:
+                return self._with(small, known)
+            except UntoldSizesError as error:
+                point = self.open_shapes.sample_with(error.wanted, above=small)
+                if point is None or len(known.points) > _MOST_POINTS:
+                    raise ModelError(str(error)) from error
+                known = self._and(point, known)
 
     def least(self, small: tuple[int, ...]) -> tuple[int, ...]:
         """The smallest that each open size may be, which is right for `small` ones; empty where
@@ -122,24 +126,43 @@ class _SmallSizes:
         if all(alone):
             return () if max(found) == 1 else found
         mixed = tuple(1 if one else size for one, size in zip(alone, found, strict=True))
-        return mixed if mixed == found or self._is_the_same(mixed) else found
+        least = mixed if mixed == found or self._is_the_same(mixed) else found
+        for number in range(len(least)):
+            least = self._lowered(least, number)
+        return least
 
-    def _is_the_same(self, point: Sequence[int]) -> bool:
-        """Whether the program for sizes `point` is that of the samples."""
+    def _lowered(self, point: tuple[int, ...], number: int) -> tuple[int, ...]:
+        """`point` with the smallest size at place `number` that is right, other than 1."""
+        wrong, right = 1, point[number]
+        while right - wrong > 1:
+            size = (wrong + right) // 2
+            if self._is_the_same((*point[:number], size, *point[number + 1 :])):
+                right = size
+            else:
+                wrong = size
+        return (*point[:number], right, *point[number + 1 :])
+
+    def _is_the_same(self, point: tuple[int, ...]) -> bool:
+        """Whether the program for sizes `point` is that of the samples, of which it becomes one."""
+        if point in self.comparison.points:
+            return True
         try:
-            self._with(point)
+            self.comparison = self._with(point, self.comparison)
         except Error:
             return False
         return True
 
-    def _with(self, point: Sequence[int]) -> _Comparison:
-        """The comparison with the program for sizes `point`, too. Raises ModelError where that is
-        another, and what `load_for` does."""
-        smaller = self.load_for(self.open_shapes.shapes_at(point))
-        known = self.comparison
-        found = _Comparison([*known.samples, smaller], [*known.points, point])
+    def _with(self, point: tuple[int, ...], known: _Comparison) -> _Comparison:
+        """The comparison `known` with the program for sizes `point`, too. Raises ModelError where
+        that is another, and what `load_for` does."""
+        found = self._and(point, known)
         found.run(known.samples[0].module.operation.clone())
         return found
+
+    def _and(self, point: tuple[int, ...], known: _Comparison) -> _Comparison:
+        if point not in self._programs:
+            self._programs[point] = self.load_for(self.open_shapes.shapes_at(point))
+        return _Comparison([*known.samples, self._programs[point]], [*known.points, point])
 
 
 @dataclass
@@ -330,6 +353,12 @@ class _Comparison:
             raise UntoldSizesError(
                 f"{source_name(op)}: {found} was seen for few sizes",
                 lambda point: all(tuple(point) != tuple(seen) for seen in self.points),
+            )
+        limit = None if found is None else limited(self.points, values)
+        if found is not None and limit is not None:
+            raise UntoldSizesError(
+                f"{source_name(op)}: whether a size is {found} or has a limit is not known",
+                lambda point: found.at(point) != limit(point),
             )
         return found
 

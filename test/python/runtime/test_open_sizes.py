@@ -260,16 +260,17 @@ def test_models_that_are_others_for_small_sizes(name: str) -> None:
             assert isinstance(exe.specialized(x), OpenSizeExecutable)
 
 
-def test_the_second_size_may_be_larger_at_least() -> None:
+@pytest.mark.parametrize("end", [2, 3, 4, 6, 7])
+def test_the_second_size_may_be_larger_at_least(end: int) -> None:
     exe, _ = compiled(
-        """g (float[n, m] x) => (float[a, b] y) { s = Constant <value_ints = [0]> ()
-            e = Constant <value_ints = [4]> () a = Constant <value_ints = [1]> ()
-            y = Slice(x, s, e, a) }"""
+        f"""g (float[n, m] x) => (float[a, b] y) {{ s = Constant <value_ints = [0]> ()
+            e = Constant <value_ints = [{end}]> () a = Constant <value_ints = [1]> ()
+            y = Slice(x, s, e, a) }}"""
     )
-    for shape in ((7, 9), (9, 11), (3, 3), (5, 4), (4, 1), (1, 3), (2, 3)):
+    for shape in ((7, 9), (9, 11), (3, end - 1), (5, end), (4, end - 1), (1, end), (2, end + 1)):
         x = floats(*shape)
-        np.testing.assert_array_equal(exe(x)[0], x[:, :4])
-    assert [code.artifact.manifest.open_sizes.least for code in exe._open] == [(1, 4), ()]
+        np.testing.assert_array_equal(exe(x)[0], x[:, :end])
+    assert exe._open[0].artifact.manifest.open_sizes.least == (1, end)
 
 
 def test_a_bound_that_only_small_sizes_keep_to() -> None:
