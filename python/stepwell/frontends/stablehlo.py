@@ -23,9 +23,12 @@ from stepwell.frontends import (
     checks,
     dynamic_calls,
     open_values,
+    probes,
     quantized,
     tuples,
 )
+from stepwell.frontends.bounds import open_bounded
+from stepwell.frontends.channels import refuse_channels
 from stepwell.frontends.quantized_arithmetic import is_quantized
 from stepwell.frontends.shardy import (
     erase_shardy,
@@ -108,11 +111,14 @@ def from_module(module: ir.Module, shapes: Shapes | None = None) -> Imported:
 
 
 def parse(data: bytes, context: ir.Context) -> ir.Module:
-    """The program as it is written, in `context`; what is not known there (checks, Shardy, orders
-    of sorting) in the form that `from_parsed` takes. Raises MLIRError, ValueError."""
+    """The program as it is written, in `context`; what is not known there (checks, probes, Shardy,
+    orders of sorting) in the form that `from_parsed` takes. Raises MLIRError, ValueError."""
     if checks.has_checks(data) and not data.startswith(_BYTECODE):
         context.allow_unregistered_dialects = True  # nor is the dialect of checks
         data = checks.without_check_syntax(data.decode()).encode()
+    if probes.has_probes(data) and not data.startswith(_BYTECODE):
+        context.allow_unregistered_dialects = True  # nor is that of the interpreter
+        data = probes.without_probe_syntax(data.decode()).encode()
     if has_weak_order(data) and not data.startswith(_BYTECODE):
         data = without_weak_order_syntax(data.decode()).encode()
     if b"sdy" not in data:
@@ -146,12 +152,16 @@ def from_parsed(
     with ir.Location.unknown():
         main = rename_main(module, source)
         _drop_attributes(module, main)
+        probes.pass_by(module)
         checks.make_custom_calls(module)
         try:
             chlo.restore_composites(module.operation)
             run_upstream(module.operation, "func.func(stablehlo-legalize-composite-to-call)")
             run_upstream(module.operation, "inline{default-pipeline=},symbol-dce")
+            refuse_channels(main)
             tuples.flatten(main)
+            if open_bounded(main):
+                run_upstream(module.operation, _REFINE)
             _refine(module, main, shapes or {}, values or {})
             legalize_top_k(module)
             legalize_sparse_rows(module)

@@ -201,3 +201,49 @@ def test_artifacts_carry_no_checks(tmp_path) -> None:
     )
     with pytest.raises(ModelError, match="checks"):
         stepwell.export(text, tmp_path / "m.mlirbc")
+
+
+PROBES = """func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %0 = stablehlo.abs %x : tensor<3xf32>
+  %1 = interpreter.probe %0, probe_id = "a/b" : tensor<3xf32>
+  %2 = interpreter.print %1 : tensor<3xf32>
+  %3 = "interpreter.probe"(%2) <{probe_id = "c"}> : (tensor<3xf32>) -> tensor<3xf32>
+  check.expect_serialized_eq OPERAND, probe_id = "a/b" : tensor<3xf32>
+  return %3 : tensor<3xf32>
+}"""
+
+
+def test_probes_are_passed_by() -> None:
+    x = np.array([1, -2, 3], np.float32)
+    text = PROBES.replace("OPERAND", "%x")
+    np.testing.assert_array_equal(run(text, abs(x))[0], abs(x))
+    with pytest.raises(CheckError, match=r"1 of 3 elements; the first, at \[1\], is -2"):
+        run(text, x)
+
+
+def test_probes_in_loops() -> None:
+    """Nothing is kept of them."""
+    text = """func.func @main(%n: tensor<i32>) -> tensor<i32> {
+      %0 = stablehlo.while(%i = %n) : tensor<i32> cond {
+        %ten = stablehlo.constant dense<10> : tensor<i32>
+        %c = stablehlo.compare LT, %i, %ten : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %c : tensor<i1>
+      } do {
+        %twice = stablehlo.add %i, %i : tensor<i32>
+        %p = interpreter.probe %twice, probe_id = "twice" : tensor<i32>
+        stablehlo.return %p : tensor<i32>
+      }
+      CHECK
+      return %0 : tensor<i32>
+    }"""
+    assert run(text.replace("CHECK", ""), np.array(3, np.int32))[0] == 12
+    check = 'check.expect_serialized_eq %0, probe_id = "twice", iter = 1 : tensor<i32>'
+    with pytest.raises(ModelError, match="with a probe twice that is not beside it"):
+        run(text.replace("CHECK", check), np.array(3, np.int32))
+
+
+def test_programs_of_several_devices() -> None:
+    text = """func.func private @f() { return }
+    func.func @main() { "interpreter.run_parallel"() {programs = [[@f, @f]]} : () -> () return }"""
+    with pytest.raises(ModelError, match="run_parallel runs programs on several devices"):
+        run(text)
