@@ -21,13 +21,14 @@ from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
 
 _SUMS = ("stablehlo.dot_general", "stablehlo.convolution")
+_CONTROL_FLOW = frozenset(["stablehlo.case", "stablehlo.if", "stablehlo.while"])
 _UPDATES = {"stablehlo.dynamic_update_slice": 1, "stablehlo.scatter": 2}
 """Which operand of an update that has one tensor holds the new elements."""
 
 
 @dataclass(frozen=True)
 class FoldEmptyTensors(Pass):
-    """Fold in every function; of operations with regions, only reductions."""
+    """Fold in every function, in its loops and branches too."""
 
     name: ClassVar[str] = "fold-empty-tensors"
     anchor: ClassVar[str] = "func.func"
@@ -35,16 +36,23 @@ class FoldEmptyTensors(Pass):
     def run(self, op: ir.Operation, state: State) -> None:
         for block in op.regions[0].blocks:
             for child in list(block.operations):
-                folded = child.operation
-                if len(folded.results) == 0 or folded.name == "stablehlo.constant":
-                    continue
-                with ir.InsertionPoint(folded), folded.location:
-                    values = _fold(folded, state)
-                if values is None:
-                    continue
-                for result, value in zip(folded.results, values, strict=True):
-                    result.replace_all_uses_with(value)
-                folded.erase()
+                _fold_or_enter(child.operation, state)
+
+
+def _fold_or_enter(op: ir.Operation, state: State) -> None:
+    """Fold `op`, or what stands in its regions if it is a loop or a branch."""
+    if len(op.results) == 0 or op.name == "stablehlo.constant":
+        return
+    with ir.InsertionPoint(op), op.location:
+        values = _fold(op, state)
+    if values is not None:
+        for result, value in zip(op.results, values, strict=True):
+            result.replace_all_uses_with(value)
+        op.erase()
+    elif op.name in _CONTROL_FLOW:
+        for region in op.regions:
+            for child in list(region.blocks[0].operations):
+                _fold_or_enter(child.operation, state)
 
 
 def _fold(op: ir.Operation, state: State) -> list[ir.Value] | None:

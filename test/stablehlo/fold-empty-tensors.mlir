@@ -51,3 +51,29 @@ func.func @only_padding(%a: tensor<0xf32>, %v: tensor<f32>) -> tensor<3xf32> {
   %0 = stablehlo.pad %a, %v, low = [1], high = [2], interior = [0] : (tensor<0xf32>, tensor<f32>) -> tensor<3xf32>
   return %0 : tensor<3xf32>
 }
+
+// In branches, and branches of loops.
+// CHECK-LABEL: func.func @branch
+// CHECK: stablehlo.while
+// CHECK: stablehlo.case
+// CHECK-NOT: stablehlo.reduce
+// CHECK: stablehlo.broadcast_in_dim %{{.*}}, dims = []
+func.func @branch(%i: tensor<i32>, %a: tensor<0x4xf32>, %x: tensor<4xf32>) -> tensor<4xf32> {
+  %0:2 = stablehlo.while(%k = %i, %y = %x) : tensor<i32>, tensor<4xf32> cond {
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %more = stablehlo.compare GT, %k, %zero : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %next = stablehlo.subtract %k, %one : tensor<i32>
+    %1 = "stablehlo.case"(%k) ({
+      stablehlo.return %y : tensor<4xf32>
+    }, {
+      %init = stablehlo.constant dense<1.0> : tensor<f32>
+      %2 = stablehlo.reduce(%a init: %init) applies stablehlo.add across dimensions = [0] : (tensor<0x4xf32>, tensor<f32>) -> tensor<4xf32>
+      stablehlo.return %2 : tensor<4xf32>
+    }) : (tensor<i32>) -> tensor<4xf32>
+    stablehlo.return %next, %1 : tensor<i32>, tensor<4xf32>
+  }
+  return %0#1 : tensor<4xf32>
+}

@@ -381,3 +381,19 @@ def test_loop_that_turns(threads: int) -> None:
     assert "llvm.sub" in entry[: entry.index("llvm.return")]
     (actual,) = stepwell.compile(exported, threads=threads)(w, x)
     np.testing.assert_allclose(actual, np.asarray(function(w, x)), rtol=1e-5, atol=1e-5)
+
+
+def test_tensors_without_elements_in_loops_and_branches() -> None:
+    """Slices of nothing from the end on, and sums of nothing."""
+
+    def function(n, x, nothing):
+        def body(carry):
+            count, y, _ = carry
+            part = lax.slice(jnp.exp(y), (ROWS, 1), (ROWS, 5))
+            sums = lax.cond(count > 2, lambda: jnp.sum(nothing, 0), lambda: y[0])
+            return count - 1, y / 2 + sums, part
+
+        return lax.while_loop(lambda carry: carry[0] > 0, body, (n, x, jnp.zeros((0, 4))))
+
+    x, nothing = _array(0, ROWS, COLUMNS), np.zeros((0, COLUMNS), np.float32)
+    check(function, np.array(4, np.int32), x, nothing, control=())
