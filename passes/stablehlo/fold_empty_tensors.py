@@ -1,7 +1,8 @@
 """`fold-empty-tensors`: operations on tensors without elements become constants.
 
-What has no elements is an empty constant; a sum or product over no elements is its initial value;
-parts of a concatenation without elements are left out, and updates without elements change nothing.
+What has no elements is an empty constant; a sum or product over no elements is its initial value,
+and so is the padding that windows on no elements have; parts of a concatenation without elements
+are left out, and updates without elements change nothing.
 
     %0 = stablehlo.dot_general %a, %b : (tensor<4x0xf32>, tensor<0x3xf32>) -> tensor<4x3xf32>
       ->  %0 = stablehlo.constant dense<0.0> : tensor<4x3xf32>
@@ -19,6 +20,7 @@ from stepwell import dtypes
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.passes.base import Pass, State
+from stepwell.passes.stablehlo._values import optional_integers, padding
 
 _SUMS = ("stablehlo.dot_general", "stablehlo.convolution")
 _CONTROL_FLOW = frozenset(["stablehlo.case", "stablehlo.if", "stablehlo.while"])
@@ -73,9 +75,31 @@ def _fold(op: ir.Operation, state: State) -> list[ir.Value] | None:
         return [parts[0] if len(parts) == 1 else hlo.concatenate(parts, axis)]
     if op.name in _UPDATES and len(op.results) == 1 and _is_empty(op.operands[_UPDATES[op.name]]):
         return [op.operands[0]]
+    if op.name == "stablehlo.reduce_window" and _is_empty(op.operands[0]):
+        return _windows_of_nothing(op)
     if op.name == "stablehlo.pad" and _is_empty(op.operands[0]):
         return [hlo.broadcast_in_dim(op.operands[1], list(op.results[0].type.shape), [])]
     return None
+
+
+def _windows_of_nothing(op: ir.Operation) -> list[ir.Value] | None:
+    """Windows on padding alone, which has the initial values: on a tensor of these, without any."""
+    count, rank = len(op.results), len(op.operands[0].type.shape)
+    shape = ir.RankedTensorType(op.operands[0].type).shape
+    dilations = optional_integers(op, "base_dilations", rank, 1)
+    sizes = [
+        low + high + ((size - 1) * dilation + 1 if size else 0)
+        for size, dilation, (low, high) in zip(shape, dilations, padding(op, rank), strict=True)
+    ]
+    initial = list(op.operands)[count:]
+    full = [hlo.broadcast_in_dim(value, sizes, []) for value in initial]
+    other = op.clone()
+    for number, value in enumerate(full):
+        other.operation.operands[number] = value
+    for name in ("padding", "base_dilations"):
+        if name in other.operation.attributes:
+            del other.operation.attributes[name]
+    return list(other.operation.results)
 
 
 def _is_empty(value: ir.Value) -> bool:

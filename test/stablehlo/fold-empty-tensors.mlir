@@ -77,3 +77,17 @@ func.func @branch(%i: tensor<i32>, %a: tensor<0x4xf32>, %x: tensor<4xf32>) -> te
   }
   return %0#1 : tensor<4xf32>
 }
+
+// Windows on padding alone.
+// CHECK-LABEL: func.func @windows
+// CHECK: %[[ONES:.*]] = stablehlo.broadcast_in_dim %arg1, dims = [] : (tensor<f32>) -> tensor<3x6xf32>
+// CHECK: "stablehlo.reduce_window"(%[[ONES]], %arg1)
+// CHECK-NOT: padding
+func.func @windows(%a: tensor<0x3xf32>, %init: tensor<f32>) -> tensor<3x5xf32> {
+  %0 = "stablehlo.reduce_window"(%a, %init) <{window_dimensions = array<i64: 1, 2>, base_dilations = array<i64: 1, 2>, padding = dense<[[2, 1], [0, 1]]> : tensor<2x2xi64>}> ({
+  ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+    %1 = stablehlo.multiply %x, %y : tensor<f32>
+    stablehlo.return %1 : tensor<f32>
+  }) : (tensor<0x3xf32>, tensor<f32>) -> tensor<3x5xf32>
+  return %0 : tensor<3x5xf32>
+}

@@ -397,3 +397,10 @@ def test_tensors_without_elements_in_loops_and_branches() -> None:
 
     x, nothing = _array(0, ROWS, COLUMNS), np.zeros((0, COLUMNS), np.float32)
     check(function, np.array(4, np.int32), x, nothing, control=())
+
+
+def test_windows_on_padding_alone() -> None:
+    def function(x):
+        return lax.reduce_window(x, jnp.uint8(1), lax.mul, (1, 2), (1, 1), ((2, 0), (2, 0)))
+
+    check(function, np.zeros((0, 0), np.uint8), control=())
