@@ -142,7 +142,7 @@ class ExpandMath(Pass):
             with ir.InsertionPoint(call), call.location:
                 if str(element) in ("f16", "bf16"):
                     operands = [_extended(operand) for operand in call.operands]
-                    value = arith.TruncFOp(kind, expansion(*operands)).result
+                    value = arith.TruncFOp(kind, _unrounded(expansion(*operands))).result
                 else:
                     value = expansion(*call.operands)
             call.results[0].replace_all_uses_with(value)
@@ -221,6 +221,12 @@ def _widen(op: ir.Operation) -> list[ir.Operation]:
     result.replace_all_uses_with(value)
     op.erase()
     return _truncations(value) if is_narrow and not is_exact else []
+
+
+def _unrounded(value: ir.Value) -> ir.Value:
+    """What was rounded to f32: LLVM takes two roundings for one, which a library does for f16."""
+    truncations = _truncations(value)
+    return truncations[0].operands[0] if truncations else value
 
 
 def _truncations(value: ir.Value) -> list[ir.Operation]:

@@ -167,3 +167,19 @@ def test_polygamma(kind: str) -> None:
     with mpmath.workdps(60):
         want = [mpmath.psi(int(n), mpmath.mpf(float(v))) for n, v in zip(order, x, strict=True)]
         assert ulps(got, want).max() <= max(LIMITS[kind], 8.0 * (kind == "f64"))
+
+
+def test_functions_of_half_precision_after_one_another() -> None:
+    """The sine is of double precision inside: it is rounded to f16 once, by no library."""
+    text = """func.func @main(%x: tensor<f16>, %y: tensor<3xf16>) -> tensor<3xf16> {
+      %0 = stablehlo.sine %x : tensor<f16>
+      %1 = stablehlo.tanh %0 : tensor<f16>
+      %2 = stablehlo.broadcast_in_dim %1, dims = [] : (tensor<f16>) -> tensor<3xf16>
+      %3 = stablehlo.multiply %2, %y : tensor<3xf16>
+      return %3 : tensor<3xf16>
+    }"""
+    x, y = np.array(-2, np.float16), np.array([1, -2, 0.5], np.float16)
+    (result,) = stepwell.compile(text)(x, y)
+    sine = np.sin(x.astype(np.float64)).astype(np.float16)
+    want = np.tanh(sine.astype(np.float64)).astype(np.float16) * y
+    np.testing.assert_allclose(result, want, rtol=2e-3)  # two units in the last place
