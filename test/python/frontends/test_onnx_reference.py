@@ -136,6 +136,25 @@ CASES = [
     Case("Concat", [(2, 2, 3), (2, 0, 3), (2, 1, 3)], {"axis": 1}),
     Case("Einsum", [(3, 3, 4, 3), (4, 2)], {"equation": "iiji,jk->ki"}),
     Case("Einsum", [(2, 3, 1), (2, 1, 4), (4,)], {"equation": "...ij,...jk,k"}),
+    Case("CumSum", [(0, 2, 3), np.array(0)], known=1, name="nothing"),
+    Case("CumSum", [(0, 2, 3), np.array(1)], {"exclusive": 1}, known=1, name="nothing"),
+    *(
+        Case(
+            "Resize",
+            [(2, 3, 4), np.float32([]), np.array([1, 1, 0.2], np.float32)],
+            {"mode": mode, "antialias": antialias},
+            known=1,
+            name=f"nothing-{mode}-{antialias}",
+        )
+        for mode, antialias in (("nearest", 0), ("linear", 0), ("linear", 1), ("cubic", 0))
+    ),
+    Case(
+        "Resize",
+        [(2, 8), np.float32([0, 0.2, 1, 1.2]), np.float32([]), np.array([2, 16])],
+        {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"},
+        known=1,
+        name="crop-to-last",
+    ),
     Case("RandomNormal", [], {"shape": [3, 4], "seed": 5.0, "mean": 2.0, "scale": 0.5}),
     Case("RandomUniformLike", [(2, 3)], {"seed": 3.0, "low": -2.0, "high": 2.0}),
     Case(

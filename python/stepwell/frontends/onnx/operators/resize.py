@@ -49,7 +49,8 @@ def _align_corners(axis: _Axis, x: np.ndarray) -> np.ndarray:
 
 
 def _crop_and_resize(axis: _Axis, x: np.ndarray) -> np.ndarray:
-    last = axis.size - 1
+    """In float32, as the region is: an end that meets the last element is inside."""
+    last, x = axis.size - 1, x.astype(np.float32)
     if axis.result == 1:
         return np.full_like(x, 0.5 * (axis.start + axis.end) * last)
     return axis.start * last + x * (axis.end - axis.start) * last / (axis.result - 1)
@@ -163,11 +164,12 @@ def _resize(node: Node, x: Tensor, axes: list[_Axis], coordinates: str) -> Resul
     mode = node.text("mode", "nearest")
     if coordinates not in _COORDINATES or mode not in ("nearest", *_FILTERS):
         node.unsupported(f'the mode "{mode}" with coordinates "{coordinates}" is not supported')
+    shape = [axis.result for axis in axes]
+    if 0 in shape:
+        return hlo.full(0, shape, x.dtype)
     result = x.value
-    outside = np.zeros([axis.result for axis in axes], np.bool_)
+    outside = np.zeros(shape, np.bool_)
     for d, axis in enumerate(axes):
-        if axis.size == axis.result == 0:
-            continue
         same = axis.size == axis.result and axis.scale == 1 and (axis.start, axis.end) == (0, 1)
         if same and (d < 2 or not axis.is_ratio):  # images may have it by chance
             continue
