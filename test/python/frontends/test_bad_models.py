@@ -200,6 +200,16 @@ def _refusal(
         list(shapes[0]),
         [numpy_helper.from_array(w, name) for w, name in zip(weights, names, strict=True)],
     )
+    return _reason(model, operator)
+
+
+def _refusal_without(operator: str, shape: list[int]) -> str:
+    """Why node "n" of `operator` is refused, whose second input is left out."""
+    node = helper.make_node(operator, ["x", ""], ["y"], name="n")
+    return _reason(_model([node], list(shape)), operator)
+
+
+def _reason(model: onnx.ModelProto, operator: str) -> str:
     with pytest.raises(UnsupportedError) as caught:
         load(model)
     (finding,) = caught.value.findings
@@ -322,6 +332,59 @@ def test_parameters_that_do_not_fit(
     operator: str, shapes: list[list[int]], fields: dict[str, Any], sentence: str
 ) -> None:
     assert sentence in _refusal(operator, shapes, **fields)
+
+
+_LEFT_OUT = "its input 1 (%s) is missing"
+
+
+@pytest.mark.parametrize(
+    ("operator", "x", "constants", "fields", "sentence"),
+    [
+        (
+            "Einsum", [2, 3], [np.ones((3, 4), np.float32)], {"equation": "ij"},
+            'the equation "ij" is not one of 2 operands',
+        ),
+        (
+            "Einsum", [2, 3], [np.ones((4, 4), np.float32)], {"equation": "ij,jk->ik"},
+            'the equation "ij,jk->ik" does not fit the input "w1" of shape [4, 4]',
+        ),
+        (
+            "Einsum", [2, 3], [], {"equation": "ijk->i"},
+            'the equation "ijk->i" does not fit the input "x" of shape [2, 3]',
+        ),
+        (
+            "Einsum", [2, 3], [], {"equation": "ij->ik"},
+            'the result of the equation "ij->ik" is not made of its operands',
+        ),
+        (
+            "TopK", [4, 3], [np.array([2, 1])], {},
+            'the input "w1" (K) of shape [2] should be one number',
+        ),
+        ("Unsqueeze", [4, 3], [np.array([1, 1])], {}, "axes [1, 1] name a dimension twice"),
+        ("Pad", [4, 3], [np.array([1, 1])], {}, "pads [1, 1] should be 4 numbers"),
+        (
+            "Resize", [4, 3], [np.zeros(0, np.float32), np.array([1, -2], np.float32)], {},
+            "scales [1.0, -2.0] should be positive",
+        ),
+        (
+            "Resize", [4, 3], [np.zeros(0, np.float32), np.ones(3, np.float32)], {},
+            "scales [1.0, 1.0, 1.0] should be 2 numbers",
+        ),
+        ("Pow", [4, 3], None, {}, _LEFT_OUT % "exponent"),
+        ("QuantizeLinear", [4, 3], None, {}, _LEFT_OUT % "scale"),
+    ],
+)  # fmt: skip
+def test_inputs_that_do_not_fit(
+    operator: str,
+    x: list[int],
+    constants: list[np.ndarray] | None,
+    fields: dict[str, Any],
+    sentence: str,
+) -> None:
+    if constants is None:
+        assert _refusal_without(operator, x) == sentence
+    else:
+        assert _refusal(operator, [x], constants, **fields) == sentence
 
 
 def test_operations_that_make_no_sense_together() -> None:

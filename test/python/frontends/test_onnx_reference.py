@@ -136,6 +136,13 @@ CASES = [
     Case("Concat", [(2, 2, 3), (2, 0, 3), (2, 1, 3)], {"axis": 1}),
     Case("Einsum", [(3, 3, 4, 3), (4, 2)], {"equation": "iiji,jk->ki"}),
     Case("Einsum", [(2, 3, 1), (2, 1, 4), (4,)], {"equation": "...ij,...jk,k"}),
+    Case(
+        "Gemm",
+        [np.array([[7, -3], [2, 5]]), np.array([[1, 2], [-4, 9]]), np.array([3, 8])],
+        {"alpha": 0.5, "beta": 1.5},
+        name="integers",
+    ),
+    Case("Compress", [(2, 0, 3), np.zeros(0, np.bool_)], {"axis": 1}, name="nothing"),
     Case("CumSum", [(0, 2, 3), np.array(0)], known=1, name="nothing"),
     Case("CumSum", [(0, 2, 3), np.array(1)], {"exclusive": 1}, known=1, name="nothing"),
     *(
@@ -224,3 +231,19 @@ def test_max_roi_pool() -> None:
                 if part.size:
                     expected[r, :, i, j] = part.max(axis=(1, 2))
     np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    ("operator", "wanted"), [("ReduceLogSumExp", 15), ("ReduceLogSum", 3), ("ReduceL2", 20)]
+)
+def test_logarithms_of_integers(operator: str, wanted: int) -> None:
+    """onnx's reference evaluator does not take them; they are cut."""
+    graph = helper.make_graph(
+        [helper.make_node(operator, ["x"], ["y"], axes=[0], keepdims=0)],
+        "case",
+        [helper.make_tensor_value_info("x", 6, [3])],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    (result,) = stepwell.compile(model, threads=1)(np.array([15, -4, 14], np.int32))
+    assert (result.dtype, result) == (np.int32, wanted)

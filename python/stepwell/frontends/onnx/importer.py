@@ -401,6 +401,9 @@ class _Walk:
     ) -> Sequence[Value | None]:
         """The outputs of `node`: by its own function, by the standard's body, or folded."""
         operator = registry.find(node.operator, node.opset, node.proto.domain)
+        wrong = operator.wrong_inputs(inputs) if operator is not None else None
+        if wrong is not None:
+            node.unsupported(wrong)
         for value in inputs:
             if isinstance(value, Tensor) and value.sizes:
                 raise NeededError(value, "sizes", f'the shape of "{value.name}" depends on data')

@@ -177,7 +177,7 @@ class Node:
     def text(self, name: str, default: str) -> str:
         """String attribute `name`."""
         attribute = self._attributes.get(name)
-        return default if attribute is None else attribute.s.decode()
+        return default if attribute is None else attribute.s.decode(errors="replace")
 
     def integers(self, name: str, default: Default) -> list[int] | Default:
         """List of integers `name`."""
@@ -247,6 +247,19 @@ class Node:
             f'the input "{operand.name}" ({role}) is computed at run time, and has to be known '
             "when the model is compiled",
         )
+
+    def known_number(self, operand: Tensor, role: str) -> float:
+        """The one number in `operand`, which must be known at compile time as in `known`."""
+        self.require_number(operand, role)
+        return self.known(operand, role).item()
+
+    def require_number(self, operand: Tensor, role: str) -> None:
+        """Refuse the node unless `operand` is one number."""
+        if operand.size != 1:
+            self.unsupported(
+                f'the input "{operand.name}" ({role}) of shape {list(operand.shape)} should be '
+                "one number"
+            )
 
     def bounded(self, value: ir.Value, sizes: Mapping[int, ir.Value]) -> Tensor:
         """A result whose shape depends on data: `value` is as large as it can get, and along each

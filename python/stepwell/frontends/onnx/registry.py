@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -36,6 +37,34 @@ class Operator:
     folds: bool
     structures: bool
     domain: str
+
+    def wrong_inputs(self, inputs: Sequence[object]) -> str | None:
+        """A sentence where an input is left out that the function needs, or one is too many."""
+        for i, parameter in enumerate(self._parameters):
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                return self._left_out(inputs, range(i, len(inputs)), parameter)
+            if parameter.default is None:
+                continue
+            wrong = self._left_out(inputs, range(i, i + 1), parameter)
+            if wrong is not None:
+                return wrong
+        most = len(self._parameters)
+        return f"it has {len(inputs)} inputs, and takes {most}" if len(inputs) > most else None
+
+    @staticmethod
+    def _left_out(
+        inputs: Sequence[object], places: Iterable[int], parameter: inspect.Parameter
+    ) -> str | None:
+        may_be_absent = str(parameter.annotation).endswith("| None")
+        for i in places:
+            if i >= len(inputs) or (inputs[i] is None and not may_be_absent):
+                return f"its input {i} ({parameter.name}) is missing"
+        return None
+
+    @cached_property
+    def _parameters(self) -> list[inspect.Parameter]:
+        """Those of the function behind the node."""
+        return list(inspect.signature(self.build).parameters.values())[1:]
 
 
 _operators: dict[tuple[str, str], dict[int, Operator]] = {}

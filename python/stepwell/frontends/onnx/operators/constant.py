@@ -47,9 +47,11 @@ def size(node: Node, data: Tensor) -> np.ndarray:
 
 @operator("Range", folds=True)
 def range_(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> np.ndarray:
-    first = node.known(start, "start").item()
-    step = node.known(delta, "delta").item()
-    count = max(int(np.ceil((node.known(limit, "limit").item() - first) / step)), 0)
+    first = node.known_number(start, "start")
+    step = node.known_number(delta, "delta")
+    if not step:
+        node.unsupported("its delta is 0")
+    count = max(int(np.ceil((node.known_number(limit, "limit") - first) / step)), 0)
     return (first + np.arange(count) * step).astype(start.dtype)
 
 
@@ -67,7 +69,7 @@ def identity(node: Node, data: Value) -> Value:
 
 @operator("OneHot")
 def one_hot(node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> Result:
-    count = int(node.known(depth, "depth").item())
+    count = int(node.known_number(depth, "depth"))
     axis = normalize_axis(node.integer("axis", -1), indices.rank + 1)
     shape = [*indices.shape[:axis], count, *indices.shape[axis:]]
     kept = [d for d in range(len(shape)) if d != axis]

@@ -69,14 +69,16 @@ def gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> ir.Value:
     if (a.rank, b.rank) != (2, 2) or a.shape[left] != b.shape[right]:
         node.unsupported(f"the shapes {list(a.shape)} and {list(b.shape)} do not multiply")
     product = hlo.dot_general(a.value, b.value, ([left], [right]))
+    if a.dtype.kind in "iu" and not (alpha.is_integer() and beta.is_integer()):
+        product = hlo.convert(product, np.float64)  # factors such as 0.5, of integers
     if alpha != 1:
         product = hlo.multiply(product, hlo.full_like(product, alpha))
-    if c is None or beta == 0:
-        return product
-    addend = broadcast(c, hlo.shape(product))
-    if beta != 1:
-        addend = hlo.multiply(addend, hlo.full_like(addend, beta))
-    return hlo.add(product, addend)
+    if c is not None and beta != 0:
+        addend = hlo.convert(broadcast(c, hlo.shape(product)), hlo.dtype(product))
+        if beta != 1:
+            addend = hlo.multiply(addend, hlo.full_like(addend, beta))
+        product = hlo.add(product, addend)
+    return hlo.convert(product, a.dtype)
 
 
 @operator("Einsum")
@@ -100,18 +102,43 @@ def _equation(node: Node, operands: tuple[Tensor, ...]) -> tuple[list[list[str]]
     left, arrow, right = text.partition("->")
     terms: list[list[str]] = []
     widest = 0
+    if left.count(",") != len(operands) - 1:
+        node.unsupported(f'the equation "{text}" is not one of {len(operands)} operands')
     for part, operand in zip(left.split(","), operands, strict=True):
         hidden = operand.rank - len(part.replace("...", "")) if "..." in part else 0
         widest = max(widest, hidden)
         digits = [chr(0x100 - hidden + i) for i in range(hidden)]
         before, dots, after = part.partition("...")
         terms.append([*before, *(digits if dots else []), *after])
+    _check_sizes(node, text, terms, operands)
     ellipsis = [chr(0x100 - widest + i) for i in range(widest)]
     if arrow:
         before, dots, after = right.partition("...")
-        return terms, [*before, *(ellipsis if dots else []), *after]
+        output = [*before, *(ellipsis if dots else []), *after]
+        if len(set(output)) < len(output) or not set(output) <= set().union(*terms):
+            node.unsupported(f'the result of the equation "{text}" is not made of its operands')
+        return terms, output
     letters = [letter for term in terms for letter in term if letter < "\x80"]
     return terms, ellipsis + sorted(x for x in set(letters) if letters.count(x) == 1)
+
+
+def _check_sizes(
+    node: Node, text: str, terms: list[list[str]], operands: tuple[Tensor, ...]
+) -> None:
+    """Refuse an equation that does not fit the operands: a letter for each dimension, and the same
+    size for the same letter, or one."""
+    sizes: dict[str, int] = {}
+    for term, operand in zip(terms, operands, strict=True):
+        fits = len(term) == operand.rank
+        for letter, size in zip(term, operand.shape, strict=False):
+            known = sizes.setdefault(letter, size)
+            fits = fits and (size in (known, 1) or known == 1)
+            sizes[letter] = size if known == 1 else known
+        if not fits:
+            node.unsupported(
+                f'the equation "{text}" does not fit the input "{operand.name}" of shape '
+                f"{list(operand.shape)}"
+            )
 
 
 def _sum_repeated(value: ir.Value, term: list[str]) -> tuple[ir.Value, list[str]]:

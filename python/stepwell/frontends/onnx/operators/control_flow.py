@@ -29,13 +29,14 @@ UNROLLED_ITERATIONS = 4096
 def if_(node: Node, condition: Tensor) -> Sequence[Result]:
     """A condition known at compile time picks its branch; branches that give different shapes, or
     sequences, make it a condition that has to be known."""
+    node.require_number(condition, "cond")
     if condition.array is None:
         try:
             return _branches(node, condition)
         except StuckError:
             pass
-    known = node.known(condition, "cond")
-    return list(node.inline("then_branch" if known.item() else "else_branch"))
+    known = node.known_number(condition, "cond")
+    return list(node.inline("then_branch" if known else "else_branch"))
 
 
 def _branches(node: Node, condition: Tensor) -> list[ir.Value]:
@@ -62,6 +63,9 @@ def loop(
 
     Body: (iteration, condition, states...) -> (condition, states..., stacked...).
     """
+    for tensor, role in ((trips, "M"), (condition, "cond")):
+        if tensor is not None:
+            node.require_number(tensor, role)
     if condition is not None and condition.array is not None and condition.array.item():
         condition = None
     if trips is not None and trips.array is not None and trips.array.item() >= ENDLESS:
@@ -90,7 +94,7 @@ def _while_loop(
     initial = [zero, start, *(state.value for state in states)]
     bound: int | None = None
     if stacked and trips is not None:
-        bound = max(int(node.known(trips, "M").item()), 0)
+        bound = max(int(node.known_number(trips, "M")), 0)
         if bound >= ENDLESS:
             return _while_loop(node, None, condition, states)
     with hlo.detached_block(*(value.type for value in initial)) as block:
@@ -175,8 +179,8 @@ def _unrolled_loop(
     node: Node, trips: Tensor | None, condition: Tensor | None, states: Sequence[Value]
 ) -> Sequence[Result]:
     """One copy of the body for each iteration; its number and conditions have to be known."""
-    limit = math.inf if trips is None else int(node.known(trips, "M").item())
-    goes_on = condition is None or bool(node.known(condition, "cond").item())
+    limit = math.inf if trips is None else int(node.known_number(trips, "M"))
+    goes_on = condition is None or bool(node.known_number(condition, "cond"))
     rows: list[Sequence[Value]] = []
     iteration = 0
     while goes_on and iteration < limit:
@@ -193,7 +197,7 @@ def _unrolled_loop(
         assert isinstance(results[0], Tensor)
         iteration += 1
         if iteration < limit:
-            goes_on = bool(node.known(results[0], "cond").item())
+            goes_on = bool(node.known_number(results[0], "cond"))
     stacked = len(node.graph("body").output) - 1 - len(states)
     return [*states, *(_stack(node, [row[i] for row in rows], i) for i in range(stacked))]
 

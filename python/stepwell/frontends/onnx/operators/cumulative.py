@@ -21,7 +21,7 @@ def cumulative_product(node: Node, x: Tensor, axis: Tensor) -> ir.Value:
 
 def _cumulative(node: Node, x: Tensor, axis: Tensor, combine: str) -> ir.Value:
     """A window of all elements up to this one: padding before it, or after it when reversed."""
-    dimension = normalize_axis(int(node.known(axis, "axis").item()), x.rank)
+    dimension = normalize_axis(int(node.known_number(axis, "axis")), x.rank)
     if not x.size:
         return x.value
     reverse, count = node.integer("reverse", 0), x.shape[dimension]

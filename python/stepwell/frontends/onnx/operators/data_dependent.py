@@ -49,6 +49,8 @@ def compress(node: Node, data: Tensor, condition: Tensor) -> Result:
     else:
         dimension = normalize_axis(axis, data.rank)
     size = hlo.shape(value)[dimension]
+    if not size:
+        return value
     length = min(condition.shape[0], size)
     mask = hlo.slice(condition.value, [0], [length])
     positions, count = selected_positions(mask)

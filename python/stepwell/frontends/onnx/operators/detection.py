@@ -28,7 +28,7 @@ def non_max_suppression(
     chosen before by more than `overlap` (intersection over union).
     """
     batch, classes, count = scores.shape
-    wanted = 0 if most is None else int(node.known(most, "max_output_boxes_per_class").item())
+    wanted = 0 if most is None else int(node.known_number(most, "max_output_boxes_per_class"))
     rounds = max(min(wanted, count), 0)
     if not rounds or not batch * classes:
         return np.zeros((0, 3), np.int64)

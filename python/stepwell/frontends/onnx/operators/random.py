@@ -109,10 +109,10 @@ def dropout(
     node: Node, x: Tensor, ratio: Tensor | None = None, training_mode: Tensor | None = None
 ) -> list[Result]:
     """In training, elements are zero with probability `ratio`, and the others scaled up."""
-    training = training_mode is not None and node.known(training_mode, "training_mode").item()
+    training = training_mode is not None and node.known_number(training_mode, "training_mode")
     probability = 0.5
     if training and ratio is not None:
-        probability = float(node.known(ratio, "ratio").item())
+        probability = float(node.known_number(ratio, "ratio"))
     if not training or probability == 0:
         return dropout_by_attribute(node, x)
     kept = _generator(node).uniform(0, 1, x.shape) >= probability

@@ -42,6 +42,17 @@ def _l2(x: ir.Value, axes: Sequence[int]) -> ir.Value:
     return hlo.sqrt(total)
 
 
+def _by_floats(build: Reduction) -> Reduction:
+    """The reduction of integers as one of floats, cut to integers."""
+
+    def reduction(x: ir.Value, axes: Sequence[int]) -> ir.Value:
+        kind = hlo.dtype(x)
+        floats = hlo.convert(x, np.float64) if kind.kind in "iu" else x
+        return hlo.convert(build(floats, axes), kind)
+
+    return reduction
+
+
 def _log_sum(x: ir.Value, axes: Sequence[int]) -> ir.Value:
     return hlo.log(reduce(x, axes, "add"))
 
@@ -57,8 +68,8 @@ def _log_sum_exp(x: ir.Value, axes: Sequence[int]) -> ir.Value:
 _REDUCTIONS: dict[str, Reduction] = {
     "ReduceL1": _l1,
     "ReduceL2": _l2,
-    "ReduceLogSum": _log_sum,
-    "ReduceLogSumExp": _log_sum_exp,
+    "ReduceLogSum": _by_floats(_log_sum),
+    "ReduceLogSumExp": _by_floats(_log_sum_exp),
     "ReduceMax": _simple("maximum"),
     "ReduceMean": mean,
     "ReduceMin": _simple("minimum"),
@@ -126,7 +137,7 @@ def top_k(node: Node, x: Tensor, k: Tensor) -> list[Result]:
     greater than all numbers."""
     axis = normalize_axis(node.integer("axis", -1), x.rank)
     direction = "GT" if node.integer("largest", 1) else "LT"
-    count = int(node.known(k, "K").item())
+    count = int(node.known_number(k, "K"))
     sorted_ = hlo.sort([x.value, hlo.iota(x.shape, axis, np.int64)], axis, direction)
     limit = [count if d == axis else n for d, n in enumerate(x.shape)]
     return [hlo.slice(value, [0] * x.rank, limit) for value in sorted_]

@@ -113,19 +113,27 @@ def resize(
     mode = node.text("coordinate_transformation_mode", "half_pixel")
     chosen = [normalize_axis(a, x.rank) for a in node.integers("axes", list(range(x.rank)))]
     if sizes is not None and sizes.size:
-        axes = _sized_axes(node, x, chosen, node.known(sizes, "sizes").tolist())
+        axes = _sized_axes(node, x, chosen, _numbers(node, sizes, "sizes", len(chosen)))
     elif scales is not None:
-        factors = dict(zip(chosen, node.known(scales, "scales").tolist(), strict=True))
+        factors = dict(zip(chosen, _numbers(node, scales, "scales", len(chosen)), strict=True))
         axes = _scaled_axes(node, x, [factors.get(d, 1.0) for d in range(x.rank)])
     else:
         node.unsupported("neither scales nor sizes are given")
     if mode == "tf_crop_and_resize" and roi is not None:
-        region = node.known(roi, "roi").tolist()
+        region = _numbers(node, roi, "roi", 2 * len(chosen))
         for i, d in enumerate(chosen):
             axis = axes[d]
             bounds = (region[i], region[i + len(chosen)])
             axes[d] = _Axis(axis.size, axis.result, axis.scale, *bounds)
     return _resize(node, x, axes, mode)
+
+
+def _numbers(node: Node, operand: Tensor, role: str, count: int) -> list[float]:
+    """`count` numbers known at compile time."""
+    numbers = node.known(operand, role).reshape(-1).tolist()
+    if len(numbers) != count:
+        node.unsupported(f"{role} {numbers} should be {count} numbers")
+    return numbers
 
 
 @operator("Upsample")
@@ -140,11 +148,15 @@ def upsample(node: Node, x: Tensor, scales: Tensor | None = None) -> Result:
 def _scaled_axes(node: Node, x: Tensor, scales: list[float]) -> list[_Axis]:
     if len(scales) != x.rank:
         node.unsupported(f"{len(scales)} scales do not fit the shape {list(x.shape)}")
+    if not all(0 < scale < math.inf for scale in scales):
+        node.unsupported(f"scales {scales} should be positive")
     return [_Axis(n, math.floor(n * s), s) for n, s in zip(x.shape, scales, strict=True)]
 
 
-def _sized_axes(node: Node, x: Tensor, chosen: list[int], sizes: list[int]) -> list[_Axis]:
-    policy = node.text("keep_aspect_ratio_policy", "stretch")
+def _sized_axes(node: Node, x: Tensor, chosen: list[int], wanted: list[float]) -> list[_Axis]:
+    policy, sizes = node.text("keep_aspect_ratio_policy", "stretch"), [int(n) for n in wanted]
+    if any(size < 0 for size in sizes):
+        node.unsupported(f"sizes {sizes} should not be negative")
     if any(size and not x.shape[d] for d, size in zip(chosen, sizes, strict=True)):
         node.unsupported(f"the input {list(x.shape)} has no elements of which others are made")
     ratios = [

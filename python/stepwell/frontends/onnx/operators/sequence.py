@@ -68,7 +68,7 @@ def split_to_sequence(node: Node, data: Tensor, split: Tensor | None = None) -> 
     if split is not None:
         wanted = node.known(split, "split")
         if wanted.ndim:
-            sizes = [int(size) for size in wanted]
+            sizes = [int(size) for size in wanted.reshape(-1)]
         else:
             step = int(wanted.item())
             if step < 1:
@@ -161,7 +161,7 @@ def _dtype(value: Value) -> np.dtype | None:
 
 def _position(node: Node, position: Tensor, length: int, last: int) -> int:
     """A position counted from the front, which may be `last` at most."""
-    index = int(node.known(position, "position").item())
+    index = int(node.known_number(position, "position"))
     place = index + length if index < 0 else index
     if not 0 <= place <= last:
         node.unsupported(f"position {index} is outside of the sequence of {length} elements")

@@ -62,6 +62,8 @@ def unsqueeze(node: Node, data: Tensor, axes: Tensor | None = None) -> Result:
     chosen = node.axes(axes, []) or []
     rank = data.rank + len(chosen)
     added = normalize_axes(chosen, rank)
+    if len(set(added)) < len(added):
+        node.unsupported(f"axes {chosen} name a dimension twice")
     rest = iter(data.shape)
     return _reshape(data, [1 if d in added else next(rest) for d in range(rank)])
 
@@ -191,7 +193,9 @@ def pad(
     )
     chosen = list(range(data.rank))
     if axes is not None:
-        chosen = [normalize_axis(int(a), data.rank) for a in node.known(axes, "axes")]
+        chosen = [normalize_axis(int(a), data.rank) for a in node.known(axes, "axes").flat]
+    if len(amounts) != 2 * len(chosen):
+        node.unsupported(f"pads {amounts} should be {2 * len(chosen)} numbers")
     low, high = [0] * data.rank, [0] * data.rank
     for i, axis in enumerate(chosen):
         low[axis], high[axis] = amounts[i], amounts[i + len(chosen)]
@@ -259,7 +263,7 @@ def tile(node: Node, data: Tensor, repeats: Tensor) -> Result:
 @operator("Trilu")
 def triangle(node: Node, data: Tensor, k: Tensor | None = None) -> ir.Value:
     """The upper (or lower) triangle from diagonal k on; zero elsewhere."""
-    diagonal = 0 if k is None else int(node.known(k, "k").item())
+    diagonal = 0 if k is None else int(node.known_number(k, "k"))
     upper = node.integer("upper", 1)
     keep = np.triu if upper else np.tril
     mask = keep(np.ones(data.shape[-2:], np.bool_), diagonal)

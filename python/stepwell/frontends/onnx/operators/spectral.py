@@ -26,7 +26,7 @@ def dft_by_attribute(node: Node, x: Tensor, dft_length: Tensor | None = None) ->
 def dft(
     node: Node, x: Tensor, dft_length: Tensor | None = None, axis: Tensor | None = None
 ) -> ir.Value:
-    return _dft(node, x, dft_length, -2 if axis is None else int(node.known(axis, "axis").item()))
+    return _dft(node, x, dft_length, -2 if axis is None else int(node.known_number(axis, "axis")))
 
 
 def _dft(node: Node, x: Tensor, dft_length: Tensor | None, axis: int) -> ir.Value:
@@ -40,7 +40,7 @@ def _dft(node: Node, x: Tensor, dft_length: Tensor | None, axis: int) -> ir.Valu
     inverse, onesided = (bool(node.integer(name, 0)) for name in ("inverse", "onesided"))
     length = 2 * (x.shape[axis] - 1) if inverse and onesided else x.shape[axis]
     if dft_length is not None:
-        length = int(node.known(dft_length, "dft_length").item())
+        length = int(node.known_number(dft_length, "dft_length"))
     if length < 1:
         node.unsupported(f"a transform of length {length} is not defined")
     others = [d for d in range(x.rank - 1) if d != axis]
@@ -60,9 +60,9 @@ def stft(
     frame_length: Tensor | None = None,
 ) -> ir.Value:
     """Transforms of windowed frames: [batch, time, 1 or 2] to [batch, frames, bins, 2]."""
-    step = int(node.known(frame_step, "frame_step").item())
+    step = int(node.known_number(frame_step, "frame_step"))
     if frame_length is not None:
-        length = int(node.known(frame_length, "frame_length").item())
+        length = int(node.known_number(frame_length, "frame_length"))
     else:
         length = signal.shape[1] if window is None else window.size
     if signal.rank != 3 or step < 1 or (window is not None and window.shape != (length,)):
@@ -168,13 +168,13 @@ def mel_weight_matrix(
     upper_edge_hertz: Tensor,
 ) -> np.ndarray:
     """[dft_length // 2 + 1, num_mel_bins]: triangles, equally wide on the scale of mels."""
-    bands = int(node.known(num_mel_bins, "num_mel_bins").item())
-    length = int(node.known(dft_length, "dft_length").item())
-    rate = int(node.known(sample_rate, "sample_rate").item())
+    bands = int(node.known_number(num_mel_bins, "num_mel_bins"))
+    length = int(node.known_number(dft_length, "dft_length"))
+    rate = int(node.known_number(sample_rate, "sample_rate"))
     edges = np.array(
         [
-            node.known(lower_edge_hertz, "lower_edge_hertz").item(),
-            node.known(upper_edge_hertz, "upper_edge_hertz").item(),
+            node.known_number(lower_edge_hertz, "lower_edge_hertz"),
+            node.known_number(upper_edge_hertz, "upper_edge_hertz"),
         ]
     )
     low, high = 2595 * np.log10(1 + edges / 700)
@@ -192,7 +192,7 @@ def mel_weight_matrix(
 
 def _window(node: Node, size: Tensor, shape: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """`shape` of the angles `2 pi n / N`, with N one less where the window is symmetric."""
-    count = int(node.known(size, "size").item())
+    count = int(node.known_number(size, "size"))
     whole = count if node.integer("periodic", 1) else count - 1
     with np.errstate(invalid="ignore"):
         angles = np.divide(2 * np.pi * np.arange(count), whole)
