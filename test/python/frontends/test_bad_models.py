@@ -326,6 +326,10 @@ def test_windows_of_poolings(operator: str, fields: dict[str, Any], sentence: st
         ),
         ("LRN", [_IMAGE], {"size": 0}, "size 0 is no number of channels of [1, 8, 9, 9]"),
         ("LpNormalization", [_IMAGE], {"p": 3}, "p 3 should be 1 or 2"),
+        (
+            "ConvTranspose", [_IMAGE, _FILTERS], {"pads": [2, 1, -(2**63), 0]},
+            "one of its attributes or sizes is too large a number",
+        ),
     ],
 )  # fmt: skip
 def test_parameters_that_do_not_fit(
@@ -369,6 +373,10 @@ _LEFT_OUT = "its input 1 (%s) is missing"
         (
             "Resize", [4, 3], [np.zeros(0, np.float32), np.ones(3, np.float32)], {},
             "scales [1.0, 1.0, 1.0] should be 2 numbers",
+        ),
+        (
+            "QuantizeLinear", [4, 3], [np.float32(0.5), np.array(True)], {},
+            "the zero point of the result is of bool, which is no number",
         ),
         ("Pow", [4, 3], None, {}, _LEFT_OUT % "exponent"),
         ("QuantizeLinear", [4, 3], None, {}, _LEFT_OUT % "scale"),

@@ -384,6 +384,8 @@ class _Walk:
             pass
         except (NotSupportedError, Error, ir.MLIRError) as error:
             self.find(node, _sentence(error))
+        except OverflowError:
+            self.find(node, "one of its attributes or sizes is too large a number")
         return [None] * len(names)
 
     def _need(self, node: Node, error: NeededError) -> None:

@@ -52,6 +52,8 @@ def _quantize(
     node: Node, scaled: ir.Value, zero: ir.Value | None, kind: np.dtype, saturate: bool = True
 ) -> ir.Value:
     """`saturate(round(scaled) + zero)`, rounding half to even; floats are rounded once, after."""
+    if not (dtypes.is_integer(kind) or dtypes.is_float(kind)):
+        node.unsupported(f"the zero point of the result is of {kind}, which is no number")
     wide = hlo.convert(scaled, np.float32)
     if dtypes.is_integer(kind):
         wide = hlo.round_nearest_even(wide)
