@@ -378,6 +378,14 @@ _LEFT_OUT = "its input 1 (%s) is missing"
             "QuantizeLinear", [4, 3], [np.float32(0.5), np.array(True)], {},
             "the zero point of the result is of bool, which is no number",
         ),
+        (
+            "Tile", [4, 3], [np.array([1, -1])], {},
+            "repeats [1, -1] should be 2 numbers that are not negative",
+        ),
+        (
+            "Slice", [4, 3], [np.array([0]), np.array([2]), np.array([0, 1])], {},
+            "starts, ends, axes and steps should be as many",
+        ),
         ("Pow", [4, 3], None, {}, _LEFT_OUT % "exponent"),
         ("QuantizeLinear", [4, 3], None, {}, _LEFT_OUT % "scale"),
     ],

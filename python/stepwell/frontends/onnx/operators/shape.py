@@ -140,6 +140,8 @@ def slice_(
     last = bounds(ends, "ends", [])
     chosen = bounds(axes, "axes", list(range(len(first))))
     strides = bounds(steps, "steps", [1] * len(first))
+    if len({len(numbers) for numbers in (first, last, chosen, strides)}) > 1:
+        node.unsupported("starts, ends, axes and steps should be as many")
     slices = [slice(None)] * data.rank
     for axis, begin, end, step in zip(chosen, first, last, strides, strict=True):
         slices[normalize_axis(axis, data.rank)] = slice(begin, end, step)
@@ -254,7 +256,9 @@ def _runs(index: list[int]) -> list[tuple[int, int, int]]:
 @operator("Tile")
 def tile(node: Node, data: Tensor, repeats: Tensor) -> Result:
     """Each dimension gains a dimension of repeats before it, and is merged with it."""
-    counts = [int(n) for n in node.known(repeats, "repeats")]
+    counts = [int(n) for n in node.known(repeats, "repeats").flat]
+    if len(counts) != data.rank or any(count < 0 for count in counts):
+        node.unsupported(f"repeats {counts} should be {data.rank} numbers that are not negative")
     split = [n for pair in zip(counts, data.shape, strict=True) for n in pair]
     wide = hlo.broadcast_in_dim(data.value, split, range(1, 2 * data.rank, 2))
     return hlo.reshape(wide, [c * n for c, n in zip(counts, data.shape, strict=True)])
