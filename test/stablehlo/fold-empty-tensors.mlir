@@ -52,7 +52,6 @@ func.func @only_padding(%a: tensor<0xf32>, %v: tensor<f32>) -> tensor<3xf32> {
   return %0 : tensor<3xf32>
 }
 
-<<<<<<< HEAD
 // In branches, and branches of loops.
 // CHECK-LABEL: func.func @branch
 // CHECK: stablehlo.while
@@ -91,18 +90,4 @@ func.func @windows(%a: tensor<0x3xf32>, %init: tensor<f32>) -> tensor<3x5xf32> {
     stablehlo.return %1 : tensor<f32>
   }) : (tensor<0x3xf32>, tensor<f32>) -> tensor<3x5xf32>
   return %0 : tensor<3x5xf32>
-=======
-// CHECK-LABEL: func.func @in_branch
-// CHECK: stablehlo.if
-// CHECK-NEXT: stablehlo.broadcast_in_dim %arg2, dims = []
-// CHECK-NOT: stablehlo.reduce
-func.func @in_branch(%p: tensor<i1>, %a: tensor<0xf32>, %init: tensor<f32>) -> tensor<f32> {
-  %0 = "stablehlo.if"(%p) ({
-    %1 = stablehlo.reduce(%a init: %init) applies stablehlo.add across dimensions = [0] : (tensor<0xf32>, tensor<f32>) -> tensor<f32>
-    stablehlo.return %1 : tensor<f32>
-  }, {
-    stablehlo.return %init : tensor<f32>
-  }) : (tensor<i1>) -> tensor<f32>
-  return %0 : tensor<f32>
->>>>>>> 32feaa6 (ONNX: inputs that are missing or do not fit are refused with a sentence; integer Gemm with fractions; empty tensors in loops)
 }
