@@ -11,8 +11,8 @@ becomes
 
 On a GPU a row is reduced by one block, or by a cluster of them, and a block reduces 32 columns:
 where there are few of them and they are long, most of the GPU would wait. On a CPU a row is reduced
-by one thread: a few that are long, and of which nothing else is made (as a softmax is), are cut,
-too. On all machines a reduction over dimensions on both sides of one that stays (the statistics of
+by one thread, and so are a few columns: a few that are long, and of which nothing else is made (as
+a softmax is), are cut, too. On all machines a reduction over dimensions on both sides of one that stays (the statistics of
 images whose channels come first, or of groups of channels that come last) is made of one over the
 last dimensions and one over the others. CPUs take the others first where the last are short: then
 the columns of vectors are added, not parts of rows.
@@ -49,6 +49,9 @@ BLOCK_COLUMNS = 32
 
 SHORTEST_ROW_OF_CPUS = 64
 """Elements of a row that is reduced by itself before others."""
+
+COLUMNS_OF_CPUS, MANY_OF_CPUS = 128, 1 << 18
+"""Columns that the threads of a CPU cannot share, and elements of them that are worth it."""
 
 PARTS_OF_CPUS = 16
 """Into so many parts, of all rows together, CPUs cut: enough for their threads to share."""
@@ -138,6 +141,8 @@ class _Reduction:
             parts = self._row_parts(self.blocks or PARTS_OF_CPUS, length, count)
         elif not behind and self.blocks is not None:
             parts = self._column_parts(self.blocks, length, count)
+        elif not behind and has_one_use(self.x):
+            parts = self._column_parts_of_cpus(length, count)
         return None if parts is None else self._in_parts(last, length, parts)
 
     def _row_parts(self, blocks: int, length: int, rows: int) -> int | None:
@@ -150,6 +155,11 @@ class _Reduction:
         if length < LONG_COLUMN or length * columns < MANY or wanted < BLOCKS:
             return None
         return _divisor(length, wanted, length // SHORTEST_COLUMN)
+
+    def _column_parts_of_cpus(self, length: int, columns: int) -> int | None:
+        if columns > COLUMNS_OF_CPUS or length < LONG_COLUMN or length * columns < MANY_OF_CPUS:
+            return None
+        return _divisor(length, PARTS_OF_CPUS, length // SHORTEST_COLUMN)
 
     def _in_turn(self, begin: Sequence[int]) -> ir.Value:
         """First the reduction over the dimensions `begin`."""

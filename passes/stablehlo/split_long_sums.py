@@ -1,4 +1,4 @@
-"""split-long-sums: small products with long sums are cut along them, so that they fill a GPU.
+"""split-long-sums: small products with long sums are cut along them, so that they fill a machine.
 
     %z = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]
        : (tensor<64x16384xf16>, tensor<16384x64xf16>) -> tensor<64x64xf32>
@@ -15,7 +15,9 @@ A product has as many blocks as its outputs have tiles, and each adds up all of 
 blocks than multiprocessors, most of the GPU waits. The parts are added by the kernel of whatever
 follows. Products on tensor cores and of f32, where the cost model finds it faster, also than blocks
 that share the tiles of one product (kernels/gpu/step_shares.py), and single ones: a batch of them
-may be attention, which becomes one kernel. With precision "strict" sums stay in one piece.
+may be attention, which becomes one kernel. On a CPU the parts are for its threads, where outputs
+are too few to share: always the same parts, so that the number of threads changes no result. With
+precision "strict" sums stay in one piece.
 """
 
 from __future__ import annotations
@@ -28,23 +30,28 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir, nested_operations
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo._long_sums import parts_of, sum_of_parts
+from stepwell.passes.stablehlo._long_sums import MOST_ADDED, parts_of, sum_of_parts
+from stepwell.passes.stablehlo._product_cycles import types_of
 from stepwell.targets.nvidia import NvidiaTarget
+
+_FEW_OUTPUTS, _SHORTEST_ON_CPUS = 1024, 1024
+"""Outputs of a product that the threads of a CPU cannot share well, and the terms of a part."""
+
+_ON_CPUS = ("f32", "f64")
 
 
 @dataclass(frozen=True)
 class SplitLongSums(Pass):
-    """Look at every dot_general of the module; nothing on CPUs."""
+    """Look at every dot_general of the module."""
 
     name: ClassVar[str] = "split-long-sums"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        target = state.target
-        if not isinstance(target, NvidiaTarget) or state.precision == "strict":
+        if state.precision == "strict":
             return
         found = [inner for inner in nested_operations(op) if inner.name == "stablehlo.dot_general"]
         for product in found:
-            parts = _parts(product, target, state)
+            parts = _parts(product, state)
             if parts > 1:
                 with ir.InsertionPoint(product), product.location:
                     total = _split(product, parts)
@@ -63,7 +70,7 @@ def _dimensions(product: ir.Operation) -> tuple[list[list[int]], list[list[int]]
     return contracting, batching
 
 
-def _parts(product: ir.Operation, target: NvidiaTarget, state: State) -> int:
+def _parts(product: ir.Operation, state: State) -> int:
     """Into how many parts the sums of `product` are best cut; 1 leaves it whole."""
     values = (*product.operands, product.results[0])
     if not all(hlo.tensor_type(v).has_static_shape for v in values):
@@ -74,7 +81,13 @@ def _parts(product: ir.Operation, target: NvidiaTarget, state: State) -> int:
     left, right = (hlo.shape(operand) for operand in product.operands)
     k = left[contracting[0][0]]
     m, n = (math.prod(shape) // max(1, k) for shape in (left, right))
-    return parts_of(product, m, n, k, 1, target, state)
+    if isinstance(state.target, NvidiaTarget):
+        return parts_of(product, m, n, k, 1, state.target, state)
+    is_small = min(m, n) > 1 and m * n <= _FEW_OUTPUTS
+    if not is_small or len(set(types_of(product))) > 1 or types_of(product)[0] not in _ON_CPUS:
+        return 1
+    fitting = [p for p in range(2, MOST_ADDED + 1) if k % p == 0 and k // p >= _SHORTEST_ON_CPUS]
+    return max(fitting, default=1)
 
 
 def _split(product: ir.Operation, parts: int) -> ir.Value:

@@ -98,7 +98,7 @@ STEPS = (
     Step("keep-weights-sparse", "stablehlo", ("keep-weights-sparse",), 1, "cpu"),
     Step("keep-halves-narrow", "stablehlo", ("keep-weights-narrow",), 1, "cpu"),
     Step("decompose", "stablehlo", ("decompose-for-linalg", "expand-arg-reductions")),
-    Step("split-long-sums", "stablehlo", ("split-long-sums",), 1, "gpu"),
+    Step("split-long-sums", "stablehlo", ("split-long-sums",), 1),
     Step("choose-layout", "stablehlo", ("choose-layout", "propagate-transposes"), 1),
     Step(
         "split-long-convolutions",

@@ -43,6 +43,25 @@ func.func @columns(%x: tensor<8x1000x768xf32>, %start: tensor<f32>) -> tensor<76
   return %r : tensor<768xf32>
 }
 
+// CPU-LABEL: func.func @few_columns
+// CPU: stablehlo.reshape %arg0 : (tensor<1x112x112x64xf32>) -> tensor<1x16x784x64xf32>
+// CPU: across dimensions = [2]
+// CPU: across dimensions = [1]
+func.func @few_columns(%x: tensor<1x112x112x64xf32>, %start: tensor<f32>) -> tensor<1x64xf32> {
+  %r = stablehlo.reduce(%x init: %start) applies stablehlo.add across dimensions = [1, 2]
+      : (tensor<1x112x112x64xf32>, tensor<f32>) -> tensor<1x64xf32>
+  return %r : tensor<1x64xf32>
+}
+
+// Threads of a CPU share 768 columns.
+// CPU-LABEL: func.func @many_columns
+// CPU-NOT: stablehlo.reshape
+func.func @many_columns(%x: tensor<8x1000x768xf32>, %start: tensor<f32>) -> tensor<768xf32> {
+  %r = stablehlo.reduce(%x init: %start) applies stablehlo.add across dimensions = [0, 1]
+      : (tensor<8x1000x768xf32>, tensor<f32>) -> tensor<768xf32>
+  return %r : tensor<768xf32>
+}
+
 // CHECK-LABEL: func.func @images
 // CHECK: stablehlo.reduce(%arg0 {{.*}} across dimensions = [2, 3]
 // CHECK: across dimensions = [0]

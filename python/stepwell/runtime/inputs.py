@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -127,12 +128,25 @@ def _as_array(value: object, name: str, dtype: np.dtype) -> np.ndarray:
             return np.from_dlpack(value)  # pyright: ignore[reportArgumentType]
         return _from_python(value, dtype)
     except _NO_ARRAY as error:
-        if hasattr(value, "__array__"):  # an array that DLPack cannot carry: bfloat16 of ml_dtypes
-            with contextlib.suppress(*_NO_ARRAY):
+        with contextlib.suppress(*_NO_ARRAY):
+            if hasattr(value, "__array__"):  # one that DLPack cannot carry: bfloat16 of ml_dtypes
                 return np.asarray(value)
+        with contextlib.suppress(*_NO_ARRAY, AttributeError):
+            if "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor):
+                return _by_bits(value)
         raise InputError(
             f"input {name!r}, a {type(value).__name__}, cannot be taken as an array: {error}"
         ) from error
+
+
+def _by_bits(tensor: Any) -> np.ndarray:
+    """A tensor of PyTorch, of a dtype that it hands to numpy as bits alone: bfloat16, floats of 8.
+
+    Raises TypeError or AttributeError for one that numpy and ml_dtypes do not have.
+    """
+    dtype = numpy_dtype(str(tensor.dtype).removeprefix("torch."))
+    integer = getattr(sys.modules["torch"], f"int{8 * dtype.itemsize}")
+    return tensor.detach().cpu().contiguous().view(integer).numpy().view(dtype)
 
 
 def _from_python(value: object, dtype: np.dtype) -> np.ndarray:

@@ -325,6 +325,7 @@ def test_windows_of_poolings(operator: str, fields: dict[str, Any], sentence: st
             'the input "w1" [8] does not broadcast to [1, 8, 9, 9]',
         ),
         ("LRN", [_IMAGE], {"size": 0}, "size 0 is no number of channels of [1, 8, 9, 9]"),
+        ("Cast", [_IMAGE], {"to": 1 << 62}, f"to={1 << 62} is no type of elements"),
         ("LpNormalization", [_IMAGE], {"p": 3}, "p 3 should be 1 or 2"),
         (
             "ConvTranspose", [_IMAGE, _FILTERS], {"pads": [2, 1, -(2**63), 0]},

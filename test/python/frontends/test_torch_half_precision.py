@@ -40,6 +40,15 @@ def test_large_scores_of_attention(dtype):
     compare(attention, query, keys, values)
 
 
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_a_model_takes_tensors_of_its_type(dtype):
+    x = _numbers(3, 4, dtype=torch.float32).to(dtype)
+    exe = stepwell.compile(torch.nn.Identity(), (x,))
+    np.testing.assert_array_equal(exe(x)[0], to_array(x))
+    with pytest.raises(stepwell.InputError, match="has dtype float32 and the model takes"):
+        exe(x.float())
+
+
 @pytest.mark.parametrize("masks", [(), (torch.ones(1, 1, 1, 64, dtype=torch.bool),)])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_attention_on_gpus_is_a_kernel_of_what_it_is_given(dtype, masks):

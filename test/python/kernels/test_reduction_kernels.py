@@ -78,6 +78,7 @@ def with_nan() -> np.ndarray:
 
 X = normal(2, 3, 9, 17)
 FORMS = [
+    Case("few-columns", lambda x: x.mean((1, 2)), (normal(1, 72, 64, 60),)),
     Case("softmax-first-axis", lambda x: jax.nn.softmax(x, axis=0), (normal(7, 19),)),
     Case("softmax-middle-axis", lambda x: jax.nn.softmax(x, axis=1), (normal(3, 7, 19),)),
     Case("softmax-two-axes", lambda x: jax.nn.softmax(x, axis=(1, 2)), (normal(3, 7, 19),)),

@@ -143,7 +143,11 @@ def blocking(shape: ContractionShape, target: Target, threads: int) -> StrassenS
 def problem(strategy: StrassenStrategy, shape: ContractionShape, target: Target) -> str:
     """Why `strategy` cannot be; "" where it can."""
     half, rows, vectors = strategy.half, strategy.rows, strategy.vectors
-    if min(half, rows, vectors, strategy.pairs) < 1 or half % rows:
+    for field in ("half", "rows", "vectors", "pairs"):
+        number = getattr(strategy, field)
+        if number < 1:
+            return f"{field} is {number}, which should be positive"
+    if half % rows:
         return f"half is {half}, no whole register tiles of {rows} rows"
     first = half * strategy.blocks(shape.m)
     if first > shape.m or shape.m - first < first - half:

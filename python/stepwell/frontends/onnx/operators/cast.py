@@ -45,6 +45,8 @@ def bit_cast(node: Node, x: Tensor) -> ir.Value:
 def target_dtype(node: Node, attribute: str) -> np.dtype:
     """The dtype that integer attribute `attribute` names."""
     code = node.integer(attribute, onnx.TensorProto.UNDEFINED)
+    if code not in onnx.TensorProto.DataType.values():
+        node.unsupported(f"{attribute}={code} is no type of elements")
     if code in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
         node.unsupported(f"{attribute}={onnx.TensorProto.DataType.Name(code)} is not supported")
     return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code))
