@@ -12,10 +12,10 @@ becomes
 On a GPU a row is reduced by one block, or by a cluster of them, and a block reduces 32 columns:
 where there are few of them and they are long, most of the GPU would wait. On a CPU a row is reduced
 by one thread, and so are a few columns: a few that are long, and of which nothing else is made (as
-a softmax is), are cut, too. On all machines a reduction over dimensions on both sides of one that stays (the statistics of
-images whose channels come first, or of groups of channels that come last) is made of one over the
-last dimensions and one over the others. CPUs take the others first where the last are short: then
-the columns of vectors are added, not parts of rows.
+a softmax is), are cut, too. On all machines a reduction over dimensions on both sides of one that
+stays (the statistics of images whose channels come first, or of groups of channels that come last)
+is made of one over the last dimensions and one over the others. CPUs take the others first where
+the last are short: then the columns of vectors are added, not parts of rows.
 """
 
 from __future__ import annotations
