@@ -126,21 +126,7 @@ class _SmallSizes:
         if all(alone):
             return () if max(found) == 1 else found
         mixed = tuple(1 if one else size for one, size in zip(alone, found, strict=True))
-        least = mixed if mixed == found or self._is_the_same(mixed) else found
-        for number in range(len(least)):
-            least = self._lowered(least, number)
-        return least
-
-    def _lowered(self, point: tuple[int, ...], number: int) -> tuple[int, ...]:
-        """`point` with the smallest size at place `number` that is right, other than 1."""
-        wrong, right = 1, point[number]
-        while right - wrong > 1:
-            size = (wrong + right) // 2
-            if self._is_the_same((*point[:number], size, *point[number + 1 :])):
-                right = size
-            else:
-                wrong = size
-        return (*point[:number], right, *point[number + 1 :])
+        return mixed if mixed == found or self._is_the_same(mixed) else found
 
     def _is_the_same(self, point: tuple[int, ...]) -> bool:
         """Whether the program for sizes `point` is that of the samples, of which it becomes one."""
