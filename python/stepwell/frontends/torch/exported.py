@@ -51,7 +51,10 @@ def load(file: Path | IO[bytes], source: str | None = None) -> ExportedProgram:
     name = source or file
     if isinstance(file, Path):
         check_file(file)
-    if not zipfile.is_zipfile(file):  # PyTorch would log a traceback
+    is_zip = zipfile.is_zipfile(file)  # PyTorch would log a traceback
+    if not isinstance(file, Path):
+        file.seek(0)
+    if not is_zip:
         raise ModelError(f"{name} is no exported program, which is a zip file, or it is cut short")
     try:
         return torch.export.load(file)
