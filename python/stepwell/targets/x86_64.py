@@ -21,7 +21,7 @@ TARGETS = (
         l2_bytes=512 << 10,
         in_flight=10,
         broadcast_time=1.0,
-        l3_rate=5.0,
+        l3_rate=10.0,
         memory_rate=2.0,
         asked_rate=3.0,
     ),

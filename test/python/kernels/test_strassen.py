@@ -206,6 +206,17 @@ def test_rounding_errors() -> None:
     assert relative_error(y, expected) < 3 * relative_error(direct, expected)
 
 
+@pytest.mark.parametrize("target", [AVX2, "x86_64-v4", "aarch64-neoverse-v2"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_few_rows_are_multiplied_directly(target: str, threads: int) -> None:
+    """On AVX2, products of one row took up to four times as long as they should."""
+    for m in (1, 2, 8, 16):
+        report = explain(network(str(m), 768, 768), target, threads)
+        (kernel,) = (k for k in report.kernels if k.kind == "contraction")
+        names = [candidate.name for candidate in kernel.candidates["algorithm"]]
+        assert names == ["direct"]
+
+
 def test_where_it_pays() -> None:
     def algorithm(m: int, precision: str = "default") -> str:
         options = CompileOptions(precision=precision)

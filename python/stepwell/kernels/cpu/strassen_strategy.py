@@ -37,12 +37,17 @@ _SCRATCH_BYTES = 7 << 19
 
 _MOST_ROWS, _MOST_BLOCKS = 14, 16
 
-_THERE, _BACK = 20, 20
-"""Times that a vector from L2 takes, in which one of each block of the lhs becomes the sums, and
-one of each product results."""
+_LEAST_ROWS = 32
+"""Of a product that it is considered for. With fewer rows, the time is that of reading the weights
+and of summing them, which the cost model is too coarse for."""
+
+_THERE, _BACK = 80, 80
+"""Loads in whose time a vector of each block of the lhs becomes the sums, and one of each product
+results."""
 
 _SUMMED = 0.5
-"""Of that time, what a vector of weights takes to be summed with another as it is multiplied."""
+"""Of the time that a vector from L2 takes, what one of weights takes to be summed with another as
+it is multiplied."""
 
 _TILE = 1.5
 """Multiply-adds that a vector of a register tile takes beside those of its terms."""
@@ -107,17 +112,18 @@ def algorithm(
     best = choice(shape, target, threads).default
     direct = estimated_time(op, shape, target) / threads
     costs = {_DIRECT: direct, _STRASSEN: _time(best, shape, target, threads)}
+    considered = costs if shape.m >= _LEAST_ROWS else {_DIRECT: direct}
 
     def candidates(chosen: Algorithm) -> list[Candidate]:
-        found = sorted(costs.items(), key=lambda item: (item[0] != chosen, item[1]))
-        return [Candidate(str(algorithm), cost) for algorithm, cost in found]
+        found = sorted({chosen, *considered}, key=lambda item: (item != chosen, costs[item]))
+        return [Candidate(str(algorithm), costs[algorithm]) for algorithm in found]
 
     return Choice(
         ALGORITHM,
-        _STRASSEN if costs[_STRASSEN] < _GAIN * direct else _DIRECT,
+        min(considered, key=lambda item: costs[item] / (1 if item == _DIRECT else _GAIN)),
         lambda chosen: "" if chosen in costs else f"products is {chosen.products}, not 7 or 8",
         candidates,
-        lambda _: costs,
+        lambda _: considered,
     )
 
 
@@ -224,8 +230,8 @@ def _time(
     if far:
         products += blocks * pairs * left_bytes / target.l3_rate / 4
     weights = 4 * shape.n * shape.k * blocks / target.asked_rate
-    there = groups * blocks * half * terms / lanes * _THERE * target.l2_load
-    back = blocks * half * pairs * vectors * _BACK * target.l2_load
+    there = groups * blocks * half * terms / lanes * _THERE * target.broadcast_time
+    back = blocks * half * pairs * vectors * _BACK * target.broadcast_time
     time = max(products, weights) + target.waiting * min(products, weights)
     time += (there * (1.5 if far else 1)) + back
     tasks = groups * blocks
