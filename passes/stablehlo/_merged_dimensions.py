@@ -19,6 +19,7 @@ from operator import mul
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
+from stepwell.passes.stablehlo._joined_results import joins_results
 from stepwell.passes.stablehlo._reshapes import groups_of, regroup
 from stepwell.passes.stablehlo._values import i64s, integers, producer, rebuild, splat
 from stepwell.weights import WeightTable
@@ -35,14 +36,18 @@ class _Merge:
 
 
 def _merge(value: ir.Value) -> _Merge | None:
-    """The merge that makes `value`, if a transpose stands before it that cannot pass it."""
+    """The merge that makes `value`, if a transpose stands before it that cannot pass it, or results
+    are joined before it, along one of its dimensions."""
     reshape = producer(value, "reshape")
-    transpose = producer(reshape.operands[0], "transpose") if reshape is not None else None
-    if reshape is None or transpose is None:
+    if reshape is None or 0 in hlo.shape(value):
         return None
     source, shape = reshape.operands[0], hlo.shape(value)
-    known = regroup(hlo.shape(source), shape, integers(transpose, "permutation"))
-    if 0 in shape or (known is not None and known.in_order):
+    transpose = producer(source, "transpose")
+    if transpose is not None:
+        known = regroup(hlo.shape(source), shape, integers(transpose, "permutation"))
+        if known is not None and known.in_order:
+            return None
+    elif joins_results(source) is None:
         return None
     apart: list[int] = []
     parts: list[tuple[int, ...]] = []

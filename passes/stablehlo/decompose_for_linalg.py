@@ -11,7 +11,8 @@ four times the channels, whose result is spread out over the pixels:
     %y = stablehlo.reshape %t                                   // tensor<1x8x8x8xf32>
 
 Where the phases of the pixels reach different inputs (a 4x4 kernel), each is a convolution of its
-own taps, and the four are concatenated in the place of %p.
+own taps. On CPUs, pixels of a row are concatenated, and then rows, so that each convolution writes
+its pixels in place; on GPUs, the four are concatenated in the place of %p.
 
 - A convolution of one element a channel becomes a multiplication.
 - Of a grouped convolution that is not depthwise, neighbouring groups are joined, with zeros in the
@@ -64,6 +65,7 @@ from stepwell.passes.stablehlo._values import (
     rebuild,
     reverses_window,
 )
+from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
 
 RULES = Rules(_random_numbers.RULES)
@@ -168,7 +170,7 @@ def scaled_channels(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 
 @dataclass(frozen=True)
 class _Window:
-    """One spatial dimension of a transposed convolution: see `transposed_convolution`."""
+    """One spatial dimension of a transposed convolution: see `_transposed_convolution`."""
 
     size: int
     kernel: int
@@ -234,13 +236,17 @@ def reversed_window(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     return rebuild(op, [lhs, kernel], hlo.shape(op.results[0]), {"window_reversal": None})
 
 
-@RULES.on("convolution")
-def transposed_convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+def _transposed_convolution(
+    op: ir.Operation, weights: WeightTable, *, in_place: bool
+) -> ir.Value | None:
     """A convolution with input dilation s at the input's resolution (sub-pixel convolution).
 
     y[s*h + r] = sum over t of dilated(x)[s*h + r + t - low] * w[t], where only the taps
     t = s*j + low % s - r meet an element of x. So phase r of all pixels is one convolution with
     every s-th tap of w, and the s phases are channels of one (Shi et al. 2016, arXiv:1609.05158).
+
+    Phases that are convolutions of their own are joined by the dimension, where concatenations are
+    `in_place`; else all at once, and spread.
     """
     rank = len(hlo.shape(op.results[0])) - 2
     strides = optional_integers(op, "lhs_dilation", rank, 1)
@@ -265,16 +271,16 @@ def transposed_convolution(op: ir.Operation, weights: WeightTable) -> ir.Value |
     wasted = prod(w.taps * w.stride for w in windows) / prod(w.kernel for w in windows)
     if wasted > WASTE and all(w.kernel >= w.stride for w in windows):
         apart = [_phase(op, windows, at) for at in product(*(range(s) for s in strides))]
-        spread = _spread_phases(hlo.concatenate(apart, rank + 1), strides, kernel[-1])
-        return hlo.slice(spread, [0] * (rank + 2), result)
+        if in_place:
+            return _cut(_join_phases(apart, strides), result)
+        return _cut(_spread_phases(hlo.concatenate(apart, rank + 1), strides, kernel[-1]), result)
     phases = rebuild(
         op,
         [lhs, _phase_kernel(rhs, windows)],
         [inputs[0], *(w.outputs for w in windows), kernel[-1] * prod(strides)],
         {"lhs_dilation": None, "padding": i64_pairs([w.padding for w in windows])},
     )
-    spread = _spread_phases(phases, strides, kernel[-1])
-    return hlo.slice(spread, [0] * (rank + 2), result)
+    return _cut(_spread_phases(phases, strides, kernel[-1]), result)
 
 
 def _phase(op: ir.Operation, windows: Sequence[_Window], at: Sequence[int]) -> ir.Value:
@@ -306,6 +312,19 @@ def _phase_kernel(kernel: ir.Value, windows: Sequence[_Window]) -> ir.Value:
     return hlo.reshape(hlo.transpose(flipped, order), shape)
 
 
+def _join_phases(phases: Sequence[ir.Value], strides: Sequence[int]) -> ir.Value:
+    """Phases [N, h.., O], those of the last dimension side by side, as [N, h * stride.., O]."""
+    rank = len(strides)
+    batch, *sizes, features = hlo.shape(phases[0])
+    unit = [batch, *(n for size in sizes for n in (size, 1)), features]
+    parts = [hlo.reshape(phase, unit) for phase in phases]
+    for axis in reversed(range(rank)):
+        rows = [parts[i : i + strides[axis]] for i in range(0, len(parts), strides[axis])]
+        parts = [hlo.concatenate(row, 2 + 2 * axis) for row in rows]
+    spread = [n * stride for n, stride in zip(sizes, strides, strict=True)]
+    return hlo.reshape(parts[0], [batch, *spread, features])
+
+
 def _spread_phases(value: ir.Value, strides: Sequence[int], features: int) -> ir.Value:
     """[N, h.., phases * O] as [N, h * stride.., O]."""
     rank = len(strides)
@@ -314,6 +333,12 @@ def _spread_phases(value: ir.Value, strides: Sequence[int], features: int) -> ir
     pixels = hlo.transpose(hlo.reshape(value, [batch, *sizes, *strides, features]), order)
     spread = [n * stride for n, stride in zip(sizes, strides, strict=True)]
     return hlo.reshape(pixels, [batch, *spread, features])
+
+
+def _cut(value: ir.Value, shape: Sequence[int]) -> ir.Value:
+    """The first elements of `value`, so many along each dimension."""
+    whole = hlo.shape(value) == tuple(shape)
+    return value if whole else hlo.slice(value, [0] * len(shape), shape)
 
 
 def _with_explicit_dilation(
@@ -489,6 +514,11 @@ class DecomposeForLinalg(Pass):
     def run(self, op: ir.Operation, state: State) -> None:
         """Apply the rules until none matches."""
         rules = Rules(RULES)
+        in_place = not isinstance(state.target, NvidiaTarget)  # concatenate-in-place
+
+        @rules.on("convolution")
+        def phases(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+            return _transposed_convolution(op, weights, in_place=in_place)
 
         @rules.on("convolution")
         def groups(op: ir.Operation, weights: WeightTable) -> ir.Value | None:

@@ -32,7 +32,12 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo import _merged_dimensions, _split_dimensions, simplify_algebra
+from stepwell.passes.stablehlo import (
+    _joined_results,
+    _merged_dimensions,
+    _split_dimensions,
+    simplify_algebra,
+)
 from stepwell.passes.stablehlo._reshapes import (
     Regrouping,
     groups_of,
@@ -632,6 +637,7 @@ def of_reshaped_product(op: ir.Operation, weights: WeightTable) -> ir.Value | No
 
 
 RULES_OF_CPUS, RULES_OF_GPUS = Rules(RULES), Rules(RULES)
+RULES_OF_CPUS.on(*sorted(ELEMENTWISE))(_joined_results.through_elementwise)
 
 
 @RULES_OF_CPUS.on("dot_general")

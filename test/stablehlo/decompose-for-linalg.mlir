@@ -66,7 +66,14 @@ func.func @transposed(%x: tensor<1x4x4x3xf32>, %w: tensor<2x2x3x2xf32>) -> tenso
 // CHECK: stablehlo.convolution({{.*}}window = {pad = {{\[\[}}1, 0], [0, 1]]}
 // CHECK: stablehlo.convolution({{.*}}window = {pad = {{\[\[}}0, 1], [1, 0]]}
 // CHECK: stablehlo.convolution({{.*}}window = {pad = {{\[\[}}0, 1], [0, 1]]}
-// CHECK: stablehlo.concatenate {{.*}} -> tensor<1x4x4x8xf32>
+// On CPUs, the phases of a row are joined, and then the rows, each in its place.
+// CHECK: stablehlo.concatenate {{.*}}, dim = 4 : (tensor<1x4x1x4x1x2xf32>, tensor<1x4x1x4x1x2xf32>)
+// CHECK: stablehlo.concatenate {{.*}}, dim = 4
+// CHECK: stablehlo.concatenate {{.*}}, dim = 2 : {{.*}} -> tensor<1x4x2x4x2x2xf32>
+// CHECK: stablehlo.reshape {{.*}} -> tensor<1x8x8x2xf32>
+// GPU-LABEL: func.func @phases
+// GPU: stablehlo.concatenate {{.*}} -> tensor<1x4x4x8xf32>
+// GPU: stablehlo.transpose
 func.func @phases(%x: tensor<1x4x4x3xf32>, %w: tensor<4x4x3x2xf32>) -> tensor<1x8x8x2xf32> {
   %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
        window = {pad = [[2, 2], [2, 2]], lhs_dilate = [2, 2]}

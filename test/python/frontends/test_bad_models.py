@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,30 @@ def test_missing_external_data(tmp_path: Path) -> None:
     onnx.save(_with_weights(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
     (tmp_path / "w.bin").unlink()
     with pytest.raises(ModelError, match=r'data of "w" should be in .*w\.bin'):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("offset", "-4", 'the data of "w" has the offset "-4", no number of bytes'),
+        ("length", "all", 'the data of "w" has the length "all", no number of bytes'),
+        ("length", "8", 'the data of "w" has 49152 bytes, and its length is 8'),
+        ("offset", "96", 'the data of "w" (49152 bytes at offset 96) reaches past the end'),
+    ],
+)
+def test_external_data_of_wrong_extent(tmp_path: Path, key: str, value: str, sentence: str) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(_with_weights(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    model = onnx.load(path, load_external_data=False)
+    (tensor,) = model.graph.initializer
+    kept = [entry for entry in tensor.external_data if entry.key != key]
+    entries = {entry.key: entry.value for entry in kept} | {key: value}
+    del tensor.external_data[:]
+    for name, text in entries.items():
+        tensor.external_data.add(key=name, value=text)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match=re.escape(sentence)):
         load(path)
 
 

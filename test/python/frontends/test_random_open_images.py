@@ -33,6 +33,8 @@ STEPS = (
     '{y}a = Pad <mode = "edge"> ({x}, corner) {y} = Conv ({y}a, even)',
     "{y}a = ConvTranspose <strides = [2, 2]> ({x}, even) "
     "{y} = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> ({y}a)",
+    "{y}a = ConvTranspose <strides = [2, 2], pads = [1, 1, 1, 1]> ({x}, phases) {y}b = Relu({y}a) "
+    "{y} = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> ({y}b)",
     '{y}a = Resize <mode = "linear", coordinate_transformation_mode = "align_corners"> '
     "({x},, twice) {y} = Conv <strides = [2, 2]> ({y}a, even)",
     '{y}a = Resize <mode = "linear"> ({x},, twice) '
@@ -57,6 +59,7 @@ KERNELS = {
     "square": (2, 2, 3, 3),
     "single": (2, 1, 3, 3),
     "even": (2, 2, 2, 2),
+    "phases": (2, 2, 4, 4),
     "double": (2, 4, 3, 3),
 }
 
@@ -111,6 +114,8 @@ WIDE_STEPS = (
     "{y} = Conv <pads = [1, 1, 1, 1], group = 20> ({x}, deep)",
     "{y} = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> ({x})",
     "{y} = ConvTranspose <strides = [2, 2]> ({x}, even)",
+    "{y}a = ConvTranspose <strides = [2, 2], pads = [1, 1, 1, 1]> ({x}, phases, bias) "
+    "{y} = Relu({y}a)",
     "{y}a = Conv <pads = [1, 1, 1, 1]> ({x}, square) {y}b = Concat <axis = 1> ({y}a, {x}) "
     "{y} = Conv <pads = [1, 1, 1, 1]> ({y}b, double)",
     "{y}a = Conv <pads = [1, 1, 1, 1]> ({x}, square) {y}b = Relu({y}a) {y} = Add({x}, {y}b)",
@@ -122,6 +127,7 @@ WIDE_KERNELS = {
     "square": (20, 20, 3, 3),
     "deep": (20, 1, 3, 3),
     "even": (20, 20, 2, 2),
+    "phases": (20, 20, 4, 4),
     "double": (20, 40, 3, 3),
     "bias": (20,),
 }

@@ -33,12 +33,13 @@ class _Schema(Protocol):
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` with its own functions in the place of the nodes that call them. Raises ModelError
-    for functions that cannot be, as those that call themselves."""
+    """`model` with its own functions in the place of the nodes that call them, those of other
+    versions of ONNX's operators converted to the model's. Raises ModelError for functions that
+    cannot be, as those that call themselves."""
     if not model.functions:
         return model
     try:
-        return onnx.inliner.inline_local_functions(model)
+        return onnx.inliner.inline_local_functions(model, convert_version=True)
     except Exception as error:  # onnx has a kind of its own for each problem
         raise ModelError(f"the model's functions cannot be inlined: {error}") from error
 

@@ -124,9 +124,16 @@ def _external(
 ) -> np.ndarray:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     path = folder / entries.get("location", "")
-    offset = int(entries.get("offset", 0))
     count = int(np.prod(shape, dtype=np.int64))
     size = -(-count * dtypes.bits(dtype) // 8)
+    offset, length = (
+        _external_number(tensor, key, entries.get(key, default))
+        for key, default in (("offset", "0"), ("length", str(size)))
+    )
+    if length != size:
+        raise ModelError(
+            f'the data of "{tensor.name}" has {size} bytes, and its length is {length}'
+        )
     inside = path.resolve().is_relative_to(folder.resolve())
     if not inside or not path.is_file():
         raise ModelError(
@@ -146,6 +153,12 @@ def _external(
             onnx.helper.make_tensor(tensor.name, tensor.data_type, shape, raw, raw=True)
         )
     return np.memmap(path, dtype, "r", offset, shape)
+
+
+def _external_number(tensor: onnx.TensorProto, key: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ModelError(f'the data of "{tensor.name}" has the {key} "{text}", no number of bytes')
+    return int(text)
 
 
 # --- protobuf's wire format ----------------------------------------------------------------------
