@@ -1,23 +1,32 @@
-"""Transposes that the kernel before them does, on GPUs: it writes its results where they are read.
+"""Transposes that the kernel before them does: it writes its results where they are read.
 
     attention [b, h, n, d] -> transpose [b, n, h, d] -> collapse [b n, h d] -> product
 
-A product that reads such an operand where it lies finds neighbours along its sums in pieces, which
-no tensor map describes. The kernel before writes rows of d, to whichever place.
+On GPUs, a product that reads such an operand where it lies finds neighbours along its sums in
+pieces, which no tensor map describes. The kernel before writes rows of d, to whichever place.
+
+    convolution [h, w, 2, 2, c] -> transpose [h, 2, w, 2, c] -> collapse [2h, 2w, c] -> padding
+
+On CPUs, what is moved again, or padded, is not written in another order first.
 """
 
 from __future__ import annotations
 
 from stepwell.kernels.index import Index, Variable, apply_map, linearize
-from stepwell.kernels.structured import elements, shape_of
+from stepwell.kernels.structured import elements, map_dims, shape_of
 from stepwell.mlir import ir
 from stepwell.passes.linalg._fusion_graph import ANCHORED, FusionGraph, Node, Role, inline_source
+from stepwell.targets import Target
+from stepwell.targets.nvidia import NvidiaTarget
+
+_MOVERS = (Role.TRANSPOSE, Role.PAD, Role.ELEMENTWISE)
+"""What moves elements, or may do so: a result of the model."""
 
 
-def leave_to_producer(graph: FusionGraph, node: Node) -> None:
+def leave_to_producer(graph: FusionGraph, node: Node, target: Target) -> None:
     """Make `node` an operation of the kernel before it, if it is a transpose of what a contraction
-    makes for it alone, and all that reads it are contractions to which places of the original are
-    no linear form."""
+    makes for it alone, in whole vectors, and to all that read it, contractions on GPUs and what
+    moves elements on CPUs, places of the original are no linear form."""
     structured = node.structured
     if node.role is not Role.INLINE or structured is None or structured.copied_input() is None:
         return
@@ -29,16 +38,34 @@ def leave_to_producer(graph: FusionGraph, node: Node) -> None:
     is_whole = elements(source) == elements(result) == elements(bases[0])
     if not is_whole or graph.reading_nodes(bases[0]) != readers or not readers:
         return
-    if not all(reader is not None and _reads_apart(graph, reader, bases[0]) for reader in readers):
-        return
+    on_gpu = isinstance(target, NvidiaTarget)
+    if not on_gpu and (shape_of(result)[-1] % target.vector_lanes or _has_batch(maker)):
+        return  # products of a batch may be attention, whose kernel writes in its own order
+    roles = (Role.CONTRACTION,) if on_gpu else _MOVERS
+    for reader in readers:
+        if reader is None or reader.role not in roles:
+            return
+        if not _reads_apart(graph, reader, bases[0]):
+            return
     node.role = Role.ELEMENTWISE
     if not graph.can_join(node, maker.group):
         node.role = Role.INLINE
 
 
+def _has_batch(maker: Node) -> bool:
+    """Whether a contraction has a dimension that both of its operands, and its result, have."""
+    assert maker.structured is not None
+    first, second = (map_dims(affine_map) for affine_map in maker.structured.maps[:2])
+    sizes = maker.structured.loop_sizes()
+    output = map_dims(maker.structured.output_map)
+    return any(sizes[d] > 1 for d in first & second & output)
+
+
 def _reads_apart(graph: FusionGraph, reader: Node, source: ir.Value) -> bool:
-    """Whether `reader` is a contraction that reads `source` at places that are no linear form."""
-    if reader.role is not Role.CONTRACTION or reader.structured is None:
+    """Whether `reader` reads `source` at places that are no linear form."""
+    if reader.role is Role.PAD:
+        return not _is_linear(graph, reader.op.operands[0], source)
+    if reader.structured is None:
         return False
     sizes = reader.structured.loop_sizes()
     point = [Index.of(Variable(f"d{i}", 0, size - 1)) for i, size in enumerate(sizes)]
@@ -47,3 +74,12 @@ def _reads_apart(graph: FusionGraph, reader: Node, source: ir.Value) -> bool:
         if pulled is not None and pulled[0] == source:
             return not linearize(pulled[1], shape_of(source)).is_linear
     return False
+
+
+def _is_linear(graph: FusionGraph, value: ir.Value, source: ir.Value) -> bool:
+    """Whether the place in `source` that an element of `value` comes from is a linear form."""
+    sizes = shape_of(value)
+    point = [Index.of(Variable(f"d{i}", 0, size - 1)) for i, size in enumerate(sizes)]
+    pulled = graph.pull(value, point)
+    assert pulled is not None
+    return linearize(pulled[1], shape_of(source)).is_linear

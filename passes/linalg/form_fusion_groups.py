@@ -133,8 +133,8 @@ class _Outliner:
         store_uneven_broadcasts(self.block)
         graph = FusionGraph(self.block)
         for node in graph.nodes:
-            if is_gpu and not self.limit:
-                leave_to_producer(graph, node)
+            if not self.limit:
+                leave_to_producer(graph, node, self.state.target)
             if node.role is not Role.INLINE and node.op.name not in TERMINATORS:
                 if self._stands_alone(graph, node):
                     graph.start(node, graph.producers(node))
