@@ -41,9 +41,9 @@ _LEAST_ROWS = 32
 """Of a product that it is considered for. With fewer rows, the time is that of reading the weights
 and of summing them, which the cost model is too coarse for."""
 
-_THERE, _BACK = 80, 80
-"""Loads in whose time a vector of each block of the lhs becomes the sums, and one of each product
-results."""
+_THERE, _BACK = 10, 10
+"""Times that a multiply-add takes, from its begin to its end, in which a vector of each block of
+the lhs becomes the sums, and one of each product results."""
 
 _SUMMED = 0.5
 """Of the time that a vector from L2 takes, what one of weights takes to be summed with another as
@@ -230,8 +230,8 @@ def _time(
     if far:
         products += blocks * pairs * left_bytes / target.l3_rate / 4
     weights = 4 * shape.n * shape.k * blocks / target.asked_rate
-    there = groups * blocks * half * terms / lanes * _THERE * target.broadcast_time
-    back = blocks * half * pairs * vectors * _BACK * target.broadcast_time
+    there = groups * blocks * half * terms / lanes * _THERE * target.in_flight
+    back = blocks * half * pairs * vectors * _BACK * target.in_flight
     time = max(products, weights) + target.waiting * min(products, weights)
     time += (there * (1.5 if far else 1)) + back
     tasks = groups * blocks
