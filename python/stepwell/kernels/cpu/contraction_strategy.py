@@ -373,7 +373,7 @@ def tile_cost(
         load = target.far_load
 
     def step(rows: int) -> float:
-        time = max(step_time(rows, vectors, target), vectors * load) + 0.02 * rows + 0.35
+        time = step_time(rows, vectors, target, load) + 0.02 * rows + 0.35
         return time + _adding_time(rows * vectors, shape, target) / shape.k
 
     some, many = needed or (before, last)
@@ -402,10 +402,10 @@ def adding_time(sums: int, extents: list[int], target: Target, *, exact: bool = 
     return sums * (chains - 1) * (_ADDED if 2 * sums < target.vector_registers else _SPILLED)
 
 
-def step_time(rows: int, vectors: int, target: Target) -> float:
+def step_time(rows: int, vectors: int, target: Target, load: float = 1.0) -> float:
     """Of a step of k of a register tile, the larger of its multiply-adds, never fewer than hide
-    their latency, and its loads."""
-    loads = rows * target.broadcast_time + vectors
+    their latency, and its loads, of which a vector of the panel takes the time `load`."""
+    loads = rows * target.broadcast_time + vectors * load
     return max(rows * vectors, target.in_flight, loads)
 
 

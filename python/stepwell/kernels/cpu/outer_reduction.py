@@ -118,9 +118,11 @@ def choose_tile(
 
     def ahead(height: int, width: int) -> int:
         """Registers beside the accumulators'. What one output alone reads needs none for long, nor
-        does what all outputs read in one step of a loop."""
+        does what all outputs read in one step of a loop. Weights for which there are none are read
+        as operands."""
         written_out = window.written_out(height, width) and shares(height, width)
-        return window.extents[-1] + _LOADED if written_out else 1
+        kept = min(window.extents[-1], target.vector_registers // 3)
+        return kept + _LOADED if written_out else 1
 
     def time(height: int, width: int, vectors: int) -> float:
         accumulators = height * width * vectors

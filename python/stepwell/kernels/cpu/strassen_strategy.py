@@ -220,7 +220,7 @@ def _time(
     groups = math.ceil(pairs / strategy.pairs)
     panel_bytes = terms * vectors * lanes * 4
     load = target.l2_load if panel_bytes > target.l1_bytes // 2 else 1.0
-    step = max(step_time(rows, vectors, target), vectors * load) + 0.02 * rows + 0.35
+    step = step_time(rows, vectors, target, load) + 0.02 * rows + 0.35
     sums = rows * vectors
     tile = terms * step + adding_time(sums, [terms], target) + _TILE * sums
     summed = (PRODUCTS - PLAIN) * terms * vectors * target.l2_load * _SUMMED
