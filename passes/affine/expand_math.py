@@ -99,9 +99,6 @@ _EXACT = {
 }  # fmt: skip
 """Those of them whose results, of bf16, are bf16."""
 
-_MOVING = ("arith.select", "vector.shuffle")
-"""Operations whose results are elements of their operands."""
-
 _TO_INTEGERS = ("arith.fptosi", "arith.fptoui")
 _FROM_INTEGERS = ("arith.sitofp", "arith.uitofp")
 
@@ -119,7 +116,7 @@ class ExpandMath(Pass):
         found: list[ir.Operation] = []
         rounded: list[ir.Operation] = []
         narrow: list[ir.Operation] = []
-        moved: list[ir.Operation] = []
+        chosen: list[ir.Operation] = []
         extended: list[ir.Operation] = []
         to_integers: list[ir.Operation] = []
         for inner in nested_operations(op):
@@ -131,8 +128,8 @@ class ExpandMath(Pass):
                 rounded.append(inner)
             elif inner.name == "arith.extf" and _element(inner.operands[0].type) == "bf16":
                 extended += [] if isinstance(state.target, NvidiaTarget) else [inner]
-            elif inner.name in _MOVING and _element(inner.results[0].type) == "bf16":
-                moved.append(inner)
+            elif inner.name == "arith.select" and _element(inner.results[0].type) == "bf16":
+                chosen.append(inner)
             elif _is_narrow(inner):
                 narrow.append(inner)
         for call in found:
@@ -157,8 +154,8 @@ class ExpandMath(Pass):
             rounded += _widen(op_on_bf16.operation)
         for extension in extended:
             _expand_extension(extension.operation)
-        for op_on_bits in moved:
-            _move_bits(op_on_bits.operation)
+        for selection in chosen:
+            _select_bits(selection.operation)
         rounds_bfloat16 = isinstance(state.target, NvidiaTarget)
         for truncation in rounded:
             _expand_truncation(truncation.operation, rounds_bfloat16)
@@ -182,25 +179,15 @@ def _extended(value: ir.Value) -> ir.Value:
     return arith.ExtFOp(vector_math.like(value.type, ir.F32Type.get()), value).result
 
 
-def _move_bits(op: ir.Operation) -> None:
-    """Choose between bf16, and shuffle them, as integers: LLVM widens a choice between constants,
-    and without AVX-512 a shuffle, to f32, and calls a library to round it."""
-    half = ir.IntegerType.get_signless(16)
-
-    def bits(value: ir.Value) -> ir.Value:
-        is_narrow = _element(value.type) == "bf16"
-        kind = vector_math.like(value.type, half) if is_narrow else value.type
-        return arith.BitcastOp(kind, value).result if is_narrow else value
-
+def _select_bits(op: ir.Operation) -> None:
+    """Choose between bf16 as between integers: LLVM widens a choice between constants to f32 and
+    calls a library to round it."""
     kind = op.results[0].type
+    bits = vector_math.like(kind, ir.IntegerType.get_signless(16))
     with ir.InsertionPoint(op), op.location:
-        moved = ir.Operation.create(
-            op.name,
-            results=[vector_math.like(kind, half)],
-            operands=[bits(value) for value in op.operands],
-            attributes={name: op.attributes[name] for name in op.attributes},
-        )
-        value = arith.BitcastOp(kind, moved.results[0]).result
+        sides = [arith.BitcastOp(bits, value).result for value in list(op.operands)[1:]]
+        result = arith.SelectOp(op.operands[0], *sides).result
+        value = arith.BitcastOp(kind, result).result
     op.results[0].replace_all_uses_with(value)
     op.erase()
 

@@ -42,7 +42,7 @@ class LowerKernelsToLlvm(Pass):
             apart.body.append(kernel)
         run_upstream(apart.operation, PIPELINE)
         check_lowered(apart)
-        _store_bits(apart)
+        _move_bits(apart)
         for child in list(apart.body.operations):
             lowered = child.operation
             lowered.detach_from_parent()
@@ -64,20 +64,43 @@ def check_lowered(module: ir.Module) -> None:
         )
 
 
-def _store_bits(module: ir.Module) -> None:
-    """Store bf16 as integers: LLVM makes a choice between integers whose bits are stored as bf16
-    one between bf16, and that in f32, which a library rounds."""
+_MOVING = ("llvm.store", "llvm.shufflevector", "llvm.insertelement", "llvm.extractelement")
+"""Operations that do nothing to elements but move them."""
+
+
+def _move_bits(module: ir.Module) -> None:
+    """Store bf16, and take vectors of it apart, as integers: LLVM makes a choice between integers
+    whose bits are stored as bf16 one between bf16, and that, as shuffles without AVX-512, in f32,
+    which a library rounds."""
     for op in nested_operations(module.operation):
-        if op.name != "llvm.store":
+        if op.name not in _MOVING or _bits(op.operands[0].type) is None:
             continue
-        kind = op.operands[0].type
-        vector = ir.VectorType(kind) if isinstance(kind, ir.VectorType) else None
-        if isinstance(vector.element_type if vector else kind, ir.BF16Type):
-            short = ir.IntegerType.get_signless(16)
-            bits = ir.VectorType.get(vector.shape, short) if vector else short
-            with ir.InsertionPoint(op), op.location:
-                cast = ir.Operation.create("llvm.bitcast", [bits], [op.operands[0]])
-            op.operands[0] = cast.results[0]
+        with ir.InsertionPoint(op), op.location:
+            operands = [_cast(value, _bits(value.type)) for value in op.operands]
+            attributes = {name: op.attributes[name] for name in op.attributes}
+            kinds = [result.type for result in op.results]
+            moved = ir.Operation.create(
+                op.name, [_bits(kind) or kind for kind in kinds], operands, attributes
+            )
+            results = [_cast(*pair) for pair in zip(moved.results, kinds, strict=True)]
+        for result, value in zip(op.results, results, strict=True):
+            result.replace_all_uses_with(value)
+        op.erase()
+
+
+def _bits(kind: ir.Type) -> ir.Type | None:
+    """The integers with the bits of bf16 or of a vector of it, None for other types."""
+    vector = ir.VectorType(kind) if isinstance(kind, ir.VectorType) else None
+    if not isinstance(vector.element_type if vector else kind, ir.BF16Type):
+        return None
+    short = ir.IntegerType.get_signless(16)
+    return ir.VectorType.get(vector.shape, short) if vector else short
+
+
+def _cast(value: ir.Value, kind: ir.Type | None) -> ir.Value:
+    if kind is None:
+        return value
+    return ir.Operation.create("llvm.bitcast", [kind], [value]).results[0]
 
 
 def _kernel_of(op: ir.Operation) -> str:

@@ -104,14 +104,6 @@ func.func @choice(%c: vector<4xi1>, %a: vector<4xbf16>, %b: vector<4xbf16>) -> v
   return %0 : vector<4xbf16>
 }
 
-// So is a shuffle.
-// CHECK-LABEL: func.func @shuffle
-// CHECK: vector.shuffle %{{.*}}, %{{.*}} [0, 4, 1, 5, 2, 6] : vector<4xi16>, vector<4xi16>
-func.func @shuffle(%a: vector<4xbf16>, %b: vector<4xbf16>) -> vector<6xbf16> {
-  %0 = vector.shuffle %a, %b [0, 4, 1, 5, 2, 6] : vector<4xbf16>, vector<4xbf16>
-  return %0 : vector<6xbf16>
-}
-
 // bf16 is extended by its bits, to f64 by way of f32.
 // CHECK-LABEL: func.func @extended
 // CHECK: %[[S:.*]] = arith.bitcast %{{.*}} : vector<4xi32> to vector<4xf32>

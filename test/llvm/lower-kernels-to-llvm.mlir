@@ -38,6 +38,25 @@ func.func private @short(%x: memref<64xbf16>, %y: memref<64xbf16>) attributes {k
 
 // -----
 
+// And taken apart as integers.
+// CHECK: llvm.func @apart
+// CHECK: llvm.shufflevector %{{.*}}, %{{.*}} [4, 5, 6, 7] : vector<8xi16>
+// CHECK: llvm.extractelement %{{.*}} : vector<8xi16>
+// CHECK: llvm.insertelement %{{.*}} : vector<4xi16>
+func.func private @apart(%x: memref<8xbf16>, %y: memref<4xbf16>, %z: memref<4xbf16>) attributes {kernel.kind = "elementwise"} {
+  affine.parallel (%t) = (0) to (1) {
+    %0 = affine.vector_load %x[0] : memref<8xbf16>, vector<8xbf16>
+    %1 = vector.extract_strided_slice %0 {offsets = [4], sizes = [4], strides = [1]} : vector<8xbf16> to vector<4xbf16>
+    affine.vector_store %1, %y[0] : memref<4xbf16>, vector<4xbf16>
+    %2 = vector.extract %0[2] : bf16 from vector<8xbf16>
+    %3 = vector.broadcast %2 : bf16 to vector<4xbf16>
+    affine.vector_store %3, %z[0] : memref<4xbf16>, vector<4xbf16>
+  }
+  return
+}
+
+// -----
+
 // Rejected: what is left over is named here; translating it would end the process.
 func.func private @left(%x: memref<64xf32>) attributes {kernel.kind = "elementwise"} {
   %zero = arith.constant 0.0 : f32
