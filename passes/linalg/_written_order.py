@@ -15,7 +15,14 @@ from __future__ import annotations
 from stepwell.kernels.index import Index, Variable, apply_map, linearize
 from stepwell.kernels.structured import elements, map_dims, shape_of
 from stepwell.mlir import ir
-from stepwell.passes.linalg._fusion_graph import ANCHORED, FusionGraph, Node, Role, inline_source
+from stepwell.passes.linalg._fusion_graph import (
+    ANCHORED,
+    FusionGraph,
+    Group,
+    Node,
+    Role,
+    inline_source,
+)
 from stepwell.targets import Target
 from stepwell.targets.nvidia import NvidiaTarget
 
@@ -39,8 +46,8 @@ def leave_to_producer(graph: FusionGraph, node: Node, target: Target) -> None:
     if not is_whole or graph.reading_nodes(bases[0]) != readers or not readers:
         return
     on_gpu = isinstance(target, NvidiaTarget)
-    if not on_gpu and (shape_of(result)[-1] % target.vector_lanes or _has_batch(maker)):
-        return  # products of a batch may be attention, whose kernel writes in its own order
+    if not on_gpu and (shape_of(result)[-1] % target.vector_lanes or not _is_alone(maker.group)):
+        return
     roles = (Role.CONTRACTION,) if on_gpu else _MOVERS
     for reader in readers:
         if reader is None or reader.role not in roles:
@@ -52,13 +59,16 @@ def leave_to_producer(graph: FusionGraph, node: Node, target: Target) -> None:
         node.role = Role.INLINE
 
 
-def _has_batch(maker: Node) -> bool:
-    """Whether a contraction has a dimension that both of its operands, and its result, have."""
-    assert maker.structured is not None
-    first, second = (map_dims(affine_map) for affine_map in maker.structured.maps[:2])
-    sizes = maker.structured.loop_sizes()
-    output = map_dims(maker.structured.output_map)
-    return any(sizes[d] > 1 for d in first & second & output)
+def _is_alone(group: Group) -> bool:
+    """Whether a group has a product without a batch: one of a batch may be attention, whose kernel
+    has an order of its own."""
+    product = next((node for node in group.nodes if node.role is Role.CONTRACTION), None)
+    if product is None or product.structured is None:
+        return False
+    first, second = (map_dims(affine_map) for affine_map in product.structured.maps[:2])
+    sizes = product.structured.loop_sizes()
+    output = map_dims(product.structured.output_map)
+    return not any(sizes[d] > 1 for d in first & second & output)
 
 
 def _reads_apart(graph: FusionGraph, reader: Node, source: ir.Value) -> bool:
