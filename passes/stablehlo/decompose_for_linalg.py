@@ -272,15 +272,18 @@ def _transposed_convolution(
     if wasted > WASTE and all(w.kernel >= w.stride for w in windows):
         apart = [_phase(op, windows, at) for at in product(*(range(s) for s in strides))]
         if in_place:
-            return _cut(_join_phases(apart, strides), result)
-        return _cut(_spread_phases(hlo.concatenate(apart, rank + 1), strides, kernel[-1]), result)
+            spread = _join_phases(apart, strides)
+        else:
+            spread = _spread_phases(hlo.concatenate(apart, rank + 1), strides, kernel[-1])
+        return hlo.slice(spread, [0] * (rank + 2), result)
     phases = rebuild(
         op,
         [lhs, _phase_kernel(rhs, windows)],
         [inputs[0], *(w.outputs for w in windows), kernel[-1] * prod(strides)],
         {"lhs_dilation": None, "padding": i64_pairs([w.padding for w in windows])},
     )
-    return _cut(_spread_phases(phases, strides, kernel[-1]), result)
+    spread = _spread_phases(phases, strides, kernel[-1])
+    return hlo.slice(spread, [0] * (rank + 2), result)
 
 
 def _phase(op: ir.Operation, windows: Sequence[_Window], at: Sequence[int]) -> ir.Value:
@@ -333,12 +336,6 @@ def _spread_phases(value: ir.Value, strides: Sequence[int], features: int) -> ir
     pixels = hlo.transpose(hlo.reshape(value, [batch, *sizes, *strides, features]), order)
     spread = [n * stride for n, stride in zip(sizes, strides, strict=True)]
     return hlo.reshape(pixels, [batch, *spread, features])
-
-
-def _cut(value: ir.Value, shape: Sequence[int]) -> ir.Value:
-    """The first elements of `value`, so many along each dimension."""
-    whole = hlo.shape(value) == tuple(shape)
-    return value if whole else hlo.slice(value, [0] * len(shape), shape)
 
 
 def _with_explicit_dilation(

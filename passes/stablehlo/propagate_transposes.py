@@ -69,7 +69,7 @@ RULES = Rules()
 for _rule in (simplify_algebra.transpose_chain, simplify_algebra.transpose_of_unit_dimensions):
     RULES.on("transpose")(_rule)
 RULES.on("reshape")(simplify_algebra.reshape_chain)
-RULES.on("reshape", "transpose")(simplify_algebra.identity_shape)
+RULES.on("reshape", "transpose", "slice")(simplify_algebra.identity_shape)
 RULES.on(*sorted(ELEMENTWISE))(_merged_dimensions.through_elementwise)
 RULES.on("reduce")(_merged_dimensions.through_reduce)
 RULES.on(*sorted(ELEMENTWISE))(_split_dimensions.through_elementwise)
