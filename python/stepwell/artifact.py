@@ -296,28 +296,30 @@ def is_artifact(path: str | os.PathLike[str]) -> bool:
 def check_runs_here(manifest: Manifest, name: str) -> None:
     """Raise ArtifactError unless this machine has the architecture and the features needed; what
     GPU it has is seen when the artifact is loaded."""
+    reason = why_not_here(manifest)
+    if reason:
+        raise ArtifactError(
+            f"{name} was compiled for {reason}; compile the model again with --target host"
+        )
+
+
+def why_not_here(manifest: Manifest) -> str:
+    """What it was compiled for that this machine is not; "" if it can run here."""
+    if manifest.cuda is not None:
+        return ""
     machine = {"arm64": "aarch64", "amd64": "x86_64"}.get(
         platform.machine().lower(), platform.machine()
     )
     architecture = manifest.triple.split("-")[0]
-    if manifest.cuda is not None:
-        return
     if architecture != machine:
-        raise ArtifactError(
-            f"{name} was compiled for {architecture} ({manifest.target}) and this machine is "
-            f"{machine}; compile the model again with --target host"
-        )
-    if not manifest.features:
-        return
+        return f"{architecture} ({manifest.target}) and this machine is {machine}"
+    if not manifest.features or machine != "x86_64":
+        return ""
     import llvmlite.binding
 
     have = llvmlite.binding.get_host_cpu_features()
     missing = sorted(feature for feature in manifest.features if not have.get(feature, False))
-    if machine == "x86_64" and missing:
-        raise ArtifactError(
-            f"{name} was compiled for {manifest.target} and this CPU lacks {', '.join(missing)}; "
-            "compile the model again with --target host"
-        )
+    return f"{manifest.target} and this CPU lacks {', '.join(missing)}" if missing else ""
 
 
 def manifest_to_dict(manifest: Manifest) -> dict[str, object]:

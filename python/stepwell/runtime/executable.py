@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from stepwell.artifact import Artifact, KernelInfo
+from stepwell.artifact import Artifact, KernelInfo, check_runs_here, why_not_here
 from stepwell.errors import UsageError
 from stepwell.runtime import library, library_functions
 from stepwell.runtime.buffers import ResultBuffers, address, allocate_arena, on_huge_pages
 from stepwell.runtime.derived import DerivedWeights
 from stepwell.runtime.inputs import UnchangingInputs, as_input, wrong_count
 from stepwell.runtime.loaded import LoadedModel
-from stepwell.runtime.loading import load_code
+from stepwell.runtime.loading import LoadedCode, load_code
 from stepwell.runtime.threads import default_threads
 from stepwell.runtime.trace import Trace, recorded
 
@@ -31,7 +31,8 @@ class Executable(LoadedModel):
     Call it with arrays in the order of `inputs`, or use `run` with a dict. Calls from several
     threads take turns. Outputs are fresh numpy arrays at each call; nothing else is allocated.
     A result that is a sequence is a list, an empty optional is None; where a shape depends on data,
-    `outputs` has the largest.
+    `outputs` has the largest. A model that was compiled for another machine can be saved, and calls
+    raise ArtifactError.
     """
 
     def __init__(self, source: Artifact, threads: int | None = None) -> None:
@@ -41,9 +42,11 @@ class Executable(LoadedModel):
         manifest = source.manifest
         self.threads = threads or manifest.threads or default_threads()
         self._lock = threading.Lock()
-        self._code = load_code(
-            manifest.code_format, source.code_parts(), manifest.entry, str(source.path)
-        )
+        runs_here = not why_not_here(manifest)
+        self._code = LoadedCode(0, None)
+        if runs_here:
+            parts = source.code_parts()
+            self._code = load_code(manifest.code_format, parts, manifest.entry, str(source.path))
         self._arena = allocate_arena(manifest.arena_bytes)
         self._context = library.library().stepwell_context_create(
             library.pool(self.threads), max(8 * (len(self.kernels) + 1), _TRACE_EVENTS)
@@ -57,7 +60,7 @@ class Executable(LoadedModel):
         for index, function in enumerate(functions, len(self.inputs)):
             self._input_pointers[index] = function
         self._output_pointers = (ctypes.c_void_p * max(1, len(self._results)))()
-        self._call = library.library().stepwell_run
+        self._call = library.library().stepwell_run if runs_here else self._refuse
         self._unchanging = UnchangingInputs()
         self._derived = None
         if manifest.derived:
@@ -154,6 +157,9 @@ class Executable(LoadedModel):
             outputs.append(output)
         self._call(*self._arguments)
         return outputs
+
+    def _refuse(self, *_: object) -> None:
+        check_runs_here(self.artifact.manifest, "the model")
 
     def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
         """Run once and return the nanoseconds spent in each kernel, in the order of the first

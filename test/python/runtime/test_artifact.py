@@ -109,6 +109,16 @@ def test_other_cpu(tmp_path: Path) -> None:
         stepwell.load(path)
 
 
+def test_what_was_compiled_for_another_machine_is_saved_but_not_run(tmp_path: Path) -> None:
+    path, copy = tmp_path / "a.stepwell", tmp_path / "b.stepwell"
+    artifact.write(path, manifest(triple="riscv64-unknown-linux-gnu", weights_bytes=0), b"code")
+    exe = stepwell.Executable(artifact.read(path, check_host=False))
+    exe.save(copy)
+    assert copy.read_bytes() == path.read_bytes()
+    with pytest.raises(stepwell.ArtifactError, match=r"the model was compiled for riscv64"):
+        exe(np.ones((16, 8), np.float32))
+
+
 def test_code_that_does_not_load(tmp_path: Path) -> None:
     path = tmp_path / "a.stepwell"
     artifact.write(path, manifest(weights_bytes=0), b"no ELF file")
