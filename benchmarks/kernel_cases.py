@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 _LARGE_WINDOWS = [(28, 240, 5), (56, 96, 7), (32, 768, 9)]
 _NARROW = [(1, 4096, 4096, 4), (16, 2048, 2048, 4), (128, 768, 3072, 4), (1, 4096, 4096, 16)]
+_BYTES = [(*s, bits) for bits in (8, 7) for s in ((512, 512, 512), (128, 768, 3072))]
 _PRUNED = [(1, 4096, 4096), (16, 1024, 1024), (128, 768, 3072), (197, 768, 768)]
 _GROUPED = [(56, 128, 32), (14, 512, 32), (28, 128, 4)]
 _SEED = 7
@@ -54,16 +55,20 @@ def contraction(m: int, k: int, n: int, kept: float = 1.0) -> Case:
     return Case(name, 2 * m * k * n, _bytes(x, w, m * n), model, x, model, x, run)
 
 
-def byte_product(m: int, k: int, n: int) -> Case:
-    """The same of signed bytes, summed in 32 bits; torch has no prepacked weights."""
+def byte_product(m: int, k: int, n: int, bits: int) -> Case:
+    """The same of bytes by signed ones of so many bits, summed in 32; torch multiplies signed bytes
+    alone, and has no prepacked weights."""
     random = np.random.default_rng(_SEED)
-    x, w = (random.integers(-128, 128, shape).astype(np.int8) for shape in ((m, k), (k, n)))
+    most = 1 << bits - 1
+    x = random.integers(0, 256, (m, k)).astype(np.uint8)
+    w = random.integers(-most, most, (k, n)).astype(np.int8)
     node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
-    kinds = TensorProto.INT8, TensorProto.INT32
+    kinds = TensorProto.UINT8, TensorProto.INT32
     model = _model([node], x.shape, (m, n), {"w": w}, kinds)
-    lhs, rhs = torch.from_numpy(x), torch.from_numpy(w)
+    lhs, rhs = torch.from_numpy(x.view(np.int8)), torch.from_numpy(w)
+    name = f"gemm of bytes by {bits} bits {m}x{k}x{n}"
     return Case(
-        f"gemm of bytes {m}x{k}x{n}", 2 * m * k * n, _bytes(x, w, m * n), model, x, model, x,
+        name, 2 * m * k * n, _bytes(x, w, m * n), model, x, model, x,
         lambda: torch.ops.aten._int_mm(lhs, rhs),
     )  # fmt: skip
 
@@ -267,7 +272,7 @@ def makers() -> list[Callable[[], Case]]:
     spatial = [(56, 64), (28, 128), (14, 256), (7, 512)]
     return [
         *(lambda s=s: contraction(*s) for s in gemms),
-        *(lambda s=s: byte_product(*s) for s in ((512,) * 3, (128, 768, 3072))),
+        *(lambda s=s: byte_product(*s) for s in _BYTES),
         *(lambda s=s: narrow_product(*s) for s in _NARROW),
         *(lambda s=s: contraction(*s, kept=0.1) for s in _PRUNED),
         *(lambda s=s, c=c: convolution(s, c, c, 3) for s, c in spatial),

@@ -54,7 +54,12 @@ from stepwell.kernels.rows import check as check_rows
 from stepwell.kernels.scatter import KIND as SCATTER
 from stepwell.kernels.selection import KIND as SELECTION
 from stepwell.kernels.sparse_product import SparseProduct
-from stepwell.kernels.structured import Structured, contraction_operands, element_type
+from stepwell.kernels.structured import (
+    Structured,
+    contraction_operands,
+    element_type,
+    is_multiply_add,
+)
 from stepwell.kernels.suppression import KIND as SUPPRESSION
 from stepwell.kernels.triangular import KIND as TRIANGULAR
 from stepwell.kernels.workspace import Workspace
@@ -237,7 +242,7 @@ _CONVERSIONS = ("arith.extf", "arith.truncf")
 
 def flops(operations: list[ir.Operation]) -> int:
     """Arithmetic operations that a group asks for: loop iterations times the body's operations on
-    floats (a multiply-add counts as two)."""
+    floats, and multiply-adds of integers (each counts as two)."""
     total = 0
     for op in operations:
         structured = Structured.of(op)
@@ -246,10 +251,11 @@ def flops(operations: list[ir.Operation]) -> int:
             total += 2 * sparse.products
         elif structured is not None:
             names = [child.operation.name for child in structured.body.operations]
-            work = sum(
+            of_floats = sum(
                 (name.endswith("f") and name not in _CONVERSIONS) or name.startswith("math.")
                 for name in names
             )
+            work = 2 if is_multiply_add(structured, widening=True) else of_floats
             total += math.prod(structured.loop_sizes()) * work
     return total
 

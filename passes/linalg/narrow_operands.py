@@ -8,17 +8,20 @@
 for contractions of 32-bit integers of which one operand is made of unsigned bytes and the other of
 signed ones, or is a constant whose numbers fit into such; on machines with an instruction for that
 (StableHLO has no product of two types of operands, and so no form for it). What is transposed
-between them becomes a transposition of the bytes.
+between them becomes a transposition of the bytes. Where the instruction adds pairs of products in
+16 bits, the signed ones are a constant of small numbers, and the product is marked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from stepwell.kernels.cpu.contraction_strategy import SMALL_BYTES
+from stepwell.kernels.cpu.dot_products import LARGEST_SMALL
 from stepwell.kernels.structured import (
     Structured,
     contraction_operands,
@@ -46,23 +49,26 @@ class NarrowOperands(Pass):
     anchor: ClassVar[str] = "func.func"
 
     def run(self, op: ir.Operation, state: State) -> None:
-        if not state.target.byte_dot:
+        target = state.target
+        if not (target.byte_dot or target.pair_dot):
             return
         for inner in nested_operations(op):
             structured = Structured.of(inner)
             if structured is not None and is_multiply_add(structured):
-                _narrow(structured, state.weights)
+                _narrow(structured, state.weights, small=not target.byte_dot)
 
 
 @dataclass(frozen=True)
 class _Bytes:
-    """An operand as bytes, which `make` writes, and the operation that extends them."""
+    """An operand as bytes, which `make` writes, the operation that extends them, and the largest
+    magnitude that they may have."""
 
     make: Callable[[], ir.Value]
     extension: str
+    largest: int = 255
 
 
-def _narrow(op: Structured, weights: WeightTable) -> None:
+def _narrow(op: Structured, weights: WeightTable, *, small: bool) -> None:
     values = (*op.inputs, op.op.results[0])
     if any(str(element_type(value)) != "i32" for value in values):
         return
@@ -72,6 +78,10 @@ def _narrow(op: Structured, weights: WeightTable) -> None:
     lhs, rhs = found
     if lhs is None or rhs is None or {lhs.extension, rhs.extension} != {_SIGNED, _UNSIGNED}:
         return
+    if small:
+        if max(own.largest for own in (lhs, rhs) if own.extension == _SIGNED) > LARGEST_SMALL:
+            return
+        op.op.attributes[SMALL_BYTES] = ir.UnitAttr.get()
     i32 = ir.IntegerType.get_signless(32)
     for number, operand in enumerate((lhs, rhs)):
         with ir.InsertionPoint(op.op), op.op.location:
@@ -99,7 +109,7 @@ def _bytes(value: ir.Value, weights: WeightTable) -> _Bytes | None:
         inner = _bytes(structured.inputs[0], weights)
         if inner is None:
             return None
-        return _Bytes(lambda: _copy_of_bytes(op, inner.make()), inner.extension)
+        return replace(inner, make=lambda: _copy_of_bytes(op, inner.make()))
     if not structured.is_elementwise:
         return None
     body = [child.operation for child in structured.body.operations]
@@ -137,4 +147,4 @@ def _constant(op: ir.Operation, weights: WeightTable) -> _Bytes | None:
             ir.RankedTensorType.get(narrow.shape, ir.IntegerType.get_signless(8)), attribute
         ).result
 
-    return _Bytes(make, _SIGNED)
+    return _Bytes(make, _SIGNED, int(np.abs(array.astype(np.int64)).max()))

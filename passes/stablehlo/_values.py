@@ -220,6 +220,15 @@ def broadcast_constant(
     return data if len(kept) == len(shape) else hlo.broadcast_in_dim(data, shape, kept)
 
 
+def padded_dimension(value: ir.Value, dimension: int, missing: int) -> ir.Value:
+    """`value` with so many zeros more along one dimension."""
+    if not missing:
+        return value
+    rank = len(hlo.shape(value))
+    highs = [missing if axis == dimension else 0 for axis in range(rank)]
+    return hlo.pad(value, hlo.full(0, [], hlo.dtype(value)), [0] * rank, highs)
+
+
 def is_depthwise(op: ir.Operation) -> bool:
     """Whether each group of a convolution has one input channel."""
     if op.name != "stablehlo.convolution" or integer(op, "feature_group_count", 1) == 1:

@@ -20,6 +20,9 @@ An offset, which may be known at run time alone, is multiplied by sums of the ot
 that is no constant, they are taken at run time, too, of products that are no convolutions. What
 pads a convolution's image is the number that stands for 0. Everything is exact, modulo 2^32 as it
 was.
+
+CPUs whose instruction adds two products in 16 bits multiply so by constants of small numbers; for
+others, see `pair-integer-products`.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from typing import ClassVar
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
-from stepwell.kernels.cpu.dot_products import BYTES
+from stepwell.kernels.cpu.dot_products import BYTES, LARGEST_SMALL
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
@@ -44,6 +47,7 @@ from stepwell.passes.stablehlo._values import (
     integer,
     integers,
     optional_integers,
+    padded_dimension,
     padding,
     producer,
     rebuild,
@@ -53,9 +57,10 @@ from stepwell.passes.stablehlo._values import (
 from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
 
-RULES, CPU_RULES = Rules(), Rules()
+RULES, CPU_RULES, SMALL_RULES = Rules(), Rules(), Rules()
 
 _BYTES = ("i8", "ui8")
+_KINDS = (np.uint8, np.int8), (np.int8, np.uint8)
 _SIGN = 128
 
 
@@ -70,6 +75,8 @@ class NarrowIntegerProducts(Pass):
             RULES.apply(op, state.weights)
         elif state.target.byte_dot:
             CPU_RULES.apply(op, state.weights)
+        elif state.target.pair_dot:
+            SMALL_RULES.apply(op, state.weights)
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,13 @@ class _Bytes:
     scalars: tuple[tuple[ir.Value, bool], ...] = ()
     array: np.ndarray | None = None
     plain: bool = False
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is a constant of numbers of which two products fit 16 bits."""
+        if self.array is None or not self.array.size:
+            return False
+        return -LARGEST_SMALL <= self.array.min() and self.array.max() <= LARGEST_SMALL
 
     @property
     def has_offset(self) -> bool:
@@ -103,12 +117,24 @@ def dot(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 @CPU_RULES.on("dot_general")
 def dot_of_words(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """The same; either operand is unsigned, such that fewer sums are taken at run time."""
-    kinds = (np.uint8, np.int8), (np.int8, np.uint8)
-    ways = [way for pair in kinds if (way := _operands(op, weights, *pair)) is not None]
+    ways = [way for pair in _KINDS if (way := _operands(op, weights, *pair)) is not None]
     found = min(ways, key=_run_time_sums, default=None)
+    return None if found is None else _dot_of_words(op, found, weights)
+
+
+@SMALL_RULES.on("dot_general")
+def dot_of_small_words(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """The same; the signed operand is a constant of small numbers."""
+    found = _small_operands(op, weights)
+    return None if found is None else _dot_of_words(op, found, weights)
+
+
+def _dot_of_words(
+    op: ir.Operation, found: tuple[_Bytes, _Bytes], weights: WeightTable
+) -> ir.Value | None:
     numbers = bindings.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     contracted = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
-    if found is None or not contracted[0]:
+    if not contracted[0]:
         return None
     missing = -hlo.shape(op.operands[0])[contracted[0][-1]] % BYTES
     if not missing and all(own.plain for own in found):
@@ -116,10 +142,24 @@ def dot_of_words(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     operands = [own.make() for own in found]
     offsets = _offsets(op, found, operands, weights)
     words = (
-        _wide(_padded_dimension(bytes, dims[-1], missing))
+        _wide(padded_dimension(bytes, dims[-1], missing))
         for bytes, dims in zip(operands, contracted, strict=True)
     )
     return _sum(_product(op, *words), *offsets)
+
+
+def _small_operands(op: ir.Operation, weights: WeightTable) -> tuple[_Bytes, _Bytes] | None:
+    for number, pair in enumerate(_KINDS):
+        found = _operands(op, weights, *pair)
+        if found is not None and found[1 - number].is_small:
+            return found
+    return None
+
+
+def are_small_bytes(op: ir.Operation, weights: WeightTable) -> bool:
+    """Whether `op` multiplies bytes, widened, by a constant of small ones."""
+    found = _small_operands(op, weights)
+    return found is not None and all(own.plain for own in found)
 
 
 def _run_time_sums(found: tuple[_Bytes, _Bytes]) -> int:
@@ -174,8 +214,19 @@ def convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 def convolution_of_words(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """The same; the image is unsigned."""
     found = _image_and_kernel(op, weights, np.uint8)
-    if found is None:
-        return None
+    return None if found is None else _convolution_of_words(op, found, weights)
+
+
+@SMALL_RULES.on("convolution")
+def convolution_of_small_words(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
+    """The same; the kernel is a constant of small numbers."""
+    found = _image_and_kernel(op, weights, np.uint8)
+    return _convolution_of_words(op, found, weights) if found and found[1].is_small else None
+
+
+def _convolution_of_words(
+    op: ir.Operation, found: tuple[_Bytes, _Bytes], weights: WeightTable
+) -> ir.Value | None:
     image, kernel = found
     numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     pads = padding(op, len(numbers.input_spatial_dimensions))
@@ -230,20 +281,11 @@ def _padded_convolution(
     highs[numbers.input_feature_dimension] = missing
     if padded or missing:
         source = hlo.pad(source, hlo.full(-image.offset if padded else 0, [], kind), lows, highs)
-    filters = _padded_dimension(filters, numbers.kernel_input_feature_dimension, missing)
+    filters = padded_dimension(filters, numbers.kernel_input_feature_dimension, missing)
     if kind is np.uint8:
         source, filters = _wide(source), _wide(filters)
     unpadded = {"padding": i64_pairs([(0, 0)] * rank)}
     return _sum(_product(op, source, filters, unpadded if padded else None), *offsets)
-
-
-def _padded_dimension(value: ir.Value, dimension: int, missing: int) -> ir.Value:
-    """`value` with so many zeros more along one dimension."""
-    if not missing:
-        return value
-    rank = len(hlo.shape(value))
-    highs = [missing if axis == dimension else 0 for axis in range(rank)]
-    return hlo.pad(value, hlo.full(0, [], hlo.dtype(value)), [0] * rank, highs)
 
 
 def _wide(value: ir.Value) -> ir.Value:
@@ -272,12 +314,12 @@ def _bytes_of(value: ir.Value, weights: WeightTable, kind: type) -> _Bytes | Non
     if array is not None:
         return _constant(array.astype(np.int64), weights, resource_name(value), kind)
     if str(hlo.element_type(value)) in _BYTES:
-        return _converted(value, kind)
+        return _converted(value, weights, kind)
     op = producer(value, "convert", "add", "subtract", "transpose", "reshape")
     if op is None:
         return None
     if op.name == "stablehlo.convert":
-        return _converted(op.operands[0], kind)
+        return _converted(op.operands[0], weights, kind)
     inner = _bytes_of(op.operands[0], weights, kind)
     if inner is None:
         return None
@@ -299,12 +341,12 @@ def _constant(array: np.ndarray, weights: WeightTable, name: str, kind: type) ->
     return _Bytes(lambda: hlo.constant(bytes, weights, name), offset, (), bytes, offset == 0)
 
 
-def _converted(source: ir.Value, kind: type) -> _Bytes | None:
+def _converted(source: ir.Value, weights: WeightTable, kind: type) -> _Bytes | None:
     known = str(hlo.element_type(source))
     if known not in _BYTES:
         return None
     if known == ("ui8" if kind is np.uint8 else "i8"):
-        return _Bytes(lambda: source, plain=True)
+        return _Bytes(lambda: source, array=constant_array(source, weights), plain=True)
     shift = _SIGN if kind is np.uint8 else -_SIGN
 
     def make() -> ir.Value:

@@ -93,7 +93,12 @@ STEPS = (
     Step("hoist-products", "stablehlo", ("hoist-products",), 1),
     Step("fold-scales", "stablehlo", ("fold-scale-into-contraction", "fold-constants"), 1),
     Step("round-products", "stablehlo", ("round-products", "fold-constants"), 1),
-    Step("narrow-integer-products", "stablehlo", ("narrow-integer-products",), 1),
+    Step(
+        "narrow-integer-products",
+        "stablehlo",
+        ("narrow-integer-products", "pair-integer-products"),
+        1,
+    ),
     Step("widen-accumulation", "stablehlo", ("widen-accumulation",)),
     Step("keep-weights-sparse", "stablehlo", ("keep-weights-sparse",), 1, "cpu"),
     Step("keep-halves-narrow", "stablehlo", ("keep-weights-narrow",), 1, "cpu"),

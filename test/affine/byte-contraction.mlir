@@ -57,3 +57,24 @@ func.func @odd(%x: tensor<8x63xi8>, %w: tensor<63x16xi8>) -> tensor<8x16xi32> {
   } -> tensor<8x16xi32>
   return %z : tensor<8x16xi32>
 }
+
+// Small bytes: pairs of products in 16 bits, then pairs of these.
+// WIDE: func.func private @kernel_2
+// WIDE-SAME: terms = 4
+// WIDE: %[[PAIRS:.*]] = llvm.call_intrinsic "llvm.x86.avx512.pmaddubs.w.512"({{.*}}) : (vector<64xi8>, vector<64xi8>) -> vector<32xi16>
+// WIDE: %[[SUMS:.*]] = llvm.call_intrinsic "llvm.x86.avx512.pmaddw.d.512"(%[[PAIRS]], %{{.*}}) : (vector<32xi16>, vector<32xi16>) -> vector<16xi32>
+// WIDE: arith.addi %{{.*}}, %[[SUMS]] : vector<16xi32>
+func.func @small(%x: tensor<8x64xi8>, %w: tensor<64x16xi8>) -> tensor<8x16xi32> {
+  %zero = arith.constant 0 : i32
+  %empty = tensor.empty() : tensor<8x16xi32>
+  %fill = linalg.fill ins(%zero : i32) outs(%empty : tensor<8x16xi32>) -> tensor<8x16xi32>
+  %z = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %w : tensor<8x64xi8>, tensor<64x16xi8>) outs(%fill : tensor<8x16xi32>) attrs = {kernel.small_bytes} {
+  ^bb0(%l: i8, %r: i8, %o: i32):
+    %a = arith.extui %l : i8 to i32
+    %b = arith.extsi %r : i8 to i32
+    %0 = arith.muli %a, %b : i32
+    %1 = arith.addi %o, %0 : i32
+    linalg.yield %1 : i32
+  } -> tensor<8x16xi32>
+  return %z : tensor<8x16xi32>
+}

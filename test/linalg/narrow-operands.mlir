@@ -3,6 +3,9 @@
 // RUN: stepwell-opt %s --target=x86_64-v4 --pass-pipeline='builtin.module(narrow-operands)' \
 // RUN:   | filecheck %s --check-prefix=NONE
 
+// RUN: stepwell-opt %s --target=x86_64-v3 --pass-pipeline='builtin.module(narrow-operands)' \
+// RUN:   | filecheck %s --check-prefix=SMALL
+
 // NONE-NOT: ins(%{{.*}} : tensor<8x4xi8>, tensor<4x2xi8>)
 
 #identity = affine_map<(d0, d1) -> (d0, d1)>
@@ -33,6 +36,36 @@ func.func @bytes(%x: tensor<8x4xi8>, %init: tensor<8x2xi32>) -> tensor<8x2xi32> 
     linalg.yield %1 : i32
   } -> tensor<8x2xi32>
   return %z : tensor<8x2xi32>
+}
+
+// Where two products are added in 16 bits, a constant of small numbers is narrowed, and marked.
+// SMALL-LABEL: func.func @small
+// SMALL: linalg.generic {{.*}} ins(%arg0, %{{.*}} : tensor<8x4xi8>, tensor<4x3xi8>) {{.*}} attrs = {kernel.small_bytes}
+// SMALL: linalg.generic {{.*}} ins(%{{.*}}, %{{.*}} : tensor<8x4xi32>, tensor<4x3xi32>)
+// CHECK-LABEL: func.func @small
+// CHECK-NOT: kernel.small_bytes
+func.func @small(%x: tensor<8x4xi8>, %init: tensor<8x3xi32>) -> (tensor<8x3xi32>, tensor<8x3xi32>) {
+  %w = arith.constant dense<[[-64, 5, 1], [64, 1, 2], [2, 3, 4], [4, 6, 7]]> : tensor<4x3xi32>
+  %v = arith.constant dense<[[-65, 5, 1], [64, 1, 2], [2, 3, 4], [4, 6, 7]]> : tensor<4x3xi32>
+  %empty = tensor.empty() : tensor<8x4xi32>
+  %a = linalg.generic {indexing_maps = [#identity, #identity], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<8x4xi8>) outs(%empty : tensor<8x4xi32>) {
+  ^bb0(%in: i8, %o: i32):
+    %0 = arith.extui %in : i8 to i32
+    linalg.yield %0 : i32
+  } -> tensor<8x4xi32>
+  %y = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%a, %w : tensor<8x4xi32>, tensor<4x3xi32>) outs(%init : tensor<8x3xi32>) {
+  ^bb0(%l: i32, %r: i32, %o: i32):
+    %0 = arith.muli %l, %r : i32
+    %1 = arith.addi %o, %0 : i32
+    linalg.yield %1 : i32
+  } -> tensor<8x3xi32>
+  %z = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%a, %v : tensor<8x4xi32>, tensor<4x3xi32>) outs(%init : tensor<8x3xi32>) {
+  ^bb0(%l: i32, %r: i32, %o: i32):
+    %0 = arith.muli %l, %r : i32
+    %1 = arith.addi %o, %0 : i32
+    linalg.yield %1 : i32
+  } -> tensor<8x3xi32>
+  return %y, %z : tensor<8x3xi32>, tensor<8x3xi32>
 }
 
 // What is transposed behind the extension is transposed as bytes.

@@ -1,9 +1,11 @@
 // RUN: stepwell-opt %s --target=cuda:sm_90a \
 // RUN:   --pass-pipeline='builtin.module(narrow-integer-products)' | filecheck %s
-// RUN: stepwell-opt %s --target=x86_64-v3 \
+// RUN: stepwell-opt %s --target=aarch64-neoverse-v2 \
 // RUN:   --pass-pipeline='builtin.module(narrow-integer-products)' | filecheck %s --check-prefix=CPU
 // RUN: stepwell-opt %s --target=x86_64-v4+vnni \
 // RUN:   --pass-pipeline='builtin.module(narrow-integer-products)' | filecheck %s --check-prefix=WORD
+// RUN: stepwell-opt %s --target=x86_64-v3 \
+// RUN:   --pass-pipeline='builtin.module(narrow-integer-products)' | filecheck %s --check-prefix=SMALL
 
 // CPU-NOT: stablehlo.convert {{.*}}ui8>$
 
@@ -47,6 +49,9 @@ func.func @bytes(%x: tensor<8x64xi8>, %w: tensor<64x4xi8>) -> tensor<8x4xi32> {
 // WORD-DAG: %[[A:.*]] = stablehlo.convert %[[X]] : (tensor<8x4xui8>) -> tensor<8x4xi32>
 // WORD: %[[P:.*]] = stablehlo.dot_general %[[A]], {{.*}} : (tensor<8x4xi32>, tensor<4x2xi32>) -> tensor<8x2xi32>
 // WORD: stablehlo.add %[[P]],
+// SMALL-LABEL: func.func @offset
+// SMALL: stablehlo.constant dense<{{.*}}1, 4{{.*}}> : tensor<3x2xi8>
+// SMALL: stablehlo.dot_general {{.*}} : (tensor<8x4xi32>, tensor<4x2xi32>) -> tensor<8x2xi32>
 // CHECK-LABEL: func.func @offset
 // CHECK-DAG: %[[OFFSET:.*]] = stablehlo.constant dense<[168, 420]> : tensor<2xi32>
 // CHECK-DAG: stablehlo.constant dense<{{.*}}1, 4{{.*}}> : tensor<3x2xi8>
@@ -98,6 +103,25 @@ func.func @two_offsets(%x: tensor<2x8x64xui8>, %w: tensor<64x2x4xui8>) -> tensor
   %z = stablehlo.dot_general %a, %b, batching_dims = [0] x [1], contracting_dims = [2] x [0]
        : (tensor<2x8x64xi32>, tensor<64x2x4xi32>) -> tensor<2x8x4xi32>
   return %z : tensor<2x8x4xi32>
+}
+
+// Where two products are added in 16 bits, 64 is the largest of a constant; 65 is rejected.
+// SMALL-LABEL: func.func @largest
+// SMALL: %[[B:.*]] = stablehlo.subtract
+// SMALL: %[[P:.*]] = stablehlo.dot_general
+// SMALL: stablehlo.add %[[P]],
+// SMALL: stablehlo.dot_general %[[B]],
+func.func @largest(%x: tensor<8x4xui8>) -> (tensor<8x2xi32>, tensor<8x2xi32>) {
+  %w = stablehlo.constant dense<[[64, 4], [2, 5], [-64, 3], [6, 0]]> : tensor<4x2xi32>
+  %v = stablehlo.constant dense<[[65, 4], [2, 5], [-64, 3], [6, 0]]> : tensor<4x2xi32>
+  %zero = stablehlo.constant dense<100> : tensor<8x4xi32>
+  %a = stablehlo.convert %x : (tensor<8x4xui8>) -> tensor<8x4xi32>
+  %b = stablehlo.subtract %a, %zero : tensor<8x4xi32>
+  %0 = stablehlo.dot_general %b, %w, contracting_dims = [1] x [0]
+       : (tensor<8x4xi32>, tensor<4x2xi32>) -> tensor<8x2xi32>
+  %1 = stablehlo.dot_general %b, %v, contracting_dims = [1] x [0]
+       : (tensor<8x4xi32>, tensor<4x2xi32>) -> tensor<8x2xi32>
+  return %0, %1 : tensor<8x2xi32>, tensor<8x2xi32>
 }
 
 // Rejected: constants of 9 bits, 16 bits, a padded image of an offset beside what is no constant.

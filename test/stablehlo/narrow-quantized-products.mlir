@@ -1,6 +1,6 @@
 // RUN: stepwell-opt %s --target=cuda:sm_90a \
 // RUN:   --pass-pipeline='builtin.module(narrow-quantized-products)' | filecheck %s
-// RUN: stepwell-opt %s --target=x86_64-v3 \
+// RUN: stepwell-opt %s --target=aarch64-neoverse-v2 \
 // RUN:   --pass-pipeline='builtin.module(narrow-quantized-products)' | filecheck %s --check-prefix=OFF
 // RUN: stepwell-opt %s --target=cuda:sm_90a \
 // RUN:   --pass-pipeline='builtin.module(narrow-quantized-products,fold-constants,narrow-integer-products)' \

@@ -23,9 +23,11 @@ class Target:
     `more_bytes` of that. `waiting` is the part of the shorter of multiply-adds and weights' reading
     that the longer does not hide. A network whose weights take no more than `resident_bytes` finds
     them in L3 at each call.
-    `byte_dot` says that one instruction adds four products, of unsigned bytes by signed ones, to
-    each 32-bit integer of a vector (vpdpbusd); `bfloat_dot`, that one adds two products of bf16 to
-    each f32 (vdpbf16ps), and `bfloat_rate`, how many of these take the time of a multiply-add.
+    `pair_dot` says that one instruction adds up two products of 16-bit integers in 32 bits, and one
+    those of bytes in 16 (vpmaddwd, vpmaddubsw); `byte_dot`, that one adds four products, of
+    unsigned bytes by signed ones, to each 32-bit integer of a vector (vpdpbusd); `bfloat_dot`, that
+    one adds two products of bf16 to each f32 (vdpbf16ps), and `bfloat_rate`, how many of these take
+    the time of a multiply-add.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Target:
     more_bytes: float = 0.4
     waiting: float = 0.3
     resident_bytes: int = 0
+    pair_dot: bool = False
     byte_dot: bool = False
     bfloat_dot: bool = False
     bfloat_rate: float = 1.0
@@ -86,7 +89,7 @@ class Target:
     def multiplies_bytes(self) -> bool:
         """Whether products of numbers of 8 bits, summed in 32, have instructions of their own that
         kernels use."""
-        return self.byte_dot
+        return self.byte_dot or self.pair_dot
 
     def feature_string(self) -> str:
         """The features as LLVM's target machine takes them: `+avx2,+fma`."""

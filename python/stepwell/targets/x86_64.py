@@ -24,8 +24,17 @@ TARGETS = (
         l3_rate=10.0,
         memory_rate=2.0,
         asked_rate=3.0,
+        pair_dot=True,
     ),
-    Target("x86_64-v4", TRIPLE, "x86-64-v4", _V4, vector_bits=512, vector_registers=32),
+    Target(
+        "x86_64-v4",
+        TRIPLE,
+        "x86-64-v4",
+        _V4,
+        vector_bits=512,
+        vector_registers=32,
+        pair_dot=True,
+    ),
     Target(
         "x86_64-v4+vnni",
         TRIPLE,

@@ -1,4 +1,5 @@
-"""Products of bytes, which CPUs with AVX-512 VNNI multiply four at a time: sums are exact."""
+"""Products of bytes, which CPUs with AVX-512 VNNI multiply four at a time, and those without it if
+one factor is a constant of small numbers; as 16-bit integers, two at a time. Sums are exact."""
 
 from __future__ import annotations
 
@@ -14,14 +15,25 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import stepwell
+from stepwell import targets
 
 U8, S8 = np.uint8, np.int8
-WITH, WITHOUT = "x86_64-v4+vnni", "x86_64-v4"
+WITH, PAIRS, WITHOUT = "x86_64-v4+vnni", "x86_64-v3", "aarch64-neoverse-v2"
 
 
-def numbers(shape: tuple[int, ...], dtype: type, seed: int = 0) -> np.ndarray:
+def runnable(*names: str) -> list[str]:
+    """Those that this machine has the features of."""
+    have = set(targets.host().features)
+    return [name for name in names if set(targets.get(name).features) <= have]
+
+
+def numbers(
+    shape: tuple[int, ...], dtype: type, seed: int = 0, most: int | None = None
+) -> np.ndarray:
+    """All that the type has, or up to `most` in magnitude."""
     info = np.iinfo(dtype)
-    return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)
+    low, high = (info.min, info.max) if most is None else (max(info.min, -most), most)
+    return np.random.default_rng(seed).integers(low, high + 1, shape).astype(dtype)
 
 
 class Graph:
@@ -64,22 +76,24 @@ class Graph:
         return helper.make_model(graph, opset_imports=domains, ir_version=9)
 
     def check(self, expected: dict[str, np.ndarray]) -> None:
-        """Every output is what is expected, to the bit."""
-        got = stepwell.compile(self.model(), threads=1).run(self.inputs)
-        assert got.keys() == expected.keys()
-        for name, value in expected.items():
-            np.testing.assert_array_equal(got[name], value, err_msg=name)
+        """Every output is what is expected, to the bit, with and without products of bytes."""
+        for target in {"host", *runnable(PAIRS)}:
+            got = stepwell.compile(self.model(), target=target, threads=1).run(self.inputs)
+            assert got.keys() == expected.keys()
+            for name, value in expected.items():
+                np.testing.assert_array_equal(got[name], value, err_msg=f"{name} on {target}")
 
 
 def product(a: np.ndarray, b: np.ndarray, zero_a: int = 0, zero_b: int = 0) -> np.ndarray:
     return (a.astype(np.int64) - zero_a) @ (b.astype(np.int64) - zero_b)
 
 
-def test_matrix_products() -> None:
+@pytest.mark.parametrize("most", [None, 64])
+def test_matrix_products(most: int | None) -> None:
     """Odd sizes: rows and columns that are left over, sums that fill no word."""
     graph, expected = Graph(), {}
     for m, k, n in itertools.product((1, 33), (3, 130), (7, 130)):
-        a, b = numbers((m, k), U8), numbers((k, n), S8, 1)
+        a, b = numbers((m, k), U8), numbers((k, n), S8, 1, most)
         y = graph.node("MatMulInteger", graph.input(a), graph.constant(b), graph.constant(U8(120)))
         label = f"{m}x{k}x{n}"
         graph.output(y, label)
@@ -113,10 +127,11 @@ def test_types_and_zero_points(kind: str) -> None:
     graph.check({"right": expected, "left": expected.swapaxes(1, 2)})
 
 
-def test_largest_sums() -> None:
+@pytest.mark.parametrize(("low", "high"), [(-128, 127), (-64, 64), (-65, 65)])
+def test_largest_sums(low: int, high: int) -> None:
     """Of products that have all the same sign and the most bits; none saturates."""
-    a, b = np.full((5, 4096), 255, U8), np.full((4096, 33), -128, S8)
-    b[:, 1::2] = 127
+    a, b = np.full((5, 4096), 255, U8), np.full((4096, 33), low, S8)
+    b[:, 1::2] = high
     graph = Graph()
     graph.output(graph.node("MatMulInteger", graph.input(a), graph.constant(b)), "y")
     graph.check({"y": product(a, b)})
@@ -145,14 +160,15 @@ def test_offsets_of_operands_of_the_call(kind: str) -> None:
     graph.check({"y": product(a, b, zero_a, zero_b)})
 
 
-def test_convolutions() -> None:
+@pytest.mark.parametrize("most", [None, 64])
+def test_convolutions(most: int | None) -> None:
     """Windows, strides, dilations, padding with the zero point, and channels that fill no word."""
     graph, expected = Graph(), {}
     windows = ((1, 1, 1), (1, 2, 1), (3, 1, 1), (3, 2, 1), (3, 1, 2))
     sizes = itertools.cycle(((3, 48), (20, 5)))
     for (side, stride, dilation), (channels, outputs) in zip(windows, sizes, strict=False):
         x = numbers((2, channels, 11, 9), U8)
-        w = numbers((outputs, channels, side, side), S8, 1)
+        w = numbers((outputs, channels, side, side), S8, 1, most)
         attributes = {
             "strides": [stride] * 2,
             "dilations": [dilation] * 2,
@@ -250,11 +266,23 @@ def test_batches_that_are_not_first() -> None:
     assert "vpdpbusd" in kernels
 
 
-def test_instructions() -> None:
+@pytest.mark.parametrize(
+    ("target", "most", "instructions"),
+    [
+        (WITH, None, {"vpdpbusd"}),
+        (WITH, 64, {"vpdpbusd"}),
+        (PAIRS, None, {"pmadd.wd"}),
+        (PAIRS, 64, {"pmadd.ub.sw", "pmadd.wd"}),
+        ("x86_64-v4", 64, {"pmaddubs", "pmaddw.d"}),
+        (WITHOUT, None, set()),
+    ],
+)
+def test_instructions(target: str, most: int | None, instructions: set[str]) -> None:
     """For a target that has them, whatever machine compiles."""
-    kernels = {
-        target: str(stepwell.lower(network().model(), target=target).step("affine"))
-        for target in (WITH, WITHOUT)
-    }
-    assert "vpdpbusd" in kernels[WITH]
-    assert "vpdpbusd" not in kernels[WITHOUT]
+    graph = Graph()
+    b = numbers((64, 32), S8, 1, most)
+    y = graph.node("MatMulInteger", graph.input(numbers((8, 64), U8)), graph.constant(b))
+    graph.output(y, "y")
+    kernels = str(stepwell.lower(graph.model(), target=target).step("affine"))
+    known = ("vpdpbusd", "pmadd.wd", "pmadd.ub.sw", "pmaddubs", "pmaddw.d")
+    assert {name for name in known if name in kernels} == instructions

@@ -399,7 +399,7 @@ class Contraction:
                 with self.evaluator.scope():
                     return here.step(place(k), carried)
 
-            unroll = steps_at_once(len(zeros))
+            unroll = steps_at_once(len(zeros), self.shape.unfused)
             sums = self.nest.reduce_steps("k", 0, size, zeros, step, unroll, ahead)
             self.tiles.store_totals(here, sums, number * here.rows, add=True)
 

@@ -33,11 +33,15 @@ from stepwell.open_dimensions import is_open
 from stepwell.packing import WORD_CODES
 from stepwell.targets import Target
 
+SMALL_BYTES = "kernel.small_bytes"
+"""Marks a product of unsigned bytes by signed ones that are so small that two of its terms fit 16
+bits."""
+
 PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
 """Longest sum that is taken in one chain, and shortest that is worth summing apart."""
 
-BYTES, BFLOATS = 4, 2
-"""Terms of a word of bytes, and of one of bf16."""
+BYTES, SHORTS, BFLOATS = 4, 2, 2
+"""Terms of a word of bytes, and of one of integers or floats of 16 bits."""
 
 GATHERED_BYTES, GATHERING_TILES, WIDENING_TILES = 640 << 10, 8, 2
 """Largest panel that is copied to scratch, and how many row tiles have to share it; one that is
@@ -146,7 +150,8 @@ class ContractionShape:
     """The loops of a contraction by role: positions in the op's iteration space, and extents.
 
     Where an instruction takes `terms` products, they make one word, and the last reduced extent
-    counts words: like a number of f32, one has four bytes. Sums of integers are `exact`.
+    counts words: like a number of f32, one has four bytes. Sums of integers are `exact`. Words that
+    are multiplied by one instruction and added by another are `unfused`.
     """
 
     lhs: int
@@ -158,6 +163,7 @@ class ContractionShape:
     sizes: tuple[int, ...]
     terms: int = 1
     exact: bool = False
+    unfused: bool = False
     widened: bool = False
     rhs_bytes: float = 4.0
     block: int = 0
@@ -177,7 +183,10 @@ class ContractionShape:
         if terms > 1:
             sizes[reduced[-1]] //= terms
         exact = isinstance(element_type(op.op.results[0]), ir.IntegerType)
-        shape = ContractionShape(lhs, rhs, batch, rows, column, reduced, tuple(sizes), terms, exact)
+        unfused = exact and (terms == SHORTS or (terms > 1 and SMALL_BYTES in op.op.attributes))
+        shape = ContractionShape(
+            lhs, rhs, batch, rows, column, reduced, tuple(sizes), terms, exact, unfused
+        )
         narrow = WidenedWeights.of(op.inputs[rhs])
         if narrow is None:
             return shape
@@ -289,7 +298,7 @@ def estimated_time(op: Structured, shape: ContractionShape, target: Target) -> f
     """Of the best strategy on one core, in vector multiply-adds; the rhs comes from memory."""
     *_, cost = _best_tile(op, shape, target)
     products = shape.extent(shape.batch) * shape.m * shape.n * shape.k * cost
-    if shape.terms == BFLOATS:
+    if shape.terms == BFLOATS and not shape.exact:
         products /= target.bfloat_rate
     weights = 4 * shape.extent(shape.batch) * shape.n * shape.k / target.memory_rate
     return max(products, weights) + target.waiting * min(products, weights)
@@ -322,14 +331,14 @@ def register_tiles(op: Structured, shape: ContractionShape, target: Target) -> I
         most_rows = _L1_WAYS if merge else _SCATTERED if flat else min(14, _rows_in_l1(op, shape))
         for vectors in range(1, 5):
             for rows in range(1, most_rows + 1):
-                if not fits_registers(rows, vectors, target) or rows > last:
+                if not fits_registers(rows, vectors, target, shape.unfused) or rows > last:
                     continue
                 boxes = [(1, rows)]
                 if rows == last and before > 1:
                     boxes += [
                         (h, rows)
                         for h in range(2, min(8, before, 14 // rows) + 1)
-                        if fits_registers(h * rows, vectors, target)
+                        if fits_registers(h * rows, vectors, target, shape.unfused)
                     ]
                 for box in boxes:
                     used = (1.0, 1.0) if flat else halo.used_parts(windows, shape, box)
@@ -342,12 +351,13 @@ def register_tiles(op: Structured, shape: ContractionShape, target: Target) -> I
                     yield flat, box, vectors, cost
 
 
-def fits_registers(rows: int, vectors: int, target: Target) -> bool:
-    """Whether a register tile's sums, a vector of each column and one of the lhs have registers.
-    Where several steps make an iteration, LLVM loads up to four vectors together."""
+def fits_registers(rows: int, vectors: int, target: Target, unfused: bool = False) -> bool:
+    """Whether a register tile's sums, a vector of each column and one of the lhs have registers,
+    and, if it is `unfused`, products and what multiplies them. Where several steps make an
+    iteration, LLVM loads up to four vectors together."""
     sums = rows * vectors
-    loaded = max(vectors, 4) if steps_at_once(sums) > 1 else vectors
-    return sums + loaded + 1 <= target.vector_registers
+    loaded = max(vectors, 4) if steps_at_once(sums, unfused) > 1 else vectors
+    return sums + loaded + (3 if unfused else 1) <= target.vector_registers
 
 
 def tile_cost(
@@ -504,7 +514,7 @@ def _chains(
 def most_chains(strategy: ContractionStrategy, shape: ContractionShape, target: Target) -> int:
     """How many chains there are registers for, and terms."""
     rows = strategy.box[0] * strategy.box[1]
-    if not fits_registers(2 * rows, strategy.vectors, target):
+    if not fits_registers(2 * rows, strategy.vectors, target, shape.unfused):
         return 1
     if shape.widened:
         return 2 if shape.chain % (2 * TURN) == 0 else 1
@@ -590,7 +600,10 @@ def chains_of_block(block: int) -> list[int]:
     return [c for c in range(PARTIAL_SUM, SHORTEST_PARTIAL - 1, -1) if block % c == 0]
 
 
-def steps_at_once(sums: int) -> int:
+def steps_at_once(sums: int, unfused: bool = False) -> int:
     """Steps of k to an iteration of its loop, a power of two: the loop itself takes a tenth of what
-    a core can issue where a step has few multiply-adds."""
+    a core can issue where a step has few multiply-adds. Those of two instructions are enough, and
+    LLVM keeps products of several steps where there are no registers for them."""
+    if unfused:
+        return 1
     return 1 << (_UNROLLED // sums).bit_length() - 1 if sums <= _UNROLLED else 1

@@ -203,8 +203,16 @@ class ContractionTiles:
         results = self.prefetching.results(tile)
         extents, chains = self.reduced_sizes, self.strategy.chains
         bounds = self.terms_in_image(tile)
-        exact = self.shape.exact
-        terms = TermLoops(self.nest, self.evaluator, extents, tile.step, chains, bounds, exact)
+        terms = TermLoops(
+            self.nest,
+            self.evaluator,
+            extents,
+            tile.step,
+            chains,
+            bounds,
+            self.shape.exact,
+            self.shape.unfused,
+        )
         zeros = self.zeros(tile)
 
         def total() -> list[ir.Value]:

@@ -1,23 +1,29 @@
 """Instructions that add several products to each sum of a vector.
 
     vpdpbusd   sum[i] += a[4 i] b[4 i] + ... + a[4 i + 3] b[4 i + 3]    a unsigned bytes, b signed
+    vpmaddwd   a[2 i] b[2 i] + a[2 i + 1] b[2 i + 1]                    integers of 16 bits, in 32
+    vpmaddubsw the same                                                 bytes, in 16 bits
     vdpbf16ps  sum[i] += a[2 i + 1] b[2 i + 1], then a[2 i] b[2 i]      bf16, summed in f32
 
 The terms of a sum lie side by side, four or two to a word: in the lhs because its last reduced
 dimension is its last, in the rhs because it is packed, or a panel of it copied, so. A word of the
-lhs is broadcast as a number of f32 is. Sums of bytes are exact, modulo 2^32; those of bf16 are
-rounded to nearest at each product, numbers that are not normal being zero.
+lhs is broadcast as a number of f32 is. Sums of integers are exact, modulo 2^32: without vpdpbusd,
+vpmaddubsw multiplies words whose signed bytes are so small that no two products saturate, and
+vpmaddwd adds up its results. Sums of bf16 are rounded to nearest at each product, numbers that are
+not normal being zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepwell.kernels.builder import vector
+from stepwell.kernels.builder import arith, vector
 from stepwell.kernels.cpu.contraction_strategy import (
     BFLOATS,
     BYTES,
     GATHERED_BYTES,
+    SHORTS,
+    SMALL_BYTES,
     ContractionShape,
     estimated_time,
     flat_lhs,
@@ -32,6 +38,9 @@ from stepwell.kernels.structured import (
 from stepwell.mlir import ir
 from stepwell.targets import Target
 
+LARGEST_SMALL = 64
+"""Of signed bytes that are small: 2 * 64 * 255 has 16 bits."""
+
 _MOST_LANES = 64
 """Columns of a panel at most."""
 
@@ -39,8 +48,10 @@ _MOST_LANES = 64
 def terms_of(op: Structured, operands: tuple[int, int], target: Target, packed: bool) -> int:
     """How many products an instruction of `target` adds to each sum of the contraction `op`: 1
     where none does. An rhs that is not `packed` has to be small enough for copies of its panels."""
-    if target.byte_dot and multiplies_bytes(op):
+    if (target.byte_dot or SMALL_BYTES in op.op.attributes) and multiplies_bytes(op):
         terms = BYTES
+    elif target.pair_dot and _multiplies_shorts(op):
+        terms = SHORTS
     elif target.bfloat_dot and _multiplies_bfloats(op):
         terms = BFLOATS
     else:
@@ -60,6 +71,13 @@ def multiplies_bytes(op: Structured) -> bool:
     kinds = {_extension_name(op, number) for number in range(2)}
     values = [str(element_type(value)) for value in (*op.inputs[:2], op.op.results[0])]
     return kinds == {"arith.extui", "arith.extsi"} and values == ["i8", "i8", "i32"]
+
+
+def _multiplies_shorts(op: Structured) -> bool:
+    """Whether `op` sums products of signed integers of 16 bits in 32."""
+    kinds = {_extension_name(op, number) for number in range(2)}
+    values = [str(element_type(value)) for value in (*op.inputs[:2], op.op.results[0])]
+    return kinds == {"arith.extsi"} and values == ["i16", "i16", "i32"]
 
 
 def _multiplies_bfloats(op: Structured) -> bool:
@@ -114,19 +132,41 @@ def interleave(terms: Sequence[ir.Value]) -> ir.Value:
 def multiply_add(op: Structured, inputs: Sequence[ir.Value], total: ir.Value) -> ir.Value:
     """`total` and the products of two vectors of words, which are of the inputs of `op`."""
     bits = 32 * total.type.shape[0]
-    name = f"llvm.x86.avx512.vpdpbusd.{bits}"
-    factors = list(inputs)
     if _multiplies_bfloats(op):
-        name = f"llvm.x86.avx512bf16.dpbf16ps.{bits}"
-    elif _extension_name(op, 0) != "arith.extui":
-        factors.reverse()
+        return _called(f"llvm.x86.avx512bf16.dpbf16ps.{bits}", total.type, [total, *inputs])
+    if _multiplies_shorts(op):
+        return arith.AddIOp(total, _called(_SHORT_PAIRS[bits], total.type, inputs)).result
+    is_first = _extension_name(op, 0) == "arith.extui"
+    factors = list(inputs if is_first else reversed(inputs))
+    if SMALL_BYTES not in op.op.attributes:
+        return _called(f"llvm.x86.avx512.vpdpbusd.{bits}", total.type, [total, *factors])
+    shorts = ir.VectorType.get([bits // 16], ir.IntegerType.get_signless(16))
+    one = ir.DenseElementsAttr.get_splat(shorts, ir.IntegerAttr.get(shorts.element_type, 1))
+    ones = arith.ConstantOp(shorts, one).result
+    pairs = _called(_BYTE_PAIRS[bits], shorts, factors)
+    return arith.AddIOp(total, _called(_SHORT_PAIRS[bits], total.type, [pairs, ones])).result
+
+
+_SHORT_PAIRS = {
+    128: "llvm.x86.sse2.pmadd.wd",
+    256: "llvm.x86.avx2.pmadd.wd",
+    512: "llvm.x86.avx512.pmaddw.d.512",
+}
+_BYTE_PAIRS = {
+    128: "llvm.x86.ssse3.pmadd.ub.sw.128",
+    256: "llvm.x86.avx2.pmadd.ub.sw",
+    512: "llvm.x86.avx512.pmaddubs.w.512",
+}
+
+
+def _called(intrinsic: str, result: ir.Type, operands: Sequence[ir.Value]) -> ir.Value:
     return ir.Operation.create(
         "llvm.call_intrinsic",
-        results=[total.type],
-        operands=[total, *factors],
+        results=[result],
+        operands=list(operands),
         attributes={
-            "intrin": ir.StringAttr.get(name),
+            "intrin": ir.StringAttr.get(intrinsic),
             "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([3, 0]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
         },
     ).results[0]

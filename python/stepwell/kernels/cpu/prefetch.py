@@ -60,7 +60,7 @@ class Prefetching:
         rhs: the panel `following[0]` from the reduced point that the rest is, if any, in the batch
         of `dims` or of the tile; `number` is the place of the tile in the block."""
         value = self.op.inputs[self.shape.rhs]
-        unroll = steps_at_once(tile.rows * len(tile.vectors))
+        unroll = steps_at_once(tile.rows * len(tile.vectors), self.shape.unfused)
         dims = list(tile.dims if dims is None else dims)
         dims[self.shape.column] = following[0] * self.width
         start = apply_map(self.op.maps[self.shape.rhs], dims)

@@ -46,7 +46,7 @@ class TermLoops:
     """Loops that call `step` for all points of the reduced space, of `extents`; `chains` partial
     sums are taken side by side where the outer of two levels is a multiple of that. Terms outside
     of `bounds` add nothing, and are left out where that is no more work. Sums that
-    are `exact` are one chain."""
+    are `exact` are one chain; `unfused` is what `ContractionShape` says."""
 
     nest: NestBuilder
     evaluator: Evaluator
@@ -55,6 +55,7 @@ class TermLoops:
     chains: int = 1
     bounds: Bounds = field(default_factory=dict)
     exact: bool = False
+    unfused: bool = False
 
     def sum(
         self,
@@ -135,7 +136,7 @@ class TermLoops:
 
             asking = min(ASKING_STEPS, size) if results is not None else 0
             carried = self.nest.reduce_steps("k", 0, asking, carried, body, before=ask)
-            unroll = steps_at_once(len(carried))
+            unroll = steps_at_once(len(carried), self.unfused)
             return self.nest.reduce_steps("k", asking, size, carried, body, unroll, ask_panel)
 
         return nested([[]], 0, zeros)
@@ -180,7 +181,7 @@ class TermLoops:
         """The sums of the first `used` terms along one dimension."""
         (size,) = self.extents
         *outer, (_, chain, _, _) = summation_levels([size], exact=self.exact)
-        unroll = math.gcd(steps_at_once(len(zeros)), chain)
+        unroll = math.gcd(steps_at_once(len(zeros), self.unfused), chain)
 
         def several(start: Index, count: int) -> Callable[..., list[ir.Value]]:
             def body(k: Variable, inner: list[ir.Value]) -> list[ir.Value]:
