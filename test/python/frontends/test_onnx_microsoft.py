@@ -315,6 +315,17 @@ def test_quantized_functions(name: str) -> None:
     _check(name, [np.asarray(i) for i in inputs], constants=(1, 2, 3, 4), units=1)
 
 
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("name", ["QLinearAveragePool", "QLinearGlobalAveragePool"])
+def test_quantized_pooling(name: str, last: int) -> None:
+    x = RNG(last).integers(0, 256, (2, 6, 5, 3) if last else (2, 3, 6, 5)).astype(np.uint8)
+    inputs = [x, np.float32(0.05), np.uint8(128), np.float32(0.04), np.uint8(100)]
+    attributes = {"channels_last": last}
+    if name == "QLinearAveragePool":
+        attributes |= {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    _check(name, [np.asarray(i) for i in inputs], attributes, constants=(1, 2, 3, 4), units=1)
+
+
 @pytest.mark.parametrize("opset", [12, 13])
 def test_quantized_softmax(opset: int) -> None:
     x = RNG(opset).integers(0, 256, (3, 4, 5)).astype(np.uint8)

@@ -94,9 +94,17 @@ def _unary(
     scale: Tensor,
     zero: Tensor | None = None,
 ) -> ir.Value:
-    if node.integer("channels_last", 0):
-        node.unsupported("channels_last=1 is not supported")
     return _quantized(build(node, _dequantized(x, x_scale, x_zero)), scale, zero, x.dtype)
+
+
+def _pooled(build: Callable[[Node, Tensor], ir.Value], node: Node, x: Tensor) -> ir.Value:
+    """`build` on x, which is [N, H, W, C] with `channels_last`."""
+    if not node.integer("channels_last", 0):
+        return build(node, x)
+    *space, last = range(1, x.rank)
+    first = hlo.transpose(x.value, [0, last, *space])
+    pooled = build(node, node.scope.tensor(first, x.name))
+    return hlo.transpose(pooled, [0, *range(2, x.rank), 1])
 
 
 def _softmax(node: Node, x: Tensor) -> ir.Value:
@@ -109,8 +117,12 @@ operator("QLinearSigmoid", domain=_DOMAIN)(
 )
 operator("QLinearLeakyRelu", domain=_DOMAIN)(functools.partial(_unary, leaky_relu))
 operator("QLinearSoftmax", domain=_DOMAIN)(functools.partial(_unary, _softmax))
-operator("QLinearAveragePool", domain=_DOMAIN)(functools.partial(_unary, average_pool))
-operator("QLinearGlobalAveragePool", domain=_DOMAIN)(functools.partial(_unary, global_average_pool))
+operator("QLinearAveragePool", domain=_DOMAIN)(
+    functools.partial(_unary, functools.partial(_pooled, average_pool))
+)
+operator("QLinearGlobalAveragePool", domain=_DOMAIN)(
+    functools.partial(_unary, functools.partial(_pooled, global_average_pool))
+)
 
 
 @operator("QGemm", domain=_DOMAIN)
