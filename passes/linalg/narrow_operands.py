@@ -20,8 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from stepwell.kernels.cpu.contraction_strategy import SMALL_BYTES
-from stepwell.kernels.cpu.dot_products import LARGEST_SMALL
+from stepwell.kernels.cpu.contraction_strategy import LARGEST_SMALL, SMALL_BYTES
 from stepwell.kernels.structured import (
     Structured,
     contraction_operands,
@@ -147,4 +146,4 @@ def _constant(op: ir.Operation, weights: WeightTable) -> _Bytes | None:
             ir.RankedTensorType.get(narrow.shape, ir.IntegerType.get_signless(8)), attribute
         ).result
 
-    return _Bytes(make, _SIGNED, int(np.abs(array.astype(np.int64)).max()))
+    return _Bytes(make, _SIGNED, max(-int(array.min()), int(array.max())))

@@ -35,7 +35,7 @@ from typing import ClassVar
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
-from stepwell.kernels.cpu.dot_products import BYTES, LARGEST_SMALL
+from stepwell.kernels.cpu.contraction_strategy import BYTES, LARGEST_SMALL
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
@@ -62,6 +62,9 @@ RULES, CPU_RULES, SMALL_RULES = Rules(), Rules(), Rules()
 _BYTES = ("i8", "ui8")
 _KINDS = (np.uint8, np.int8), (np.int8, np.uint8)
 _SIGN = 128
+
+MOST_STEPS = 8
+"""Operations between bytes and an operand that are looked through at most."""
 
 
 @dataclass(frozen=True)
@@ -309,18 +312,20 @@ def _is_of_words(op: ir.Operation) -> bool:
     return all(str(hlo.element_type(value)) == "i32" for value in op.operands)
 
 
-def _bytes_of(value: ir.Value, weights: WeightTable, kind: type) -> _Bytes | None:
+def _bytes_of(
+    value: ir.Value, weights: WeightTable, kind: type, steps: int = MOST_STEPS
+) -> _Bytes | None:
     array = constant_array(value, weights)
     if array is not None:
         return _constant(array.astype(np.int64), weights, resource_name(value), kind)
     if str(hlo.element_type(value)) in _BYTES:
         return _converted(value, weights, kind)
     op = producer(value, "convert", "add", "subtract", "transpose", "reshape")
-    if op is None:
+    if op is None or not steps:
         return None
     if op.name == "stablehlo.convert":
         return _converted(op.operands[0], weights, kind)
-    inner = _bytes_of(op.operands[0], weights, kind)
+    inner = _bytes_of(op.operands[0], weights, kind, steps - 1)
     if inner is None:
         return None
     if op.name == "stablehlo.transpose":

@@ -24,7 +24,7 @@ import numpy as np
 
 from stepwell import dtypes
 from stepwell.dialects import stablehlo as hlo
-from stepwell.kernels.cpu.dot_products import SHORTS
+from stepwell.kernels.cpu.contraction_strategy import SHORTS
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
@@ -37,7 +37,7 @@ from stepwell.passes.stablehlo._values import (
     rebuild,
     resource_name,
 )
-from stepwell.passes.stablehlo.narrow_integer_products import are_small_bytes
+from stepwell.passes.stablehlo.narrow_integer_products import MOST_STEPS, are_small_bytes
 from stepwell.targets.nvidia import NvidiaTarget
 from stepwell.weights import WeightTable
 
@@ -98,8 +98,10 @@ def _of_pairs(op: ir.Operation, dimensions: Sequence[int], weights: WeightTable)
     return rebuild(op, operands, hlo.shape(op.results[0]))
 
 
-def _limits(value: ir.Value, weights: WeightTable) -> tuple[int, int] | None:
-    """Between which numbers those of `value` are, as far as that is known."""
+def _limits(
+    value: ir.Value, weights: WeightTable, steps: int = MOST_STEPS
+) -> tuple[int, int] | None:
+    """Between which numbers those of `value` are, as `steps` operations say; None for floats."""
     kind = hlo.dtype(value)
     if not dtypes.is_integer(kind):
         return None
@@ -108,9 +110,9 @@ def _limits(value: ir.Value, weights: WeightTable) -> tuple[int, int] | None:
         return (int(array.min()), int(array.max())) if array.size else (0, 0)
     op = producer(value, "convert", "add", "subtract", "transpose", "reshape", "broadcast_in_dim")
     least, most = map(int, dtypes.limits(kind))
-    if op is None:
+    if op is None or not steps:
         return least, most
-    found = [_limits(operand, weights) for operand in op.operands]
+    found = [_limits(operand, weights, steps - 1) for operand in op.operands]
     known = [limits for limits in found if limits is not None]
     if len(known) < len(found):
         return least, most

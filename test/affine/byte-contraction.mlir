@@ -10,6 +10,7 @@
 
 // A panel that is no weight is brought into words of four terms; a word of the lhs meets each.
 // CHECK: func.func private @kernel_0
+// CHECK-SAME: kernel.flops = 16384
 // CHECK-SAME: terms = 4
 // CHECK: memref.alloca() {alignment = 64 : i64} : memref<16x64xi8>
 // CHECK: %[[EVEN:.*]] = vector.interleave

@@ -266,6 +266,23 @@ def test_batches_that_are_not_first() -> None:
     assert "vpdpbusd" in kernels
 
 
+@pytest.mark.parametrize("steps", [60, 300])
+def test_long_chains_of_integers(steps: int) -> None:
+    """What an operand is made of is looked at as far as quantised layers go, no further."""
+    x, y = numbers((4, 8), S8), numbers((8, 4), S8, 1)
+    shift = np.int32(3)
+
+    def product(x: jax.Array, y: jax.Array, shift: jax.Array) -> jax.Array:
+        x = x.astype(jnp.int32)
+        for number in range(steps):
+            x = x + x if number % 2 else x + shift
+        return x @ y.astype(jnp.int32)
+
+    jitted = jax.jit(product)
+    (got,) = stepwell.compile(jitted.lower(x, y, shift), threads=1)(x, y, shift)
+    np.testing.assert_array_equal(got, jitted(x, y, shift))
+
+
 @pytest.mark.parametrize(
     ("target", "most", "instructions"),
     [

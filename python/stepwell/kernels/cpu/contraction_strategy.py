@@ -37,6 +37,9 @@ SMALL_BYTES = "kernel.small_bytes"
 """Marks a product of unsigned bytes by signed ones that are so small that two of its terms fit 16
 bits."""
 
+LARGEST_SMALL = 64
+"""Of those signed bytes: 2 * 64 * 255 has 16 bits."""
+
 PARTIAL_SUM, SHORTEST_PARTIAL = 256, 16
 """Longest sum that is taken in one chain, and shortest that is worth summing apart."""
 

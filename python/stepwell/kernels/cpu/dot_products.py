@@ -38,9 +38,6 @@ from stepwell.kernels.structured import (
 from stepwell.mlir import ir
 from stepwell.targets import Target
 
-LARGEST_SMALL = 64
-"""Of signed bytes that are small: 2 * 64 * 255 has 16 bits."""
-
 _MOST_LANES = 64
 """Columns of a panel at most."""
 
