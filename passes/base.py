@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from stepwell.errors import UsageError
+from stepwell.kernels.gpu.tensor_core import F32Products
 from stepwell.kernels.problem import problem_digest
 from stepwell.kernels.strategy import Choice, Decision, Strategy
 from stepwell.mlir import ir
@@ -71,6 +72,13 @@ class State:
     def multiplies_tf32(self) -> bool:
         """Whether GPUs may multiply f32 as tf32."""
         return self.precision in ("tf32", "fast")
+
+    @property
+    def f32_products(self) -> F32Products:
+        """How GPUs multiply f32."""
+        if self.multiplies_tf32:
+            return "tf32"
+        return "exact" if self.precision == "strict" else "split"
 
 
 @dataclass(frozen=True)

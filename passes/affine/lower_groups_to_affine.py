@@ -274,7 +274,7 @@ def emit_group(group: KernelGroup, kernel: ir.Operation, state: State) -> None:
             kind,
             operands,
             target,
-            tf32=state.multiplies_tf32,
+            f32=state.f32_products,
             whole_sums=state.precision == "strict",
         )
         return

@@ -74,8 +74,8 @@ def _parts_on_gpu(
     nodes: list[Node], state: State, target: NvidiaTarget
 ) -> attention.AttentionParts | None:
     """The attention that `nodes` are, if there is a kernel for it."""
-    operations, tf32 = [node.op for node in nodes], state.multiplies_tf32
-    parts = attention.AttentionParts.of(operations, target, tf32=tf32)
+    operations = [node.op for node in nodes]
+    parts = attention.AttentionParts.of(operations, target, state.f32_products)
     return parts if parts is not None and attention.takes(parts, target) else None
 
 

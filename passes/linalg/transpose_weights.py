@@ -72,7 +72,7 @@ def _transpose(
     if operands is None:
         return
     shape = ContractionShape.of(op, operands)
-    kind = mma_tile.matrix_type(op, shape, target, tf32=state.multiplies_tf32)
+    kind = mma_tile.matrix_type(op, shape, target, state.f32_products)
     if kind is not None and kind.bytes == _WORD_BYTES:
         _transpose_values(host, op, shape, kind, target)
     rhs = op.inputs[shape.rhs]

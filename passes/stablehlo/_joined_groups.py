@@ -15,7 +15,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.gpu import mma_tile, simt_tile
 from stepwell.kernels.gpu.hopper import LINE_BYTES
-from stepwell.kernels.gpu.tensor_core import CHUNK_BYTES, MatrixType
+from stepwell.kernels.gpu.tensor_core import CHUNK_BYTES, F32Products, MatrixType
 from stepwell.mlir import ir
 from stepwell.passes.stablehlo._evaluate import is_constant
 from stepwell.passes.stablehlo._product_cycles import (
@@ -56,22 +56,22 @@ def join(op: ir.Operation, count: int) -> ir.Value:
     return rebuild(op, [lhs, filters], shape, {"feature_group_count": i64(groups // count)})
 
 
-def count_of(op: ir.Operation, target: Target, *, tf32: bool) -> int:
+def count_of(op: ir.Operation, target: Target, f32: F32Products) -> int:
     """How many neighbouring groups of a convolution in NHWC and HWIO are best joined for `target`,
-    which multiplies f32 as `tf32`; 1 leaves it as it is."""
+    which multiplies f32 as `f32` says; 1 leaves it as it is."""
     groups = integer(op, "feature_group_count")
     divisors = [n for n in range(1, groups + 1) if groups % n == 0]
     if isinstance(target, NvidiaTarget):
 
         def cycles(count: int) -> float:
-            return _cycles(op, count, target, tf32=tf32) + _joining_cycles(op, count)
+            return _cycles(op, count, target, f32) + _joining_cycles(op, count)
 
         return min(divisors, key=cycles)
     each = hlo.shape(op.operands[1])[-1] // groups
     return max((n for n in divisors if n * each <= target.vector_lanes), default=1)
 
 
-def _cycles(op: ir.Operation, count: int, target: NvidiaTarget, *, tf32: bool) -> float:
+def _cycles(op: ir.Operation, count: int, target: NvidiaTarget, f32: F32Products) -> float:
     """Estimated time of products of so many groups joined; infinite where no tile takes them."""
     *window, inputs, features = hlo.shape(op.operands[1])
     groups, taps = integer(op, "feature_group_count"), math.prod(window)
@@ -81,7 +81,7 @@ def _cycles(op: ir.Operation, count: int, target: NvidiaTarget, *, tf32: bool) -
         sizes = (groups // count, rows, columns, taps * channels)
         return ContractionShape(0, 1, (0,), (1,), 2, (3,), sizes)
 
-    plain, kind = shape(count * inputs), matrix_type(op, target, tf32=tf32)
+    plain, kind = shape(count * inputs), matrix_type(op, target, f32)
     if kind is None or not mma_tile.is_large_enough(plain, kind):
         if not simt_tile.is_large_enough(plain):
             return math.inf

@@ -65,7 +65,7 @@ def parts_of(
         terms = -(-whole // parts // line) * line * times
         return ContractionShape(0, 1, (0,), (1,), 2, (3,), (parts, m, n, terms))
 
-    kind = matrix_type(product, target, tf32=state.multiplies_tf32)
+    kind = matrix_type(product, target, state.f32_products)
     if kind is None:
         enough = set(types_of(product)) == {"f32"} and simt_tile.is_large_enough(shape(1))
     else:

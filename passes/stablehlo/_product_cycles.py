@@ -6,8 +6,8 @@ import math
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
-from stepwell.kernels.gpu import mma_tile, wgmma_tile
-from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES, MatrixType
+from stepwell.kernels.gpu import mma_tile, tensor_core, wgmma_tile
+from stepwell.kernels.gpu.tensor_core import F32Products, MatrixType
 from stepwell.mlir import ir
 from stepwell.targets.nvidia import NvidiaTarget
 
@@ -23,14 +23,10 @@ def types_of(product: ir.Operation) -> tuple[str, ...]:
     return tuple(str(hlo.element_type(v)) for v in (*product.operands, product.results[0]))
 
 
-def matrix_type(product: ir.Operation, target: NvidiaTarget, *, tf32: bool) -> MatrixType | None:
+def matrix_type(product: ir.Operation, target: NvidiaTarget, f32: F32Products) -> MatrixType | None:
     """What tensor cores multiply the operands as; None when they do not."""
-    *operands, total = types_of(product)
-    known = dict(target.matrix_instructions).get("mma.sync", ())
-    for kind in MATRIX_TYPES:
-        if tuple(operands) == kind.elements and total == kind.sum and kind.ptx in known:
-            return kind if tf32 or kind.ptx != "tf32" else None
-    return None
+    left, right, total = types_of(product)
+    return tensor_core.matrix_type((left, right), total, target, f32)
 
 
 def cycles_of_warps(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> float:

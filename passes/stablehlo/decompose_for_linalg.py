@@ -539,7 +539,7 @@ def _join_groups(module: ir.Operation, state: State) -> None:
     for op in found:
         if not is_grouped(op) or not hlo.tensor_type(op.results[0]).has_static_shape:
             continue
-        count = _joined_groups.count_of(op, state.target, tf32=state.multiplies_tf32)
+        count = _joined_groups.count_of(op, state.target, state.f32_products)
         if count > 1:
             with ir.InsertionPoint(op), op.location:
                 joined = _joined_groups.join(op, count)

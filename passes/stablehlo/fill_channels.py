@@ -59,7 +59,7 @@ class FillChannels(Pass):
             return
         found = [inner for inner in nested_operations(op) if inner.name == "stablehlo.convolution"]
         for convolution in found:
-            kind = matrix_type(convolution, target, tf32=state.multiplies_tf32)
+            kind = matrix_type(convolution, target, state.f32_products)
             if kind is not None and _is_plain(convolution):
                 _fill(convolution, kind.bytes)
 

@@ -23,10 +23,11 @@ class CompileOptions:
     """Options of `stepwell.compile`; a dict with these keys does as well.
 
     `opt_level` 0 to 3; `precision` "default" or "strict" (no algorithm that sums otherwise than the
-    operator says, Winograd's and Strassen's above all) or "tf32" (GPUs multiply f32 operands of
-    contractions with 10 bits of fraction, on tensor cores; sums stay f32) or "bf16" (machines that
-    multiply bf16 round f32 operands to it, on CPUs those of products by weights; sums stay f32) or
-    "fast" (tf32, and GPUs approximate exp, log, tanh and rsqrt by an instruction each);
+    operator says, Winograd's and Strassen's above all, and on GPUs no products of parts of f32) or
+    "tf32" (GPUs multiply f32 operands of contractions with 10 bits of fraction, on tensor cores;
+    sums stay f32) or "bf16" (machines that multiply bf16 round f32 operands to it, on CPUs those
+    of products by weights; sums stay f32) or "fast" (tf32, and GPUs approximate exp, log, tanh and
+    rsqrt by an instruction each);
     `dump_phases_to` a folder that gets the IR after each step; `memory_limit_mb` of the compiler's
     process (0: 16 GB plus four times the model); `pack_parameters` whether weights that are
     arguments of the model (those of a JAX function) are packed, which pays when most calls bring

@@ -20,13 +20,27 @@ from test_lint import assembled
 import stepwell
 from stepwell.inspection.gpu_lint import lint
 from stepwell.kernels.gpu import attention_mma, attention_simt, attention_walk
+from stepwell.kernels.gpu.attention import AttentionParts
 from stepwell.passes.linalg import _attention
 from stepwell.passes.linalg._diagonal import Band
 from stepwell.targets.nvidia import TARGETS, NvidiaTarget
 
 F16, BF16, F32 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
-TYPES = {"f32": (F32, None), "tf32": (F32, "tf32"), "f16": (F16, None), "bf16": (BF16, None)}
-TOLERANCES = {"f32": 5e-6, "tf32": 3e-3, "f16": 2e-3, "bf16": 2e-2}
+TYPES = {
+    "exact": (F32, "strict"),
+    "f32": (F32, None),
+    "tf32": (F32, "tf32"),
+    "f16": (F16, None),
+    "bf16": (BF16, None),
+}
+"""dtype and precision: f32 that is multiplied as f32, as three products of tf32, and as tf32."""
+
+
+def options_of(precision: str | None) -> dict[str, str]:
+    return {} if precision is None else {"precision": precision}
+
+
+TOLERANCES = {"exact": 5e-6, "f32": 5e-6, "tf32": 3e-3, "f16": 2e-3, "bf16": 2e-2}
 """Of outputs below 1, as averages of normal numbers are. The types other than f32 round operands
 and weights to 11, 11 and 8 bits."""
 
@@ -166,9 +180,9 @@ def compiled(case: str, kind: str) -> tuple[Compiled, list[np.ndarray]]:
     dtype, precision = TYPES[kind]
     inputs = [array.astype(dtype) for array in arrays[:3]] + [*arrays[3:]]
     exported = jax.export.export(jax.jit(function))(*inputs).mlir_module()
-    made = compile_for_gpu(exported, **({"precision": precision} if precision else {}))
+    made = compile_for_gpu(exported, **options_of(precision))
     assert len(made.kernels) == 1
-    assert any(".mma." in text for text in made.kernels.values()) == (kind != "f32")
+    assert any(".mma." in text for text in made.kernels.values()) == (kind != "exact")
     return made, inputs
 
 
@@ -176,7 +190,8 @@ CHOSEN = [
     (case, kind)
     for case in CASES
     for kind in TYPES
-    if kind in ("f32", "f16") or case in ("odd", "transposed", *(["wide"] * (kind == "tf32")))
+    if kind in ("exact", "f32", "f16")
+    or case in ("odd", "transposed", *(["wide"] * (kind == "tf32")))
 ]
 
 
@@ -196,11 +211,12 @@ SIMT_TILES = [(8, 32), (4, 64), (2, 32), (1, 16)]
 
 
 @pytest.mark.parametrize("number", range(4))
-@pytest.mark.parametrize("kind", ["f32", "f16"])
+@pytest.mark.parametrize("kind", ["exact", "f32", "f16"])
 def test_tile(kind: str, number: int, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and tiles of every size that is chosen for some sizes."""
     warps, keys = MMA_TILES[number]
-    mma = attention_mma.AttentionTile(warps, keys, feature_bytes=64, value_bytes=64)
+    line = 32 * TYPES[kind][0].itemsize
+    mma = attention_mma.AttentionTile(warps, keys, feature_bytes=line, value_bytes=line)
     rows, simt_keys = SIMT_TILES[number]
     simt = attention_simt.AttentionTile(rows, simt_keys, 24, 68, simt_keys + 4)
     monkeypatch.setattr(attention_mma, "choose", lambda *_: mma)
@@ -242,7 +258,7 @@ def test_keys_in_parts(case: str, kind: str, emulator: Emulator) -> None:
     dtype, precision = TYPES[kind]
     inputs = [array.astype(dtype) for array in arrays[:3]] + [*arrays[3:]]
     module = str(jax.export.export(jax.jit(function))(*inputs).mlir_module())
-    options = {"precision": precision} if precision else {}
+    options = options_of(precision)
     lowered = stepwell.lower(module, target=TARGET, options=options).step("linalg")
     found = re.findall(r'kernel.key_parts = (\d+) : i64, kernel.kind = "attention"', str(lowered))
     assert [int(number) > 1 for number in found] == [True]
@@ -257,7 +273,7 @@ def test_keys_in_parts(case: str, kind: str, emulator: Emulator) -> None:
         assert_close(executable(*inputs)[0], expected, TOLERANCES[kind])
 
 
-@pytest.mark.parametrize("kind", ["f32", "f16"])
+@pytest.mark.parametrize("kind", ["exact", "f32", "f16"])
 def test_planted_fault_of_parts(
     kind: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,7 +286,8 @@ def test_planted_fault_of_parts(
     monkeypatch.setattr(attention_walk.PartOutputs, "write_softmax", same)
     function, arrays = FEW["causal"]
     inputs = [array.astype(TYPES[kind][0]) for array in arrays]
-    made = compile_for_gpu(str(jax.export.export(jax.jit(function))(*inputs).mlir_module()))
+    module = str(jax.export.export(jax.jit(function))(*inputs).mlir_module())
+    made = compile_for_gpu(module, **options_of(TYPES[kind][1]))
     got = load_on_emulator(made, emulator)(*inputs)[0].astype(np.float64)
     expected = np.asarray(function(*(jnp.asarray(x, jnp.float32) for x in inputs)))
     assert not np.allclose(got, expected, rtol=TOLERANCES[kind], atol=TOLERANCES[kind])
@@ -287,7 +304,7 @@ FAULTS = {
 
 @pytest.mark.skipif(ON_GPU, reason="faults are planted in what the emulator runs")
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("kind", ["f32", "f16"])
+@pytest.mark.parametrize("kind", ["exact", "f32", "f16"])
 def test_planted_fault(
     fault: str, kind: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,7 +314,7 @@ def test_planted_fault(
     made, inputs = compiled("tiles", kind)
     ((symbol, text),) = made.kernels.items()
     changed = re.sub(*FAULTS[fault], text)
-    if fault == "no wait" and kind == "f32":
+    if fault == "no wait" and kind == "exact":
         assert changed == text
         return
     assert changed != text, text
@@ -395,14 +412,19 @@ def test_band(attribute: str, name: str) -> None:
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of 32 queries and keys."""
-    mma = attention_mma.AttentionTile(warps=2, keys=32, feature_bytes=32, value_bytes=32)
+
+    def mma(parts: AttentionParts, _) -> attention_mma.AttentionTile:
+        assert parts.kind is not None
+        line = 16 * parts.kind.bytes
+        return attention_mma.AttentionTile(2, 32, feature_bytes=line, value_bytes=line)
+
     simt = attention_simt.AttentionTile(4, 32, 20, 68, 36)
-    monkeypatch.setattr(attention_mma, "choose", lambda *_: mma)
+    monkeypatch.setattr(attention_mma, "choose", mma)
     monkeypatch.setattr(attention_simt, "choose", lambda *_: simt)
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("kind", ["f32", "f16"])
+@pytest.mark.parametrize("kind", ["exact", "f32", "f16"])
 def test_keys_before_the_window_are_not_read(kind: str, emulator: Emulator) -> None:
     """Tiles of keys that the last queries do not see hold no numbers."""
     arrays = [normal(2, 128, 16, seed=i).astype(TYPES[kind][0]) for i in range(3)]
@@ -410,14 +432,15 @@ def test_keys_before_the_window_are_not_read(kind: str, emulator: Emulator) -> N
     expected = np.asarray(function(*(jnp.asarray(x, jnp.float32) for x in arrays)))
     for x in arrays[1:]:
         x[:, :64] = np.nan
-    made = compile_for_gpu(str(jax.export.export(jax.jit(function))(*arrays).mlir_module()))
+    module = str(jax.export.export(jax.jit(function))(*arrays).mlir_module())
+    made = compile_for_gpu(module, **options_of(TYPES[kind][1]))
     found = load_on_emulator(made, emulator)(*arrays)[0].astype(np.float64)
     assert_close(found[:, 96:], expected[:, 96:], TOLERANCES[kind])
     assert np.isnan(found[:, :96]).all()
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("kind", ["f32", "f16"])
+@pytest.mark.parametrize("kind", ["exact", "f32", "f16"])
 def test_keys_beyond_the_diagonal_are_not_read(
     kind: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,7 +452,7 @@ def test_keys_beyond_the_diagonal_are_not_read(
 
     def outputs(*inputs: np.ndarray) -> np.ndarray:
         emulator.reset()
-        made = compile_for_gpu(exported)
+        made = compile_for_gpu(exported, **options_of(TYPES[kind][1]))
         return load_on_emulator(made, emulator)(*inputs)[0].astype(np.float64)
 
     q, *rest = arrays
@@ -481,7 +504,7 @@ def test_projected_heads(width: int, target: str, emulator: Emulator) -> None:
     assert_close(got, np.asarray(layer(x)), TOLERANCES["f16"])
 
 
-LINTED = {"f16": [(128, 128)], "tf32": [(64, 64)], "f32": [(128, 128)]}
+LINTED = {"f16": [(128, 128)], "tf32": [(64, 64)], "f32": [(128, 128)], "exact": [(128, 128)]}
 
 
 @pytest.mark.skipif(needs_ptxas(), reason="there is no ptxas here (pip install stepwell[cuda])")
@@ -501,7 +524,7 @@ def test_instructions(kind: str) -> None:
         arrays += [np.zeros(x.shape, dtype) for x in operands(512, 512, d, e, heads=48)]
         arrays.append(np.zeros((512, 512), np.float32))
     module = str(jax.export.export(jax.jit(several))(*arrays).mlir_module())
-    options = {"precision": precision} if precision else {}
+    options = options_of(precision)
     lowered = stepwell.lower(module, target="cuda:sm_100a", options=options).step("affine")
     for target in TARGETS:
         kernels = assembled(lowered, target)
@@ -511,7 +534,7 @@ def test_instructions(kind: str) -> None:
             assert isinstance(target, NvidiaTarget)
             assert lint(kernel, target) == []
             assert "MUFU.EX2" in kernel.sass
-            if kind == "f32":
+            if kind == "exact":
                 assert re.search(r"LDG\.E\.128.*LDS\.128.*FFMA", kernel.sass, re.DOTALL)
             else:
                 assert re.search(r"LDGSTS\S*\.128.*LDSM.*HMMA", kernel.sass, re.DOTALL)

@@ -1,5 +1,5 @@
-"""Every tile of the contraction kernel, with rows, columns and sums that no tile divides: exact on
-integers, forwards and backwards."""
+"""Every tile of the contraction kernel without tensor cores, with rows, columns and sums that no
+tile divides: exact on integers, forwards and backwards."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def product(a: np.ndarray, b: np.ndarray) -> str:
 def test_tile(name: str, emulator: Emulator) -> None:
     tile, (batch, m, k, n) = SHAPES[name]
     a, b = integers(batch, m, k, seed=1), integers(batch, k, n, seed=2)
-    compiled = compile_for_gpu(product(a, b))
+    compiled = compile_for_gpu(product(a, b), precision="strict")
     blocks = batch * -(-m // tile.rows) * -(-n // tile.columns)
     program = compiled.artifact.manifest.cuda
     assert program is not None
@@ -89,7 +89,8 @@ def test_inner_loop(name: str) -> None:
     target = targets.get(name)
     assert isinstance(target, NvidiaTarget)
     a, b = np.zeros((2048, 512), np.float32), np.zeros((512, 2048), np.float32)
-    lowered = stepwell.lower(product(a, b), target=name).step("affine")
+    options = {"precision": "strict"}
+    lowered = stepwell.lower(product(a, b), target=name, options=options).step("affine")
     (unit,) = kernel_units(lowered._walk, lowered._options).values()
     with new_context(), ir.Location.unknown():
         text = ptx(kernel_llvm(cuda_assembly.lower_unit(unit, target), target), target)
@@ -106,7 +107,7 @@ def test_inner_loop(name: str) -> None:
 
 
 @pytest.mark.skipif(models.needs_ptxas(), reason="there is no ptxas (pip install stepwell[cuda])")
-@pytest.mark.parametrize("name", ["cuda:sm_80", "cuda:sm_90a", "cuda:sm_100a", "cuda:sm_120"])
+@pytest.mark.parametrize("name", ["cuda:sm_86", "cuda:sm_120"])
 def test_narrow_groups(name: str) -> None:
     """A convolution of 32 groups of 4 channels, joined to fill the thin tile: 16 steps of 16
     multiply-adds from 2 wide loads, in registers."""

@@ -21,19 +21,23 @@ def layers(x: jax.Array) -> jax.Array:
     return jax.nn.softmax(x @ WEIGHT.astype(x.dtype))
 
 
-def codes(target: str, dtype: type) -> list[tuple[bool, str]]:
+def codes(target: str, dtype: type, precision: str = "default") -> list[tuple[bool, str]]:
     """Of each kernel: whether it begins early, and its PTX."""
     x = np.zeros((256, 256), dtype)
-    artifact = compile_for_gpu(exported(layers, x), target).artifact
+    artifact = compile_for_gpu(exported(layers, x), target, precision=precision).artifact
     program, parts = artifact.manifest.cuda, artifact.code_parts()
     assert program is not None
     return [(image.early, parts[image.ptx].decode()) for image in program.images]
 
 
 @pytest.mark.parametrize("target", ["cuda:sm_90a", "cuda:sm_100a", "cuda:sm_120"])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32], ids=["f16", "f32"])
-def test_early(target: str, dtype: type) -> None:
-    found = codes(target, dtype)
+@pytest.mark.parametrize(
+    ("dtype", "precision"),
+    [(np.float16, "default"), (np.float32, "tf32"), (np.float32, "strict")],
+    ids=["f16", "tf32", "f32"],
+)
+def test_early(target: str, dtype: type, precision: str) -> None:
+    found = codes(target, dtype, precision)
     for _, text in found:
         body = text[text.index(".entry") :]
         body = body[body.index("{\n") + 2 :]
@@ -50,10 +54,10 @@ def test_early(target: str, dtype: type) -> None:
         for _, text in found
     ]
     # Of the product on tensor cores, the second operand is a weight.
-    assert sum(map(bool, copies)) == (dtype is np.float16)
+    assert sum(map(bool, copies)) == (precision != "strict")
     # Products of f32 without tensor cores do not.
     is_early = [early for early, _ in found]
-    assert all(is_early) == (dtype is np.float16)
+    assert all(is_early) == (precision != "strict")
     assert any(is_early)
 
 

@@ -18,6 +18,7 @@ from test_lint import assembled
 import stepwell
 from stepwell.inspection.gpu_lint import lint
 from stepwell.kernels.gpu import mma_tile, wgmma_tile
+from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES
 from stepwell.targets.nvidia import TARGETS, NvidiaTarget
 
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -229,6 +230,6 @@ def test_instructions(target: NvidiaTarget) -> None:
     )  # fmt: skip
     assert len(kernels) == 2
     for kernel in kernels:
-        assert ("wgmma" in kernel.ptx) == wgmma_tile.takes(mma_tile.MATRIX_TYPES[-1], target)
+        assert ("wgmma" in kernel.ptx) == wgmma_tile.takes(MATRIX_TYPES[-1], target)
         assert kernel.expected
         assert lint(kernel, target) == []

@@ -70,7 +70,8 @@ class NvidiaTarget(Target):
     names, the latter with the operand types they take; `ptx` is the PTX version written;
     `multiprocessors` are those of the largest GPU sold of the architecture; `widened_types` are
     operands that `mma.sync` multiplies after a conversion to f16, which takes registers;
-    `f32_multiplies` are the multiply-adds of f32 that a multiprocessor does a cycle."""
+    `f32_multiplies` are the multiply-adds of f32 that a multiprocessor does a cycle,
+    `tf32_multiplies` those that its `mma.sync` does of tf32."""
 
     ptx: int
     multiprocessors: int
@@ -83,6 +84,7 @@ class NvidiaTarget(Target):
     sm_registers: int = 64 << 10
     widened_types: tuple[str, ...] = ()
     f32_multiplies: int = 128
+    tf32_multiplies: int = 512
 
     @property
     def compute_capability(self) -> tuple[int, int]:
@@ -101,6 +103,12 @@ class NvidiaTarget(Target):
         """Whether a kernel may begin while the one before it ends, for which it then waits
         (`griddepcontrol`)."""
         return self.compute_capability >= (9, 0)
+
+    @property
+    def splits_f32(self) -> bool:
+        """Whether three products of tf32, of which one of f32 can be made, take less time than
+        that."""
+        return self.tf32_multiplies > 3 * self.f32_multiplies
 
     @property
     def multiplies_bytes(self) -> bool:
@@ -167,6 +175,7 @@ def _target(
     matrix: tuple[tuple[str, tuple[str, ...]], ...],
     widened: tuple[str, ...] = (),
     f32_multiplies: int = 128,
+    tf32_multiplies: int = 512,
 ) -> NvidiaTarget:
     reserved = 1 << 10
     """Of a block's shared memory, 1 KB is the system's."""
@@ -187,6 +196,7 @@ def _target(
         matrix_instructions=matrix,
         widened_types=widened,
         f32_multiplies=f32_multiplies,
+        tf32_multiplies=tf32_multiplies,
     )
 
 
@@ -194,16 +204,16 @@ TARGETS = (
     _target("sm_80", 80, sms=108, sm_shared=164 << 10, threads=2048, blocks=32,
             copies=("cp.async",), matrix=(("mma.sync", _MMA_80),), f32_multiplies=64),
     _target("sm_86", 80, sms=84, sm_shared=100 << 10, threads=1536, blocks=16,
-            copies=("cp.async",), matrix=(("mma.sync", _MMA_80),)),
+            copies=("cp.async",), matrix=(("mma.sync", _MMA_80),), tf32_multiplies=128),
     _target("sm_89", 84, sms=142, sm_shared=100 << 10, threads=1536, blocks=24,
-            copies=("cp.async",), matrix=(("mma.sync", _MMA_89),)),
+            copies=("cp.async",), matrix=(("mma.sync", _MMA_89),), tf32_multiplies=128),
     _target("sm_90a", 84, sms=132, sm_shared=228 << 10, threads=2048, blocks=32,
             copies=_BULK, matrix=(("mma.sync", _MMA_89), ("wgmma", _WGMMA))),
     _target("sm_100a", 86, sms=148, sm_shared=228 << 10, threads=2048, blocks=32,
             copies=_BULK, matrix=(("mma.sync", _MMA_89), ("tcgen05.mma", _TCGEN05)),
             widened=_FLOAT8),
     _target("sm_120", 87, sms=188, sm_shared=100 << 10, threads=1536, blocks=24,
-            copies=_BULK, matrix=(("mma.sync", _MMA_89),)),
+            copies=_BULK, matrix=(("mma.sync", _MMA_89),), tf32_multiplies=128),
 )  # fmt: skip
 
 

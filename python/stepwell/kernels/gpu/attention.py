@@ -27,7 +27,7 @@ from stepwell.kernels.expressions import constant_of
 from stepwell.kernels.gpu import mma_tile
 from stepwell.kernels.gpu.approximate_math import power_of_two
 from stepwell.kernels.gpu.grid import GridBuilder
-from stepwell.kernels.gpu.tensor_core import MatrixType
+from stepwell.kernels.gpu.tensor_core import F32Products, MatrixType
 from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, Variable, apply_map, delinearize
 from stepwell.kernels.online_softmax import OEQ, UEQ, OnlineSoftmax
@@ -84,7 +84,7 @@ class AttentionParts:
 
     @staticmethod
     def of(
-        operations: list[ir.Operation], target: NvidiaTarget, *, tf32: bool
+        operations: list[ir.Operation], target: NvidiaTarget, f32: F32Products
     ) -> AttentionParts | None:
         """Those of a group; None for what no kernel here takes: sums in other types than f32, a
         softmax that cannot be taken piece by piece, products of mixed types."""
@@ -102,7 +102,7 @@ class AttentionParts:
         if softmax is None or sums != {"f32"} or not starts_at_zero:
             return None
         kinds = [
-            mma_tile.matrix_type(op, shape, target, tf32=tf32)
+            mma_tile.matrix_type(op, shape, target, f32)
             for op, shape in zip((scores, values), shapes, strict=True)
         ]
         if kinds[0] is not kinds[1] or (kinds[0] is not None and kinds[0].bytes == 1):
@@ -142,7 +142,7 @@ def takes(parts: AttentionParts, target: NvidiaTarget) -> bool:
     return form.choose(parts, target) is not None
 
 
-def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget, *, tf32: bool) -> None:
+def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget, f32: F32Products) -> None:
     """Write an attention group that `takes` has taken."""
     from stepwell.kernels.gpu import (
         attention_mma,
@@ -151,7 +151,7 @@ def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget, *, tf32: b
         attention_wgmma_tile,
     )
 
-    parts = AttentionParts.of(group.operations, target, tf32=tf32)
+    parts = AttentionParts.of(group.operations, target, f32)
     if parts is None:
         raise LoweringError(f"{group.name}: this attention has no kernel for GPUs")
     for name, field in ((DIAGONAL, "diagonal"), (WINDOW, "window")):

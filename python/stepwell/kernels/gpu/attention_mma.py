@@ -17,10 +17,11 @@ that weights never leave the thread; only their type changes.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes, arith, vector
-from stepwell.kernels.gpu import tensor_core
+from stepwell.kernels.gpu import split_f32, tensor_core
 from stepwell.kernels.gpu.attention import (
     AttentionParts,
     Scores,
@@ -35,6 +36,7 @@ from stepwell.kernels.gpu.fragments import Fragments
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.mma_tile import MmaTile
 from stepwell.kernels.gpu.operand_ring import OperandRing
+from stepwell.kernels.gpu.split_f32 import Parts
 from stepwell.kernels.gpu.tensor_core import CHUNK_BYTES, COLUMNS, ROWS, STEP_BYTES, MatrixType
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.group import KernelGroup
@@ -50,8 +52,11 @@ _MOST_GATHERED = 8
 """Chunks of keys, or of values, that a thread gathers at most where the features are no whole
 chunks, so that none is copied asynchronously: registers hold them, and where they come from."""
 
-_HELD_BYTES = 128
-"""Queries of this many bytes stay in registers; longer ones are read again for each tile."""
+_PRODUCTS_AT_A_TIME = 4
+"""Products of parts that do not wait for one another."""
+
+_MOST_VALUES = 256
+"""Features of values: a thread has half as many sums, in registers."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,8 @@ def choose(parts: AttentionParts, target: NvidiaTarget) -> AttentionTile | None:
     tile as shared memory takes; None where it takes none."""
     kind = parts.kind
     assert kind is not None
+    if parts.values_shape.n > _MOST_VALUES:
+        return None
     features = _line_bytes(parts.scores_shape.k * kind.bytes)
     values = _line_bytes(parts.values_shape.n * kind.bytes)
     least = max(ROWS, STEP_BYTES // kind.bytes)
@@ -266,6 +273,10 @@ class _Attention:
     def _multiply(self) -> list[ir.Value]:
         """The products of the warp's queries and a tile of keys, 8 keys each."""
         sums = [tensor_core.no_sums(self.kind)] * (self.tile.keys // COLUMNS)
+        if self.kind.split:
+            return self._multiply_split(
+                sums, self.steps, lambda step: self.left.load(0, step, self.here), self.right
+            )
         for step in range(self.steps):
             rows = self.left.load(0, step, self.here)
             for pair in range(self.tile.keys // ROWS):
@@ -274,6 +285,29 @@ class _Attention:
                     at = 2 * pair + number
                     columns = tensor_core.half(loaded, number)
                     sums[at] = tensor_core.multiply(rows, columns, sums[at], self.kind)
+        return sums
+
+    def _multiply_split(
+        self,
+        sums: list[ir.Value],
+        count: int,
+        left: Callable[[int], ir.Value],
+        right: Fragments,
+    ) -> list[ir.Value]:
+        """`sums`, and products of parts of the fragments that `left` gives in each of `count` steps
+        and those of `right`."""
+        for first in range(0, count, split_f32.STEPS):
+            steps = range(first, min(first + split_f32.STEPS, count))
+            rows = [Parts.of(left(step)) for step in steps]
+            found: list[ir.Value] = []
+            for start in range(0, len(sums), _PRODUCTS_AT_A_TIME):
+                own = sums[start : start + _PRODUCTS_AT_A_TIME]
+                columns: list[list[Parts]] = []
+                for pair in range(start // 2, (start + len(own)) // 2):
+                    loaded = [Parts.of(right.load(pair, step, self.here)) for step in steps]
+                    columns += [[part.half(number) for part in loaded] for number in range(2)]
+                found += split_f32.multiply(rows, columns, own, self.kind)
+            sums = found
         return sums
 
     def _scores(self, number: Index, products: list[ir.Value]) -> list[list[ir.Value]]:
@@ -331,6 +365,10 @@ class _Attention:
 
     def _add_values(self, sums: list[ir.Value], weights: list[list[ir.Value]]) -> list[ir.Value]:
         """Add the weighed values of a tile of keys."""
+        if self.kind.split:
+            return self._multiply_split(
+                sums, self.key_steps, lambda step: self._weights(weights, step), self.weighed
+            )
         for step in range(self.key_steps):
             rows = self._weights(weights, step)
             for pair in range(self.pairs):

@@ -19,7 +19,7 @@ from stepwell.kernels.gpu.elementwise import element_bits, fill_halos
 from stepwell.kernels.gpu.grid import GridBuilder
 from stepwell.kernels.gpu.mma import MmaKernel
 from stepwell.kernels.gpu.simt_tile import GROUP, SimtTile
-from stepwell.kernels.gpu.tensor_core import MatrixType
+from stepwell.kernels.gpu.tensor_core import F32Products, MatrixType
 from stepwell.kernels.gpu.tile_order import TileOrder
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.group import KernelGroup, accesses
@@ -40,12 +40,12 @@ def emit(
     operands: tuple[int, int] | None,
     target: NvidiaTarget,
     *,
-    tf32: bool = False,
+    f32: F32Products = "exact",
     whole_sums: bool = False,
     strategy: ir.Attribute | None = None,
 ) -> None:
     """Write a contraction of `operands`, the numbers of lhs and rhs: on tensor cores where they
-    take its types (f32 only where `tf32` allows it), in the tiles of `strategy` or of the cost
+    take its types (f32 as `f32` says), in the tiles of `strategy` or of the cost
     model (with `whole_sums`, each sum in one block); else in `SimtTile`s. One that is too small for
     tiles, or more than a product, is done a thread an output."""
     op = group.anchor()
@@ -53,7 +53,7 @@ def emit(
     if shape is None or not is_multiply_add(op, widening=True):
         reduction.emit(group, nest)
         return
-    kind = mma_tile.matrix_type(op, shape, target, tf32=tf32)
+    kind = mma_tile.matrix_type(op, shape, target, f32)
     if kind is not None and mma_tile.is_large_enough(shape, kind):
         space = TileSpace(group, nest, op, shape)
         if strategy is None:

@@ -553,9 +553,9 @@ def multiply_into(
     kind: MatrixType,
     transposed: bool = False,
 ) -> list[ir.Value]:
-    """`multiply` of operands of 16 bits, with the sums one by one, or none yet; `left` is an
-    operand in shared memory, or the thread's four registers of one (as `mma.sync` has them);
-    `transposed` is the right one."""
+    """`multiply` of sums of f32, one by one, or none yet; `left` is an operand in shared memory, or
+    the thread's four registers of one of 16 bits (as `mma.sync` has them); `transposed` is the
+    right one."""
     count = columns // 2
     before = [] if sums is None else list(sums)
     registers = [] if isinstance(left, ir.Value) else list(left)
@@ -563,13 +563,14 @@ def multiply_into(
     first = count + len(before)
     names = [f"${first + i}" for i in range(len(operands) + 1)]
     source = f"{{{', '.join(names[:-1])}}}" if registers else names[0]
-    flags = ", ".join(str(int(flag)) for flag in ([] if registers else [False]) + [transposed])
+    across = [] if kind.bytes != MATRIX_BYTES else [False, transposed][bool(registers) :]
+    flags = ", ".join(str(int(flag)) for flag in (True, True, *across))
     found = llvm.inline_asm(
         _floats(count),
         [*before, *operands, right],
         f"wgmma.mma_async.sync.aligned.m{ROWS}n{columns}k{kind.step}.f32.{kind.operands} "
         f"{{{', '.join(f'${i}' for i in range(count))}}}, {source}, {names[-1]}, "
-        f"{int(sums is not None)}, 1, 1, {flags};",
+        f"{int(sums is not None)}, {flags};",
         ",".join(
             [
                 *["=f"] * count,

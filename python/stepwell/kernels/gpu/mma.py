@@ -16,12 +16,13 @@ Sums stay in registers and go through the epilogue there, 8 neighbours at a time
 from __future__ import annotations
 
 from stepwell.kernels.builder import arith, vector
-from stepwell.kernels.gpu import hopper, tensor_core
+from stepwell.kernels.gpu import hopper, split_f32, tensor_core
 from stepwell.kernels.gpu.accumulators import write_row
 from stepwell.kernels.gpu.elementwise import fill_halos
 from stepwell.kernels.gpu.fragments import Fragments
 from stepwell.kernels.gpu.mma_tile import MmaTile, steps_of
 from stepwell.kernels.gpu.operand_ring import OperandRing
+from stepwell.kernels.gpu.split_f32 import Parts
 from stepwell.kernels.gpu.tensor_core import COLUMNS, ROWS, MatrixType
 from stepwell.kernels.gpu.tile_order import TileOrder
 from stepwell.kernels.gpu.tile_space import TileSpace
@@ -141,6 +142,8 @@ class MmaKernel:
         """Add the products of one tile of the ring."""
         down, across = self.fragments
         offsets = [self.nest.times(stage, ring.size) for ring in (self.left, self.right)]
+        if self.kind.split:
+            return self._multiply_split(left, right, offsets, sums)
         for step in range(steps_of(self.tile)):
             rows = [left.load(i, step, offsets[0]) for i in range(down)]
             columns: list[ir.Value] = []
@@ -152,6 +155,24 @@ class MmaKernel:
                 tensor_core.multiply(a, b, total, self.kind)
                 for (a, b), total in zip(cells, sums, strict=True)
             ]
+        return sums
+
+    def _multiply_split(
+        self, left: Fragments, right: Fragments, offsets: list[ir.Value], sums: list[ir.Value]
+    ) -> list[ir.Value]:
+        """`_multiply` by products of parts; `offsets` are where the tiles of both begin."""
+        down, across = self.fragments
+        for first in range(0, steps_of(self.tile), split_f32.STEPS):
+            steps = range(first, first + split_f32.STEPS)
+            columns: list[list[Parts]] = []
+            for pair in range(across // 2):
+                loaded = [Parts.of(right.load(pair, step, offsets[1])) for step in steps]
+                columns += [[part.half(number) for part in loaded] for number in range(2)]
+            found: list[ir.Value] = []
+            for i in range(down):
+                rows = [Parts.of(left.load(i, step, offsets[0])) for step in steps]
+                found += split_f32.multiply(rows, columns, sums[i * across :][:across], self.kind)
+            sums = found
         return sums
 
     def _finish(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
-from stepwell.kernels.gpu.tensor_core import MATRIX_TYPES, STEP_BYTES, MatrixType
+from stepwell.kernels.gpu import tensor_core
+from stepwell.kernels.gpu.tensor_core import STEP_BYTES, F32Products, MatrixType
 from stepwell.kernels.strategy import IntegerStrategy
 from stepwell.kernels.structured import Structured, element_type, is_multiply_add
 from stepwell.targets.nvidia import WARP, NvidiaTarget
@@ -25,10 +26,14 @@ steps. Fitted to BERT and ResNet-50 at batch 1 on an H200, whose kernels are sho
 _PRODUCT_BYTES = 2048
 """Bytes of k that a multiprocessor multiplies, for as many pairs of a row and a column, a cycle."""
 
-_MOST_OF_WIDENED = 32 * 32
-"""Outputs of a warp whose operands are widened in registers."""
+_SPLITTING = 1.25
+"""The time of products of parts over that of as many others, on an H200: parts are computed, and
+few products do not wait for one another."""
 
-_REGISTERS = 104
+_MOST_OF_WIDENED = 32 * 32
+"""Outputs of a warp whose operands are widened or split in registers."""
+
+_REGISTERS, _REGISTERS_OF_SPLIT = 104, 160
 """Of a thread, about."""
 
 _RESERVED_BYTES = 1 << 10
@@ -81,27 +86,26 @@ TILES = (
     MmaTile(16, 128, 16, 32, stages=5),
     MmaTile(16, 128, 16, 32, stages=5, depth=128),
     MmaTile(16, 64, 16, 32, stages=6, depth=128),
+    MmaTile(32, 64, 16, 32, stages=6, depth=128),
 )
 """Rings of few bytes leave room for other blocks, long ones hide how far memory is."""
 
 
 def matrix_type(
-    op: Structured, shape: ContractionShape, target: NvidiaTarget, *, tf32: bool
+    op: Structured, shape: ContractionShape, target: NvidiaTarget, f32: F32Products
 ) -> MatrixType | None:
     """What tensor cores of `target` multiply the operands of `op` as; None when they cannot. Sums
-    are f32, or i32 where they cannot overflow; f32 is rounded to tf32 only where `tf32` says so."""
+    are f32, or i32 where they cannot overflow."""
     if not is_multiply_add(op, widening=True):
         return None
     if any(o.operation.name == "arith.extui" for o in op.body.operations):
         return None
     left, right = (str(element_type(value)) for value in op.inputs)
-    known = dict(target.matrix_instructions).get("mma.sync", ())
     total = str(element_type(op.op.results[0]))
-    for kind in MATRIX_TYPES:
-        if (left, right) == kind.elements and total == kind.sum and kind.ptx in known:
-            fits = kind.ptx != "s8" or shape.k < _LONGEST_INTEGER_SUM
-            return kind if fits and (tf32 or kind.ptx != "tf32") else None
-    return None
+    kind = tensor_core.matrix_type((left, right), total, target, f32)
+    if kind is not None and kind.ptx == "s8" and shape.k >= _LONGEST_INTEGER_SUM:
+        return None
+    return kind
 
 
 def is_large_enough(shape: ContractionShape, kind: MatrixType) -> bool:
@@ -111,8 +115,8 @@ def is_large_enough(shape: ContractionShape, kind: MatrixType) -> bool:
 
 def choose(shape: ContractionShape, kind: MatrixType, target: NvidiaTarget) -> MmaTile:
     """The tile with the least estimated time on `target`; of equal ones, the first. Operands that
-    are widened in registers need the room of a smaller one."""
-    widened = kind.ptx in target.widened_types
+    are widened or split in registers need the room of a smaller one."""
+    widened = kind.split or kind.ptx in target.widened_types
     tiles = [
         tile
         for tile in TILES
@@ -126,22 +130,27 @@ def cycles(tile: MmaTile, shape: ContractionShape, kind: MatrixType, target: Nvi
     what their products or copies take together, or what one waits for."""
     tiles = -(-shape.m // tile.rows) * -(-shape.n // tile.columns) * shape.extent(shape.batch)
     blocks = max(1, -(-tiles // target.multiprocessors))
-    together = min(blocks, _resident(tile, target))
+    together = min(blocks, _resident(tile, kind, target))
     steps = -(-shape.k * kind.bytes // tile.depth)
     multiply = tile.rows * tile.columns * tile.depth / _PRODUCT_BYTES
+    if kind.split:
+        multiply *= kind.products * _SPLITTING
     copy = (tile.rows + tile.columns) * tile.depth / L2_BYTES
-    busy = together * (max(multiply, copy) + _STEP_CYCLES)
+    # A warp has the tensor core of a quarter of the multiprocessor.
+    own = 4 * multiply * tile.warp_rows * tile.warp_columns / (tile.rows * tile.columns)
+    busy = max(together * max(multiply, copy), own) + together * _STEP_CYCLES
     wait = max(_LATENCY_CYCLES / (tile.stages - 1), _WAIT_CYCLES * tile.depth / 128)
     around = max(together * _TILE_CYCLES, _LEAST_CYCLES)
     return -(-blocks // together) * (steps * max(busy, wait) + around)
 
 
-def _resident(tile: MmaTile, target: NvidiaTarget) -> int:
+def _resident(tile: MmaTile, kind: MatrixType, target: NvidiaTarget) -> int:
     """How many blocks a multiprocessor has room for."""
+    registers = _REGISTERS_OF_SPLIT if kind.split else _REGISTERS
     return min(
         target.sm_shared_bytes // (tile.shared_bytes + _RESERVED_BYTES),
         target.sm_threads // tile.threads,
-        target.sm_registers // (tile.threads * _REGISTERS),
+        target.sm_registers // (tile.threads * registers),
         target.sm_blocks,
     )
 

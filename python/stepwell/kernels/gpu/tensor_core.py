@@ -7,11 +7,14 @@ of 4 registers, of the right one 2, of the sums 2 x 2 numbers: rows r and r + 8 
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Literal
 
 from stepwell.attributes import i64
 from stepwell.kernels.builder import arith, vector
 from stepwell.mlir import dialect, ir
+from stepwell.targets.nvidia import NvidiaTarget
 
 llvm = dialect("llvm")
 
@@ -30,7 +33,8 @@ _TOKEN = "!nvgpu.device.async.token"
 @dataclass(frozen=True)
 class MatrixType:
     """Operands that are multiplied: the name that PTX has for them, the type in memory and its
-    bytes, that of the sums; PTX's name and the type of the right one, where they are others."""
+    bytes, that of the sums; PTX's name and the type of the right one, where they are others. Those
+    that are `split` are multiplied as sums of two of PTX's type (`split_f32`)."""
 
     ptx: str
     element: str
@@ -38,6 +42,7 @@ class MatrixType:
     sum: str
     right_ptx: str = ""
     right_element: str = ""
+    split: bool = False
 
     @property
     def operands(self) -> str:
@@ -60,6 +65,11 @@ class MatrixType:
         return ir.Type.parse("i8" if self.is_float8 else self.element)
 
     @property
+    def products(self) -> int:
+        """Products of PTX's type for one of the operands."""
+        return 3 if self.split else 1
+
+    @property
     def chunk(self) -> int:
         """Elements of a chunk."""
         return CHUNK_BYTES // self.bytes
@@ -70,13 +80,16 @@ class MatrixType:
         return STEP_BYTES // self.bytes
 
 
+F32Products = Literal["exact", "split", "tf32"]
+"""How f32 is multiplied: by multiply-adds of f32; on tensor cores, as three products of tf32; or
+rounded to tf32."""
+
 FLOAT8_TYPES = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
 """MLIR's and PTX's names of the floats of 8 bits that are multiplied."""
 
 MATRIX_TYPES = (
     MatrixType("f16", "f16", 2, "f32"),
     MatrixType("bf16", "bf16", 2, "f32"),
-    MatrixType("tf32", "f32", 4, "f32"),
     MatrixType("s8", "i8", 1, "i32"),
     *(
         MatrixType(ptx, element, 1, "f32", right_ptx, right)
@@ -84,6 +97,26 @@ MATRIX_TYPES = (
         for right, right_ptx in FLOAT8_TYPES.items()
     ),
 )
+
+TF32 = MatrixType("tf32", "f32", 4, "f32")
+SPLIT_F32 = dataclasses.replace(TF32, split=True)
+
+
+def matrix_type(
+    operands: tuple[str, str], total: str, target: NvidiaTarget, f32: F32Products
+) -> MatrixType | None:
+    """What tensor cores of `target` multiply operands of these types as, where sums are `total`;
+    None where they do not."""
+    known = dict(target.matrix_instructions).get("mma.sync", ())
+    kinds = list(MATRIX_TYPES)
+    if f32 == "tf32":
+        kinds.append(TF32)
+    elif f32 == "split" and target.splits_f32:
+        kinds.append(SPLIT_F32)
+    for kind in kinds:
+        if operands == kind.elements and total == kind.sum and kind.ptx in known:
+            return kind
+    return None
 
 
 def copy_async(

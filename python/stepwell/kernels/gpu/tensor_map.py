@@ -134,7 +134,7 @@ def _elements(space: TileSpace, kind: MatrixType, operand: int) -> _Elements | N
         list(found[1]),
         list(shape_of(found[0])),
         dims,
-        "tf32" if kind.ptx == "tf32" else kind.element,
+        "tf32" if kind.ptx == "tf32" and not kind.split else kind.element,
         kind.bytes,
     )
 

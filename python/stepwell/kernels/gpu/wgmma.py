@@ -36,6 +36,7 @@ from stepwell.kernels.gpu.tensor_map import TensorMap
 from stepwell.kernels.gpu.tile_order import TileOrder
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.gpu.tile_store import TileStore
+from stepwell.kernels.gpu.wgmma_split import SplitProducts
 from stepwell.kernels.gpu.wgmma_tile import (
     BLOCKS,
     CONSUMER_REGISTERS,
@@ -229,7 +230,8 @@ class WgmmaKernel:
 
     def _tile_at(self, stage: ir.Value) -> ir.Value:
         """Where the tiles of a stage begin, in bytes: that of the lhs, then that of the rhs."""
-        return hopper.plus(hopper.times(stage, self.tile.stage_bytes), hopper.ATOM_BYTES)
+        size = self.tile.parts * self.tile.stage_bytes
+        return hopper.plus(hopper.times(stage, size), hopper.ATOM_BYTES)
 
     # Copies
 
@@ -375,6 +377,11 @@ class WgmmaKernel:
         lane = self.nest.named("lane", thread.mod(WARP))
         number = self._word(lane)
         own = hopper.times(hopper.plus(which, -1), ROWS * LINE_BYTES)
+        self.split = None
+        if self.kind.split:
+            within = self._word(thread.mod(WARPGROUP))
+            group = hopper.plus(which, -1)
+            self.split = SplitProducts(self.tile, self.kind, self.shared, group, within)
         number_of_group = self._value(thread.floordiv(WARPGROUP) + (-1))
         group = Index.of(Variable("group", 0, self.tile.consumers - 1, number_of_group))
         warp = self.nest.named("warp", thread.floordiv(WARP).mod(_WARPS))
@@ -399,8 +406,7 @@ class WgmmaKernel:
         def multiply(tile: _Tile, carried: list[ir.Value]) -> list[ir.Value]:
             if partial is None:
                 begin(tile)
-            sums, *carried = self._multiply_tile(tile, own, number, carried)
-            numbers = hopper.numbers(sums, self.tile.columns, self.kind)
+            numbers, carried = self._multiply_tile(tile, own, number, carried)
             if partial is None or tile.share is None:
                 write(tile, numbers)
             else:
@@ -425,29 +431,39 @@ class WgmmaKernel:
 
     def _multiply_tile(
         self, tile: _Tile, own: ir.Value, lane: ir.Value, carried: list[ir.Value]
-    ) -> list[ir.Value]:
-        """The sums of a tile, and the ring's next stage and its phase; `lane` is this thread's
-        number in its warp."""
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
+        """The sums of a tile, one by one, and the ring's next stage and its phase; `lane` is this
+        thread's number in its warp."""
         base = hopper.address_of(self.shared)
         leads = hopper.is_below(lane, self.tile.cluster)
-        share = tile.share
+        share, split = tile.share, self.split
         start = None if share is None else self._first_step(share)
 
         def step(k: Variable, carried: list[ir.Value]) -> list[ir.Value]:
-            sums, stage, phase, before = carried
+            *sums, stage, phase, before = carried
             hopper.wait(self._full(stage), phase)
-            sums = self._multiply(sums, hopper.plus(base, self._tile_at(stage)), own)
+            at = self._tile_at(stage)
+            if split is not None:
+                sums = split.add(sums, at)
+            else:
+                sums = [self._multiply(sums[0], hopper.plus(base, at), own)]
             with hopper.when(leads):
                 self._release_before(k, start, lane, before)
-            return [sums, *hopper.following(stage, phase, self.tile.stages), stage]
+            return [*sums, *hopper.following(stage, phase, self.tile.stages), stage]
 
-        sums = hopper.no_sums(self.tile.columns, self.kind)
-        initial = [sums, *carried, hopper.word(0)]
-        *following, last = self._walk_steps(tile, initial, step)
-        hopper.wait_products()
+        nothing = [hopper.no_sums(self.tile.columns, self.kind)]
+        initial = nothing if split is None else split.no_sums()
+        *sums, stage, phase, last = self._walk_steps(
+            tile, [*initial, *carried, hopper.word(0)], step
+        )
+        if split is not None:
+            numbers = split.total(sums)
+        else:
+            hopper.wait_products()
+            numbers = hopper.numbers(sums[0], self.tile.columns, self.kind)
         with hopper.when(leads):
             self._release(lane, last)
-        return following
+        return numbers, [stage, phase]
 
     def _first_step(self, share: Share) -> ir.Value:
         """The first step of a share, as a word."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.gpu.hopper import ATOM_BYTES, LINE_BYTES, ROWS, WARPGROUP
 from stepwell.kernels.gpu.mma_tile import L2_BYTES
-from stepwell.kernels.gpu.tensor_core import MatrixType
+from stepwell.kernels.gpu.tensor_core import SPLIT_F32, MatrixType
 from stepwell.kernels.strategy import IntegerStrategy
 from stepwell.targets.nvidia import NvidiaTarget
 
@@ -20,6 +20,9 @@ which the next one's first copies come; and the first tile, whose copies nothing
 
 _PRODUCT_BYTES = 4096
 """Bytes of k that a multiprocessor multiplies, for as many pairs of a row and a column, a cycle."""
+
+_SHARED_BYTES = 128
+"""Bytes of shared memory that a multiprocessor reads or writes a cycle."""
 
 _FENCE_CYCLES, _FLAG_CYCLES = 1000, 1000
 """What it takes until partial sums are in L2 and a flag says so, and until another block sees it,
@@ -54,13 +57,15 @@ class WgmmaTile(IntegerStrategy):
     `stages` steps of 128 bytes of k in shared memory at a time. Of a `cluster`, blocks have tiles
     below one another; each copies a part of the columns' tile, to all. With `sharing` blocks, the
     most that are launched, those share the tiles of the last rounds by equal numbers of steps
-    (stream-K, see `step_shares`); with 0 each tile is one block's."""
+    (stream-K, see `step_shares`); with 0 each tile is one block's. With 2 `parts`, a stage has room
+    for the low parts of what is multiplied, too (`wgmma_split`)."""
 
     rows: int
     columns: int
     stages: int
     cluster: int = 1
     sharing: int = 0
+    parts: int = 1
 
     @property
     def consumers(self) -> int:
@@ -81,13 +86,14 @@ class WgmmaTile(IntegerStrategy):
 
     @property
     def stage_bytes(self) -> int:
+        """Of what is copied."""
         return (self.rows + self.columns) * LINE_BYTES
 
     @property
     def output_start(self) -> int:
         """Where outputs lie on their way to memory: behind the tiles, and before these as much as
         keeps them aligned, for barriers."""
-        return ATOM_BYTES + self.stages * self.stage_bytes
+        return ATOM_BYTES + self.stages * self.parts * self.stage_bytes
 
     @property
     def shared_bytes(self) -> int:
@@ -104,6 +110,14 @@ TILES = (
     WgmmaTile(128, 64, stages=8),
     WgmmaTile(128, 64, stages=8, cluster=2),
 )
+SPLIT_TILES = (
+    WgmmaTile(128, 128, stages=3, parts=2),
+    WgmmaTile(128, 128, stages=3, parts=2, cluster=2),
+    WgmmaTile(128, 64, stages=4, parts=2),
+    WgmmaTile(128, 64, stages=4, parts=2, cluster=2),
+)
+"""Of operands that are split: registers hold three sums for each output."""
+
 BLOCKS = 1
 """Of each, on a multiprocessor at a time."""
 
@@ -129,7 +143,7 @@ def choose(
     With `whole_sums`, which number of blocks there are may not change a result."""
     tiles = [
         tile
-        for tile in TILES
+        for tile in (SPLIT_TILES if kind.split else TILES)
         if shape.m > tile.rows * (tile.cluster - 1) and (not wide or tile.columns <= _MOST_OF_WIDE)
     ]
     shared = [
@@ -159,6 +173,13 @@ def steps_of(shape: ContractionShape, kind: MatrixType) -> int:
     return -(-shape.k * kind.bytes // LINE_BYTES)
 
 
+def _split_bytes(tile: WgmmaTile) -> int:
+    """What a step of operands that are split writes to shared memory and reads: the copies, to
+    which low parts are added, and for each product both operands."""
+    multiplied = tile.consumers * (ROWS + tile.columns) * LINE_BYTES
+    return 3 * tile.stage_bytes + SPLIT_F32.products * multiplied
+
+
 def cycles(
     tile: WgmmaTile, shape: ContractionShape, kind: MatrixType, target: NvidiaTarget
 ) -> float:
@@ -167,6 +188,8 @@ def cycles(
     partial sums to each other."""
     blocks, tiles, steps = target.multiprocessors, tile.tiles(shape), steps_of(shape, kind)
     multiply = tile.rows * tile.columns * LINE_BYTES / _PRODUCT_BYTES
+    if kind.split:
+        multiply = max(kind.products * multiply, _split_bytes(tile) / _SHARED_BYTES)
     copy = (tile.rows + tile.columns // tile.cluster) * LINE_BYTES / L2_BYTES
     step = max(multiply, copy) + _STEP_CYCLES
     if not tile.sharing:
