@@ -63,7 +63,10 @@ def _joinable_readers(graph: FusionGraph, group: Group) -> list[Group]:
     plain = all(r.kind is Role.ELEMENTWISE and r.rows is None and not r.padded for r in found)
     if not plain or not all(_computes(graph, group, reader) for reader in found):
         return []
-    return [] if any(graph.needs(reader, set(found)) for reader in found) else found
+    if any(graph.needs(reader, set(found)) for reader in found):
+        return []
+    together = [node for g in (group, *found) for node in g.nodes]
+    return [] if graph.is_too_deep(together) else found
 
 
 def _made_of_bytes(graph: FusionGraph, reader: Group) -> list[Node] | None:
@@ -120,9 +123,10 @@ def _absorbable(graph: FusionGraph, reader: Group) -> Group | None:
 def _can_absorb(graph: FusionGraph, group: Group, reader: Group) -> bool:
     if not _is_only_reader(graph, group, reader):
         return False
-    if reader.kind is Role.OUTER_REDUCTION and _is_read_once(graph, group, reader):
-        return True
-    return _computes(graph, group, reader)
+    read_once = reader.kind is Role.OUTER_REDUCTION and _is_read_once(graph, group, reader)
+    if not read_once and not _computes(graph, group, reader):
+        return False
+    return not graph.is_too_deep([*group.nodes, *reader.nodes])
 
 
 def _computes(graph: FusionGraph, group: Group, reader: Group) -> bool:
@@ -242,4 +246,6 @@ def _movable(graph: FusionGraph, ends: list[Node], reader: Group) -> list[Node] 
                 moved.add(producer)
                 reached.append(producer)
     readers = {n for node in moved for n in graph.reading_nodes(node.op.results[0])}
-    return reached if all(n in moved or n in reader.nodes for n in readers) else None
+    if not all(n in moved or n in reader.nodes for n in readers):
+        return None
+    return None if graph.is_too_deep([*reached, *reader.nodes]) else reached

@@ -10,6 +10,7 @@ trailing dimensions)."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -33,6 +34,12 @@ from stepwell.kernels.structured import (
 from stepwell.kernels.triangle import TRIANGLE
 from stepwell.kernels.widened_weights import WIDENED
 from stepwell.mlir import ir
+
+MAX_DEPTH = 128
+"""Operations of a group that read one another in a row. Special functions have less than 100. CPUs
+overlap the rows of several vectors where these are short: a chain of 1,000 sums, products and
+maxima takes 1.2 times as long in one kernel as in eight. Emitters go along such a row by calls
+within calls, of which Python allows 1,000, three an operation."""
 
 
 class Role(Enum):
@@ -81,6 +88,8 @@ class Node:
     role: Role
     structured: Structured | None
     group: Group | None = None
+    depth: int = 1
+    """Operations on the longest path to this one within its group, as it was placed."""
 
 
 @dataclass(eq=False)
@@ -233,9 +242,11 @@ def _innermost(dims: list[Variable]) -> Variable | None:
 
 
 class FusionGraph:
-    """Nodes of a host function, and the groups they are put in."""
+    """Nodes of a host function, and the groups they are put in, in which no path is longer than
+    `max_depth` operations."""
 
-    def __init__(self, block: ir.Block) -> None:
+    def __init__(self, block: ir.Block, max_depth: int = MAX_DEPTH) -> None:
+        self.max_depth = max_depth
         self.nodes: list[Node] = []
         self.by_value: dict[ir.Value, Node] = {}
         self.groups: list[Group] = []
@@ -256,34 +267,49 @@ class FusionGraph:
 
     def bases(self, value: ir.Value) -> list[ir.Value]:
         """The values behind `value` that inline operations lead to (constants lead nowhere)."""
-        node = self.by_value.get(value)
-        if node is None or node.group is not None or node.role is not Role.INLINE:
-            return [value]
+        found: dict[ir.Value, None] = {}
+        waiting, seen = [value], {value}
+        while waiting:
+            value = waiting.pop()
+            node = self.by_value.get(value)
+            if node is None or node.group is not None or node.role is not Role.INLINE:
+                found[value] = None
+                continue
+            read = [v for v in self._behind_inline(node, value) if v not in seen]
+            seen.update(read)
+            waiting += reversed(read)
+        return list(found)
+
+    def _behind_inline(self, node: Node, value: ir.Value) -> list[ir.Value]:
+        """What the inline operation `node` reads to make `value`."""
         if node.op.name in _SOURCES or _is_repeated(node.op):
             return []
         if not isinstance(value.type, ir.ShapedType):
-            return [base for operand in node.op.operands for base in self.bases(operand)]
+            return list(dict.fromkeys(node.op.operands))
         if node.structured is not None and TakenSlices.of(node.structured) is not None:
-            return [base for read in captured(node.op) for base in self.bases(read)]
-        return self.bases(inline_source(node))
+            return list(dict.fromkeys(captured(node.op)))
+        return [inline_source(node)]
 
     def pull(self, value: ir.Value, indices: list[Index]) -> tuple[ir.Value, list[Index]] | None:
         """The base value behind `value`, and where it is read for the element at `indices`."""
-        node = self.by_value.get(value)
-        if node is None or node.group is not None or node.role is not Role.INLINE:
-            return value, indices
-        op = node.op
-        if op.name in RESHAPES:
-            source = op.operands[0]
-            return self.pull(source, reshaped(indices, shape_of(value), shape_of(source)))
-        if op.name == "tensor.extract_slice":
-            return self.pull(op.operands[0], slice_source(op, indices))
-        if node.structured is not None and not _is_repeated(op):
-            copied = node.structured.copied_input()
-            assert copied is not None
-            point = apply_map(node.structured.maps[copied], indices)
-            return self.pull(node.structured.inputs[copied], point)
-        return None
+        while True:
+            node = self.by_value.get(value)
+            if node is None or node.group is not None or node.role is not Role.INLINE:
+                return value, indices
+            op = node.op
+            if op.name in RESHAPES:
+                source = op.operands[0]
+                indices = reshaped(indices, shape_of(value), shape_of(source))
+            elif op.name == "tensor.extract_slice":
+                source, indices = op.operands[0], slice_source(op, indices)
+            elif node.structured is not None and not _is_repeated(op):
+                copied = node.structured.copied_input()
+                assert copied is not None
+                source = node.structured.inputs[copied]
+                indices = apply_map(node.structured.maps[copied], indices)
+            else:
+                return None
+            value = source
 
     def operands(self, node: Node) -> list[ir.Value]:
         """All values that `node` reads, those its region captures included."""
@@ -375,6 +401,15 @@ class FusionGraph:
             reader.rows = group.rows
         self.move(list(group.nodes), reader)
 
+    def is_too_deep(self, nodes: Sequence[Node]) -> bool:
+        """Whether a group of `nodes` would have a path of more than `max_depth` operations."""
+        if len(nodes) <= self.max_depth:
+            return False
+        depths: dict[Node, int] = {}
+        for node in sorted(nodes, key=lambda node: node.order):
+            depths[node] = 1 + max((depths.get(p, 0) for p in self.producers(node)), default=0)
+        return max(depths.values()) > self.max_depth
+
     def repeat(self, node: Node) -> None:
         """Let each reader of `node`, which is alone in its group, compute it by itself."""
         assert node.group is not None
@@ -403,7 +438,11 @@ class FusionGraph:
             return has_anchor and follows, -group.last
 
         for group in sorted(candidates, key=rank):
-            if self.can_join(node, group) and not self._makes_cycle(producers, group):
+            depth = 1 + max(p.depth for p in producers if p.group is group)
+            if depth > self.max_depth or not self.can_join(node, group):
+                continue
+            if not self._makes_cycle(producers, group):
+                node.depth = depth
                 self._join(node, group)
                 self._note_reach(node, producers)
                 return

@@ -31,6 +31,9 @@ has no weight beside moderate ones."""
 
 _MODERATE = 1e30
 
+_MOST_STEPS = 100
+"""How far back an element is followed: masks are made in fewer operations."""
+
 
 @dataclass(frozen=True)
 class Elements:
@@ -88,18 +91,23 @@ class KnownValues:
         self.moderate = moderate
         self.places = places
         self._seen: dict[tuple[ir.Value, tuple[Index, ...]], Elements] = {}
+        self._steps = 0
 
     def at(self, value: ir.Value, indices: list[Index]) -> Elements:
         """What is known of `value` at `indices`."""
         key = value, tuple(indices)
         if key not in self._seen:
+            self._steps += 1
             with np.errstate(all="ignore"):
                 self._seen[key] = self._at(value, indices)
+            self._steps -= 1
         return self._seen[key]
 
     def _at(self, value: ir.Value, indices: list[Index]) -> Elements:
         if value in self.moderate:
             return _elements(0, MODERATE)
+        if self._steps > _MOST_STEPS:
+            return _NOTHING
         op = defining_op(value)
         if op is None:
             weight = self._weight(value)

@@ -74,13 +74,15 @@ def _is_worth_it(graph: FusionGraph, node: Node) -> bool:
     result = node.op.results[0]
     read = [base for operand in node.structured.inputs for base in graph.bases(operand)]
     whole = [base for base in read if elements(base) == elements(result)]
-    if len(whole) != 1 or _is_costly_here(node):
+    if len(whole) != 1:
         return False
     readers = [graph.by_value.get(op.results[0]) for op in _readers(result) if op.results]
     if len(readers) < 2 or any(r is None or r.role is not Role.ELEMENTWISE for r in readers):
         return False
     stored = any(n is not None and _reduces(n) for n in graph.reading_nodes(whole[0]))
-    return stored and any(_is_reduced(graph, r) for r in readers if r is not None)
+    if not stored or _is_costly_here(node):
+        return False
+    return any(_is_reduced(graph, r) for r in readers if r is not None)
 
 
 def is_converted_by_reader(graph: FusionGraph, node: Node) -> bool:
@@ -154,15 +156,17 @@ def _is_chosen_by_prefix(graph: FusionGraph, op: Structured) -> bool:
 
 def _is_contracted(graph: FusionGraph, value: ir.Value) -> bool:
     """Whether a contraction reads integers that are `value`, or computed from it one by one."""
-    for reader in graph.reading_nodes(value):
-        if reader is None:
-            continue
-        if reader.role is Role.CONTRACTION:
-            return True
-        follows = reader.role in (Role.ELEMENTWISE, Role.PAD)
-        result = reader.op.results[0]
-        if follows and _bits(result) is not None and _is_contracted(graph, result):
-            return True
+    waiting, seen = [value], {value}
+    while waiting:
+        for reader in graph.reading_nodes(waiting.pop()):
+            if reader is None:
+                continue
+            if reader.role is Role.CONTRACTION:
+                return True
+            follows = reader.role in (Role.ELEMENTWISE, Role.PAD)
+            if follows and _bits(result := reader.op.results[0]) is not None and result not in seen:
+                seen.add(result)
+                waiting.append(result)
     return False
 
 

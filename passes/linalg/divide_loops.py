@@ -335,9 +335,7 @@ class _Part:
                 made = self.rows if n in division.carried else self.wholes
                 made[division.body.arguments[n]] = argument
             return [
-                self._part(division.yielded(n))
-                if n in division.carried
-                else self._whole(division.yielded(n))
+                self._make(division.yielded(n), whole=n not in division.carried)
                 for n in range(len(arguments))
             ]
 
@@ -366,6 +364,36 @@ class _Part:
     def place(self, value: ir.Value, dimension: int) -> list[ir.Value]:
         """Where the part's rows begin of a value that is there as a whole."""
         return [self.begin if d == dimension else self.zero for d in range(len(hlo.shape(value)))]
+
+    def _make(self, value: ir.Value, *, whole: bool) -> ir.Value:
+        """`value`, or the part's rows of it, with all that it is made of made before it, however
+        long the way back is."""
+        stack, made = [(value, whole)], value
+        while stack:
+            value, whole = stack[-1]
+            missing = next((n for n in self._needs(value, whole) if self._is_missing(*n)), None)
+            if missing is not None:
+                stack.append(missing)
+                continue
+            stack.pop()
+            made = self._whole(value) if whole else self._part(value)
+        return made
+
+    def _needs(self, value: ir.Value, whole: bool) -> list[tuple[ir.Value, bool]]:
+        """The values that `value` is made of directly, and whether they are needed whole."""
+        op = self.division.inside(value)
+        if op is None or not self._is_missing(value, whole):
+            return []
+        if whole:
+            return [(operand, True) for operand in op.operands]
+        found = operand_dimensions(op, self.division.dimensions[value])
+        if found is None:
+            return [(value, True)]
+        return [(v, where is None) for v, where in zip(op.operands, found, strict=True)]
+
+    def _is_missing(self, value: ir.Value, whole: bool) -> bool:
+        made = self.wholes if whole else self.rows
+        return self.division.inside(value) is not None and value not in made
 
     def _whole(self, value: ir.Value) -> ir.Value:
         op = self.division.inside(value)

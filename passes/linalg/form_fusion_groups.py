@@ -31,6 +31,7 @@ from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._absorption import absorb_producers
 from stepwell.passes.linalg._attention import fuse_attention
 from stepwell.passes.linalg._fusion_graph import (
+    MAX_DEPTH,
     STANDING,
     FusionGraph,
     Group,
@@ -67,11 +68,13 @@ tensor = dialect("tensor")
 class FormFusionGroups(Pass):
     """Outline fusion groups of every function that no kernel attribute marks as done.
 
-    `max_operations` bounds the operations of one group (0: no bound).
+    `max_operations` bounds the operations of one group (0: no bound), `max_depth` those of a group
+    that read one another in a row.
     """
 
     name: ClassVar[str] = "form-fusion-groups"
     max_operations: int = 0
+    max_depth: int = MAX_DEPTH
 
     def run(self, op: ir.Operation, state: State) -> None:
         body = op.regions[0].blocks[0]
@@ -101,7 +104,7 @@ class FormFusionGroups(Pass):
                 for region in child.operation.regions:
                     repeat_inline(region.blocks[0])
                     self._form(body, host, region.blocks[0], known, state)
-        _Outliner(body, host, block, known, self.max_operations, state).run()
+        _Outliner(body, host, block, known, self, state).run()
 
 
 class _Outliner:
@@ -111,14 +114,15 @@ class _Outliner:
         host: ir.Operation,
         block: ir.Block,
         known: dict[str, str],
-        limit: int,
+        options: FormFusionGroups,
         state: State,
     ) -> None:
         self.module_body = module_body
         self.host = host
         self.block = block
         self.known = known
-        self.limit = limit
+        self.limit = options.max_operations
+        self.max_depth = options.max_depth
         self.state = state
 
     def run(self) -> None:
@@ -131,7 +135,7 @@ class _Outliner:
             _erase_unused(self.block)
         repeat_between_reductions(self.block)
         store_uneven_broadcasts(self.block)
-        graph = FusionGraph(self.block)
+        graph = FusionGraph(self.block, self.max_depth)
         for node in graph.nodes:
             if not self.limit:
                 leave_to_producer(graph, node, self.state.target)
@@ -187,16 +191,17 @@ class _Outliner:
         body: dict[Node, None] = {}
 
         def require(value: ir.Value) -> None:
-            node = graph.by_value.get(value)
-            if node is None:
-                inputs[value] = None
-            elif node.op in members or node.role is Role.INLINE:
-                if node not in body:
-                    for operand in graph.operands(node):
-                        require(operand)
+            stack = [(value, False)]
+            while stack:
+                value, ready = stack.pop()
+                node = graph.by_value.get(value)
+                if node is None or not (node.op in members or node.role is Role.INLINE):
+                    inputs[value] = None
+                elif ready:
                     body[node] = None
-            else:
-                inputs[value] = None
+                elif node not in body:
+                    stack.append((value, True))
+                    stack += [(operand, False) for operand in reversed(graph.operands(node))]
 
         updated = group.nodes[0].op.operands[1] if group.kind is Role.UPDATE else None
         for node in group.nodes:

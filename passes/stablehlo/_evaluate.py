@@ -385,9 +385,13 @@ def _dot_general(op: ir.Operation, arrays: Arrays) -> np.ndarray | None:
 def is_constant(value: ir.Value) -> bool:
     """Whether `value` is computed from constants alone: weights, also those that are moved or
     quantised on the way."""
-    if not isinstance(value, ir.OpResult):
-        return False
-    op = value.owner.operation
-    if op.name == "stablehlo.constant":
-        return True
-    return op.name in EVALUATORS and all(is_constant(operand) for operand in op.operands)
+    waiting, seen = [value], {value}
+    while waiting:
+        value = waiting.pop()
+        op = value.owner.operation if isinstance(value, ir.OpResult) else None
+        if op is None or op.name not in ("stablehlo.constant", *EVALUATORS):
+            return False
+        read = [operand for operand in op.operands if operand not in seen]
+        seen.update(read)
+        waiting += read
+    return True

@@ -244,14 +244,13 @@ MOVES = ("reshape", "transpose")
 
 def _takes_scale(value: ir.Value, weights: WeightTable) -> bool:
     """Whether `value` is a contraction with constant weights, perhaps plus a constant."""
-    if not has_one_use(value):
+    while has_one_use(value) and (sum := producer(value, "add")) is not None:
+        if _constant(sum.operands[1], weights) is None:
+            return False
+        value = sum.operands[0]
+    inner = producer(value, "convolution", "dot_general")
+    if inner is None or not has_one_use(value):
         return False
-    inner = producer(value, "add", "convolution", "dot_general")
-    if inner is None:
-        return False
-    if inner.name == "stablehlo.add":
-        constant = _constant(inner.operands[1], weights) is not None
-        return constant and _takes_scale(inner.operands[0], weights)
     return any(
         constant_attribute(inner.operands[index]) is not None
         and has_one_use(inner.operands[index])

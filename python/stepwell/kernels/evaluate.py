@@ -93,6 +93,19 @@ class Evaluator:
 
     def at(self, value: ir.Value, indices: Sequence[Index], lanes: Lanes) -> ir.Value:
         """`value` at `indices`: a vector over the lanes, a scalar when all lanes are the same."""
+        place, keys = list(indices), []
+        while (result := self._found(value, place, lanes)) is None:
+            keys.append((value, tuple(place), lanes.variable))
+            viewed = self._behind_view(value, place)
+            if viewed is None:
+                result = self._compute(value, place, lanes)
+                break
+            value, place = viewed
+        self._cache[-1].update(dict.fromkeys(keys, result))
+        return result
+
+    def _found(self, value: ir.Value, indices: list[Index], lanes: Lanes) -> ir.Value | None:
+        """What is known already of `value` at `indices`."""
         for frame in reversed(self._bound):
             if value in frame:
                 point, computed = frame[value]
@@ -103,12 +116,30 @@ class Evaluator:
                     )
                 return computed
         key = (value, tuple(indices), lanes.variable)
-        for frame in reversed(self._cache):
-            if key in frame:
-                return frame[key]
-        result = self._compute(value, list(indices), lanes)
-        self._cache[-1][key] = result
-        return result
+        return next((frame[key] for frame in reversed(self._cache) if key in frame), None)
+
+    def _behind_view(
+        self, value: ir.Value, indices: list[Index]
+    ) -> tuple[ir.Value, list[Index]] | None:
+        """What `value` shows in another shape or in part, and where its element at `indices` is."""
+        op = defining_op(value)
+        if op is None or value in self.buffers or any(value in frame for frame in self._kept):
+            return None
+        if op.name in RESHAPES:
+            known = {*self.buffers, *itertools.chain(*self._bound, *self._kept)}
+            source = reshape_source(op, known)
+            return source, reshaped(indices, shape_of(value), shape_of(source))
+        if op.name == "tensor.extract_slice":
+            offsets = slice_offsets(op, self.offset)
+            return op.operands[0], slice_source(op, indices, offsets)
+        structured = Structured.of(op)
+        copied = None if structured is None else structured.copied_input()
+        if structured is None or copied is None:
+            return None
+        source = structured.inputs[copied]
+        if element_type(source) != element_type(value):  # the code of a float, as the float
+            return None
+        return source, apply_map(structured.maps[copied], indices)
 
     def _compute(self, value: ir.Value, indices: list[Index], lanes: Lanes) -> ir.Value:
         for frame in reversed(self._kept):
@@ -126,13 +157,6 @@ class Evaluator:
             return self._constant(op, value)
         if op.name == "linalg.fill":
             return self.at_scalar(op.operands[0])
-        if op.name in RESHAPES:
-            known = {*self.buffers, *itertools.chain(*self._bound, *self._kept)}
-            source = reshape_source(op, known)
-            return self.at(source, reshaped(indices, shape_of(value), shape_of(source)), lanes)
-        if op.name == "tensor.extract_slice":
-            offsets = slice_offsets(op, self.offset)
-            return self.at(op.operands[0], slice_source(op, indices, offsets), lanes)
         structured = Structured.of(op)
         if structured is not None and structured.is_elementwise:
             return self._elementwise(structured, indices, lanes)

@@ -19,6 +19,9 @@ from stepwell.mlir import ir
 
 _CASTS = ("arith.extf", "arith.truncf")
 
+_MOST_STEPS = 100
+"""How far back an element is followed: forms that matter are found much closer to it."""
+
 Expression = tuple
 """An operation's name (or "value", "index"), what else tells it from others, and its operands."""
 
@@ -29,6 +32,7 @@ class Reader:
     def __init__(self, leaves: set[ir.Value]) -> None:
         self.leaves = leaves
         self.known: dict[tuple[ir.Value, Index], Expression] = {}
+        self._steps = 0
 
     def operand(self, reduction: Structured, flat: Index) -> Expression:
         """What `reduction` combines: the element `flat` of its operand."""
@@ -39,13 +43,15 @@ class Reader:
         """The element of `value` at `indices`."""
         key = value, linearize(indices, shape_of(value))
         if key not in self.known:
+            self._steps += 1
             self.known[key] = self._read(value, indices)
+            self._steps -= 1
         return self.known[key]
 
     def _read(self, value: ir.Value, indices: list[Index]) -> Expression:
         flat = linearize(indices, shape_of(value))
         op = defining_op(value)
-        if op is None or value in self.leaves:
+        if op is None or value in self.leaves or self._steps > _MOST_STEPS:
             return "value", value, flat
         if op.name in RESHAPES:
             source = reshape_source(op, self.leaves)
@@ -96,15 +102,22 @@ def is_plain(reduction: Structured) -> bool:
     return len(reduction.inputs) == 1 and len(list(reduction.body.operations)) == 2
 
 
+def _copied(op: ir.Operation | None) -> ir.Value | None:
+    """The value whose elements `op` repeats, if it does."""
+    if op is not None and op.name == "linalg.fill":
+        return op.operands[0]
+    structured = Structured.of(op) if op is not None else None
+    if structured is None or not structured.is_elementwise:
+        return None
+    copied = structured.copied_input()
+    return None if copied is None else structured.inputs[copied]
+
+
 def constant_of(value: ir.Value) -> float | None:
     """The number that all elements of `value` are, where that is a constant float."""
     op = defining_op(value)
-    if op is not None and op.name == "linalg.fill":
-        return constant_of(op.operands[0])
-    structured = Structured.of(op) if op is not None else None
-    if structured is not None and structured.is_elementwise:
-        copied = structured.copied_input()
-        return None if copied is None else constant_of(structured.inputs[copied])
+    while (copied := _copied(op)) is not None:
+        value, op = copied, defining_op(copied)
     if op is None or op.name != "arith.constant":
         return None
     attribute = op.attributes["value"]

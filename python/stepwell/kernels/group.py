@@ -208,38 +208,45 @@ def accesses(
     indices from memory is left out, but for slices whose numbers `evaluator` gives.
     """
     seen: set[tuple[ir.Value, tuple[Index, ...]]] = set()
-
-    def visit(value: ir.Value, indices: list[Index]) -> Iterator[tuple[ir.Value, list[Index]]]:
+    waiting = [(value, indices)]
+    while waiting:
+        value, indices = waiting.pop()
         place = (value, tuple(indices))
         if place in seen:
-            return
+            continue
         seen.add(place)
         if value in leaves:
             yield value, indices
-            return
-        op = defining_op(value)
-        if op is None:
-            return
-        if op.name in RESHAPES:
-            source = reshape_source(op, leaves)
-            yield from visit(source, reshaped(indices, shape_of(value), shape_of(source)))
-        elif op.name == "tensor.extract_slice":
-            yield from visit(op.operands[0], slice_source(op, indices))
         else:
-            structured = Structured.of(op)
-            slices = evaluator.slices(structured) if evaluator and structured else None
-            if evaluator is not None and slices is not None:
-                number = evaluator.slice_number(slices, indices[: slices.lead])
-                yield from visit(slices.source, [number, *indices[slices.lead :]])
-            elif structured is not None and structured.is_elementwise:
-                for source, place in extracted(structured, indices):
-                    yield from visit(source, place)
-                arguments = structured.body.arguments
-                for number, source in enumerate(structured.inputs):
-                    if any(True for _ in arguments[number].uses):
-                        yield from visit(source, apply_map(structured.maps[number], indices))
+            waiting += reversed(_reads(value, indices, leaves, evaluator))
 
-    yield from visit(value, indices)
+
+def _reads(
+    value: ir.Value, indices: list[Index], leaves: set[ir.Value], evaluator: Evaluator | None
+) -> list[tuple[ir.Value, list[Index]]]:
+    """What the operation that makes `value` reads for its element at `indices`, as `accesses` has
+    it."""
+    op = defining_op(value)
+    if op is None:
+        return []
+    if op.name in RESHAPES:
+        source = reshape_source(op, leaves)
+        return [(source, reshaped(indices, shape_of(value), shape_of(source)))]
+    if op.name == "tensor.extract_slice":
+        return [(op.operands[0], slice_source(op, indices))]
+    structured = Structured.of(op)
+    slices = evaluator.slices(structured) if evaluator and structured else None
+    if evaluator is not None and slices is not None:
+        number = evaluator.slice_number(slices, indices[: slices.lead])
+        return [(slices.source, [number, *indices[slices.lead :]])]
+    if structured is None or not structured.is_elementwise:
+        return []
+    found = list(extracted(structured, indices))
+    arguments = structured.body.arguments
+    for number, source in enumerate(structured.inputs):
+        if any(True for _ in arguments[number].uses):
+            found.append((source, apply_map(structured.maps[number], indices)))
+    return found
 
 
 def extracted(op: Structured, dims: list[Index]) -> list[tuple[ir.Value, list[Index]]]:
