@@ -21,6 +21,7 @@ from stepwell.kernels.gpu.tensor_core import F32Products
 from stepwell.kernels.problem import problem_digest
 from stepwell.kernels.strategy import Choice, Decision, Strategy
 from stepwell.mlir import ir
+from stepwell.options import ROUNDED_TO_TF32
 from stepwell.targets import Target, host
 from stepwell.tuning_record import TuningRecord
 from stepwell.weights import WeightTable
@@ -71,7 +72,7 @@ class State:
     @property
     def multiplies_tf32(self) -> bool:
         """Whether GPUs may multiply f32 as tf32."""
-        return self.precision in ("tf32", "fast")
+        return self.precision in ROUNDED_TO_TF32
 
     @property
     def f32_products(self) -> F32Products:

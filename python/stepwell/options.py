@@ -11,6 +11,9 @@ from stepwell.tuning_record import TuningRecord
 
 PRECISIONS = ("default", "strict", "tf32", "bf16", "fast")
 
+ROUNDED_TO_TF32 = ("tf32", "fast")
+"""Those with which GPUs may round what they multiply to tf32."""
+
 _OPTIONAL = {
     "dump_phases_to": (str, type(None)),
     "tuning": (str, TuningRecord, type(None)),

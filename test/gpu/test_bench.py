@@ -35,8 +35,8 @@ def test_json(compiled: Compiled, emulator: Emulator, tmp_path: Path) -> None:
     data = json.loads(run(compiled, emulator, tmp_path / "model.stepwell", "--json"))
     assert (data["gpu"], data["target"]) == ("emulated GPU", "cuda:sm_90a")
     assert [c["name"] for c in data["contenders"]] == ["stepwell", "stepwell, on the GPU"]
-    # Four multiprocessors of 128 lanes at 1 GHz.
-    assert data["peak"]["gflops"] == pytest.approx(1024)
+    # Four multiprocessors at 1 GHz, of 1024 products of tf32, three for one of f32.
+    assert data["peak"]["gflops"] == pytest.approx(8192 / 3)
     names = {kernel["name"] for kernel in data["kernels"]}
     assert names == {kernel.name for kernel in compiled.artifact.manifest.kernels}
     assert all(k["seconds"] > 0 and 0 < k["share_of_peak"] for k in data["kernels"])
@@ -45,7 +45,7 @@ def test_json(compiled: Compiled, emulator: Emulator, tmp_path: Path) -> None:
 def test_table(compiled: Compiled, emulator: Emulator, tmp_path: Path) -> None:
     text = run(compiled, emulator, tmp_path / "model.stepwell")
     assert "emulated GPU, ms a call" in text
-    assert "1024 GFLOP/s on emulated GPU" in text
+    assert "2731 GFLOP/s on emulated GPU" in text
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,5 @@ def test_peaks(capability: tuple[int, int], ptx: str, tflops: float) -> None:
     sizes = {(8, 0): (108, 1.41e9), (9, 0): (132, 1.83e9)}
     device = Device("", capability, (13, 0), *sizes[capability])
     assert peak_flops(device, ptx) / 1e12 == pytest.approx(tflops, rel=0.005)
+    split = tflops / 3 if "tf32" in ptx else tflops
+    assert peak_flops(device, ptx, splits_f32=True) / 1e12 == pytest.approx(split, rel=0.005)

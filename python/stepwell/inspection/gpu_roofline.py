@@ -10,7 +10,9 @@ import re
 from collections.abc import Sequence
 
 from stepwell.inspection.roofline import Roofline
+from stepwell.kernels.gpu.tensor_core import SPLIT_F32
 from stepwell.launch import timed_kernels
+from stepwell.options import ROUNDED_TO_TF32
 from stepwell.runtime.cuda import Device, copy_bandwidth
 from stepwell.runtime.cuda_executable import CudaExecutable
 
@@ -35,20 +37,27 @@ def rooflines(executable: CudaExecutable) -> Sequence[Roofline]:
     program = executable.artifact.manifest.cuda
     assert program is not None
     parts = executable.artifact.code_parts()
+    precision = executable.artifact.manifest.options.get("precision")
+    splits = precision not in ROUNDED_TO_TF32
     peaks = [
-        Roofline(peak_flops(executable.device, parts[image.ptx].decode()), bandwidth)
+        Roofline(
+            peak_flops(executable.device, parts[image.ptx].decode(), splits_f32=splits), bandwidth
+        )
         for image in program.images
     ]
     others = Roofline(peak_flops(executable.device, ""), bandwidth)
     return [others if n is None else peaks[n] for n in timed_kernels(program.code)]
 
 
-def peak_flops(device: Device, ptx: str) -> float:
+def peak_flops(device: Device, ptx: str, *, splits_f32: bool = False) -> float:
     """Operations a second of `device` at its highest clock, by matrix instructions where the kernel
-    `ptx` has some, else by fused multiply-adds of f32."""
+    `ptx` has some, else by fused multiply-adds of f32. With `splits_f32`, three products of tf32
+    are one operation's."""
     rate = _FP32.get(device.capability, _FP32_OF_OTHERS)
     found = _INSTRUCTION.search(ptx)
     if found is not None:
         factor = max((f for kind, f in _FACTORS.items() if f".{kind}" in found[0]), default=1)
         rate = _MATRIX.get(device.capability, _MATRIX_OF_OTHERS) * factor
+        if splits_f32 and ".tf32" in found[0]:
+            rate /= SPLIT_F32.products
     return 2 * rate * device.multiprocessors * device.clock
