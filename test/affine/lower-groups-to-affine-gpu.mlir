@@ -73,14 +73,32 @@ func.func @main(%x: tensor<8x32768xf32>) -> tensor<8xf32> {
 
 // A product: tiles of both operands in shared memory, a barrier after each, 4x4 outputs a thread.
 
-// CHECK-DAG: memref.alloca() {alignment = 16 : i64} : memref<16x68xf32, #gpu.address_space<workgroup>>
+// CHECK-DAG: memref.alloca() {alignment = 16 : i64} : memref<16x66xf64, #gpu.address_space<workgroup>>
 // CHECK: affine.parallel (%{{.*}}, %{{.*}}) = (0, 0) to (4, 256) {
 // CHECK: affine.for %{{.*}} = 0 to 4 iter_args
 // CHECK: gpu.barrier
 // CHECK: gpu.barrier
 // CHECK: affine.yield
-func.func @main(%x: tensor<128x64xf32>, %w: tensor<64x128xf32>) -> tensor<128x128xf32> {
-  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<128x64xf32>, tensor<64x128xf32>) -> tensor<128x128xf32>
+func.func @main(%x: tensor<128x64xf64>, %w: tensor<64x128xf64>) -> tensor<128x128xf64> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<128x64xf64>, tensor<64x128xf64>) -> tensor<128x128xf64>
+  return %0 : tensor<128x128xf64>
+}
+
+// -----
+
+// A product of f32 on tensor cores: parts of both operands, small products of them, which count where
+// they are finite, then large ones, and an addition of f32.
+
+// CHECK: nvgpu.ldmatrix
+// CHECK: arith.andi %{{.*}} : vector<4x1xi32>
+// CHECK: arith.subf %{{.*}} : vector<4x1xf32>
+// CHECK-COUNT-16: nvgpu.mma.sync({{.*}}) {mmaShape = [16, 8, 8], tf32Enabled} : (vector<4x1xf32>, vector<2x1xf32>, vector<2x2xf32>) -> vector<2x2xf32>
+// CHECK: math.absf
+// CHECK: arith.select
+// CHECK-COUNT-8: nvgpu.mma.sync
+// CHECK: arith.addf %{{.*}} : vector<2x2xf32>
+func.func @main(%x: tensor<128x64xf32>, %w: tensor<128x64xf32>) -> tensor<128x128xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [1] : (tensor<128x64xf32>, tensor<128x64xf32>) -> tensor<128x128xf32>
   return %0 : tensor<128x128xf32>
 }
 

@@ -96,14 +96,14 @@ func.func @dilated(%x: tensor<1x4x3xf32>, %w: tensor<3x3x2xf32>) -> tensor<1x4x2
 }
 
 // Groups of floats stay; two of four results fill a vector of eight, and the filters are zero where
-// they would meet the other one's inputs.
+// they would meet the other one's inputs. Tensor cores have room for all.
 // CHECK-LABEL: func.func @joined
 // CHECK: %[[D:.*]] = stablehlo.pad {{.*}} interior = [0, 0, 0, 2, 0] : (tensor<1x3x2x2x4xf32>
 // CHECK-SAME: -> tensor<1x3x2x4x4xf32>
 // CHECK: stablehlo.reshape %[[D]] : (tensor<1x3x2x4x4xf32>) -> tensor<1x3x2x2x2x4xf32>
 // CHECK: stablehlo.convolution({{.*}} feature_group_count = 2 {{.*}} tensor<1x6x16xf32>)
 // GPU-LABEL: func.func @joined
-// GPU: stablehlo.convolution({{.*}} feature_group_count = 2
+// GPU: stablehlo.convolution({{.*}} feature_group_count = 1
 func.func @joined(%x: tensor<1x4x12xf32>, %w: tensor<1x3x16xf32>) -> tensor<1x4x16xf32> {
   %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
        window = {} {batch_group_count = 1 : i64, feature_group_count = 4 : i64}

@@ -36,7 +36,7 @@ func.func @outputs_first(%x: tensor<1x7x7x1024xi8>) -> tensor<1x7x7x512xi32> {
 // CHECK-LABEL: func.func @argument
 // CHECK: %[[T:.*]] = stablehlo.transpose %{{.*}}, dims = [0, 1, 3, 2, 4] : (tensor<3x3x[[P:[0-9]+]]x[[C:[0-9]+]]x512xf32>)
 // CHECK: stablehlo.convolution({{.*}} feature_group_count = [[P]]
-// CHECK: stablehlo.reduce
+// CHECK: stablehlo.add
 func.func @argument(%x: tensor<1x7x7x512xf32>, %w: tensor<3x3x512x512xf32>) -> tensor<1x7x7x512xf32> {
   %z = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
        window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
