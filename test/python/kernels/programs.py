@@ -16,11 +16,23 @@ import pytest
 from expected_failures import EXPECTED_FAILURES
 
 import stepwell
+from stepwell import targets
 
 Arrays = tuple[np.ndarray, ...]
 
 SINGLE = 5e-6
 """Sums of some hundred products of order one in float32: about 40 units in the last place."""
+
+
+def runs_here(target: str) -> bool:
+    """Whether this machine has the features of a CPU target."""
+    return set(targets.get(target).features) <= set(targets.host().features)
+
+
+def skip_elsewhere(target: str) -> None:
+    """Skip the test on a machine that does not run code for `target`."""
+    if not runs_here(target):
+        pytest.skip(f"this machine is no {target}")
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from programs import runs_here
 
 import stepwell
-from stepwell import targets
 
 U8, S8 = np.uint8, np.int8
 WITH, PAIRS, WITHOUT = "x86_64-v4+vnni", "x86_64-v3", "aarch64-neoverse-v2"
@@ -23,8 +23,7 @@ WITH, PAIRS, WITHOUT = "x86_64-v4+vnni", "x86_64-v3", "aarch64-neoverse-v2"
 
 def runnable(*names: str) -> list[str]:
     """Those that this machine has the features of."""
-    have = set(targets.host().features)
-    return [name for name in names if set(targets.get(name).features) <= have]
+    return [name for name in names if runs_here(name)]
 
 
 def numbers(
