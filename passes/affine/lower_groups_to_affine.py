@@ -13,6 +13,7 @@ fills.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -70,6 +71,7 @@ from stepwell.passes.affine._scalar_fallback import emit_scalar
 from stepwell.passes.affine._small_kernels import is_small
 from stepwell.passes.affine._thread_fallback import share_among_threads
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg._fusion_graph import MAX_DEPTH
 from stepwell.passes.linalg.hoist_constants import weight_arguments
 from stepwell.passes.linalg.mark_open_extents import UNFILLED_EXTENTS
 from stepwell.targets.nvidia import NvidiaTarget
@@ -85,6 +87,7 @@ class LowerGroupsToAffine(Pass):
     name: ClassVar[str] = "lower-groups-to-affine"
 
     def run(self, op: ir.Operation, state: State) -> None:
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), _CALLS))
         body = op.regions[0].blocks[0]
         functions = [c.operation for c in body.operations if c.operation.name == "func.func"]
         kernels = {
@@ -122,6 +125,9 @@ def _mark_constants(hosts: list[ir.Operation], kernels: dict[str, ir.Operation])
 
 
 _NEW = ".affine"
+
+_CALLS = 1000 + 4 * MAX_DEPTH
+"""Calls within calls that Python has to allow: emitters take three for each operation in a row."""
 
 EXACT_READS = "kernel.exact_reads"
 """Of a kernel: the numbers of the inputs of which it reads what is in use alone."""
