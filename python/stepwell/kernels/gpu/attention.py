@@ -61,7 +61,7 @@ LOG2_E = 1.4426950408889634
 @dataclass(frozen=True)
 class AttentionParts:
     """The two products of an attention and the softmax between them; `kind` is what tensor cores
-    multiply the operands as, None where they are f32."""
+    multiply the operands as, None where f32 is multiplied without them."""
 
     scores: Structured
     scores_shape: ContractionShape

@@ -6,7 +6,7 @@ its share of the columns:
 
     low parts of both tiles; show them to the tensor cores; wait for the other warpgroups
     ask for high * high                      (sums that begin anew in each step)
-    ask for low * high + high * low          (sums of all steps: as small as what is cut of them)
+    ask for low * high + high * low          (sums of all steps: what is cut of them is tiny)
     wait for high * high; add it to the sums of the steps before, in f32
 
 While a step's small products are under way, its large ones are added, and the next one's low parts
