@@ -19,8 +19,7 @@ WARPGROUP = 4 * WARP
 _REGISTER_GRAIN = 256
 """Registers are given to warps in pieces of this many."""
 
-_SERIALISED = re.compile(r"\((C75(?!19)\d\d)\)[ :]*([^\n]*)")
-"""C7519 is a fence that ptxas 13.0 adds where sums begin with zeros; it costs nothing."""
+_SERIALISED = re.compile(r"\((C75\d\d)\)[ :]*([^\n]*)")
 _SET_REGISTERS = re.compile(r"setmaxnreg\.(inc|dec)\S*\s+(\d+)")
 _BARRIER_COUNT = re.compile(
     r"\b(?:bar|barrier)(?:\.cta)?\.(?:sync|arrive|red\.\S+)(?:\.aligned)?\s+[^,;]+,\s*(\d+)\s*;"
