@@ -244,10 +244,10 @@ MOVES = ("reshape", "transpose")
 
 def _takes_scale(value: ir.Value, weights: WeightTable) -> bool:
     """Whether `value` is a contraction with constant weights, perhaps plus a constant."""
-    while has_one_use(value) and (sum := producer(value, "add")) is not None:
-        if _constant(sum.operands[1], weights) is None:
+    while has_one_use(value) and (added := producer(value, "add")) is not None:
+        if _constant(added.operands[1], weights) is None:
             return False
-        value = sum.operands[0]
+        value = added.operands[0]
     inner = producer(value, "convolution", "dot_general")
     if inner is None or not has_one_use(value):
         return False

@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 
 from stepwell.inspection.roofline import Roofline
-from stepwell.kernels.gpu.tensor_core import SPLIT_F32
 from stepwell.launch import timed_kernels
 from stepwell.options import ROUNDED_TO_TF32
 from stepwell.runtime.cuda import Device, copy_bandwidth
@@ -26,6 +25,9 @@ _MATRIX_OF_OTHERS = 512
 
 _FACTORS = {"tf32": 0.5, "f16": 1, "bf16": 1, "s8": 2, "u8": 2, "e4m3": 2, "e5m2": 2}
 """How many more of them a clock other operands allow; sparse matrices do not count."""
+
+_SPLIT_PRODUCTS = 3
+"""Of tf32, for one of f32 (kernels/gpu/split_f32.py, which needs the compiler; this does not)."""
 
 _INSTRUCTION = re.compile(r"\b(?:mma\.sync|wgmma\.mma_async|tcgen05\.mma)[\w.:]*")
 
@@ -59,5 +61,5 @@ def peak_flops(device: Device, ptx: str, *, splits_f32: bool = False) -> float:
         factor = max((f for kind, f in _FACTORS.items() if f".{kind}" in found[0]), default=1)
         rate = _MATRIX.get(device.capability, _MATRIX_OF_OTHERS) * factor
         if splits_f32 and ".tf32" in found[0]:
-            rate /= SPLIT_F32.products
+            rate /= _SPLIT_PRODUCTS
     return 2 * rate * device.multiprocessors * device.clock
