@@ -42,7 +42,7 @@ test: setup
 
 # With an NVIDIA GPU: models and kernels against the CPU, and the tests of kernels that `make test` runs
 # on the emulator.
-ON_GPU = device repeated_calls warpgroup stream_k tensor_core split_f32 float8 attention warpgroup_attention \
+ON_GPU = device repeated_calls open_sizes_on_gpus torch_on_gpus warpgroup stream_k tensor_core split_f32 float8 attention warpgroup_attention \
   contraction_tiles grouped_convolutions grouped_products rounded_on_tensor_cores quantized \
   reduction_forms grid_scans sorts transposes
 test-gpu: setup

@@ -8,9 +8,10 @@ from benchmarks.tables import Table
 def any_size_table(data: dict) -> Table:
     """Microseconds of a call of both, and their ratio."""
     columns = ("model", "up to", "size", "any size: us", "this size: us", "any / this")
-    table = Table("Compiled for any size up to the first, and for one; one thread", columns)
+    where = f"{data['gpu']}, {data['date']}, f16" if "gpu" in data else "one thread"
+    table = Table(f"Compiled for any size up to the first, and for one; {where}", columns)
     for row in data["rows"]:
-        times = (f"{1e6 * row[kind]:.0f}" for kind in ("any", "one"))
+        times = (f"{1e6 * row[kind]:.4g}" for kind in ("any", "one"))
         ratio = f"{row['any'] / row['one']:.2f}"
         table.rows.append((row["model"], row["up_to"], row["size"], *times, ratio))
     return table

@@ -47,8 +47,11 @@ def main(results: Path, root: Path) -> None:
         ),
     }
     measured = sorted((results / "gpu").glob("*.json"), key=lambda path: _read(path)["date"])
-    newest_of = {_read(path)["gpu"]: gpu_table(_read(path)).markdown() for path in measured}
-    texts[root / "docs" / "gpu.md"] = "\n\n".join(newest_of.values())
+    newest_of: dict[tuple[str, bool], str] = {}
+    for path in measured:
+        table = any_size_table if _is_any_size(path) else gpu_table
+        newest_of[_read(path)["gpu"], _is_any_size(path)] = table(_read(path)).markdown()
+    texts[root / "docs" / "gpu.md"] = "\n\n".join(newest_of[key] for key in sorted(newest_of))
     for path, text in texts.items():
         if replace_between_markers(path, text):
             click.echo(f"wrote {path}", err=True)

@@ -8,6 +8,21 @@
 typedef uint64_t device_address;
 typedef int cuda_result;
 
+// One end of a copy of rows, and both of them: CUDA_MEMCPY2D of the driver's headers.
+enum { CUDA_HOST_MEMORY = 1, CUDA_DEVICE_MEMORY = 2 };
+typedef struct {
+  size_t first_byte, first_row;
+  int kind;
+  const void *host;
+  device_address device;
+  void *array;
+  size_t pitch;
+} cuda_rows;
+typedef struct {
+  cuda_rows source, target;
+  size_t row_bytes, rows;
+} cuda_copy_2d;
+
 // By the names of the first versions with 64-bit addresses.
 #define CUDA_FUNCTIONS(F)                                                                          \
   F(cuInit, (unsigned))                                                                            \
@@ -32,6 +47,7 @@ typedef int cuda_result;
   F(cuMemcpyHtoDAsync_v2, (device_address, const void *, size_t, void *))                          \
   F(cuMemcpyDtoHAsync_v2, (void *, device_address, size_t, void *))                                \
   F(cuMemcpyDtoDAsync_v2, (device_address, device_address, size_t, void *))                        \
+  F(cuMemcpy2DAsync_v2, (const cuda_copy_2d *, void *))                                            \
   F(cuStreamCreate, (void **, unsigned))                                                           \
   F(cuStreamSynchronize, (void *))                                                                 \
   F(cuStreamDestroy_v2, (void *))                                                                  \

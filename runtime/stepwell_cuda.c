@@ -140,45 +140,77 @@ static unsigned char *staged(stepwell_cuda_model *model, int64_t i) {
   return model->staging ? model->staging + (model->own[i] - model->own[0]) : NULL;
 }
 
+// Copy rows from one place to another. A place is in the memory of the host, or, where `host` is NULL,
+// on the GPU.
+typedef struct {
+  void *host;
+  device_address device;
+  size_t pitch;
+} place;
+
+static cuda_result copy(place from, place to, size_t rows, size_t row_bytes, void *stream) {
+  if (rows == 1 && from.host) return cuda.cuMemcpyHtoDAsync_v2(to.device, from.host, row_bytes, stream);
+  if (rows == 1 && to.host) return cuda.cuMemcpyDtoHAsync_v2(to.host, from.device, row_bytes, stream);
+  if (rows == 1) return cuda.cuMemcpyDtoDAsync_v2(to.device, from.device, row_bytes, stream);
+  const cuda_copy_2d what = {
+      {0, 0, from.host ? CUDA_HOST_MEMORY : CUDA_DEVICE_MEMORY, from.host, from.device, NULL, from.pitch},
+      {0, 0, to.host ? CUDA_HOST_MEMORY : CUDA_DEVICE_MEMORY, to.host, to.device, NULL, to.pitch},
+      row_bytes,
+      rows};
+  return cuda.cuMemcpy2DAsync_v2(&what, stream);
+}
+
 // By pieces: while the GPU fetches one, the next is copied to where it can be fetched.
-static const char *upload(stepwell_cuda_model *model, int64_t i, const unsigned char *data) {
-  unsigned char *stage = staged(model, i);
-  const size_t bytes = (size_t)model->bytes[i], step = stage ? CHUNK : bytes;
+static const char *upload(stepwell_cuda_model *model, int64_t i, const stepwell_cuda_buffer *buffer) {
+  unsigned char *stage = staged(model, i), *data = buffer->data;
+  const size_t width = (size_t)buffer->row_bytes, bytes = width * (size_t)buffer->rows;
+  const size_t whole = buffer->rows == 1 ? CHUNK : CHUNK / width ? CHUNK / width * width : width;
+  const size_t step = stage ? whole : bytes;
   for (size_t at = 0; at < bytes; at += step) {
     const size_t part = bytes - at < step ? bytes - at : step;
     if (stage) memcpy(stage + at, data + at, part);
+    const bool is_one = buffer->rows == 1;
+    const size_t target = is_one ? at : at / width * (size_t)buffer->pitch;
     TRY("copy an input to the GPU",
-        cuda.cuMemcpyHtoDAsync_v2(model->own[i] + at, stage ? stage + at : data + at, part,
-                                  model->stream));
+        copy((place){stage ? stage + at : data + at, 0, width},
+             (place){NULL, model->own[i] + target, (size_t)buffer->pitch}, is_one ? 1 : part / width,
+             is_one ? part : width, model->stream));
   }
   return NULL;
 }
 
-static bool in_place(const stepwell_cuda_buffer *buffer) {
-  return buffer->on_device && (device_address)buffer->data % OPERAND_ALIGNMENT == 0;
+static size_t bytes_of(const stepwell_cuda_buffer *buffer) {
+  return (size_t)(buffer->rows * buffer->row_bytes);
+}
+
+// Whether the model works on the buffer itself, number `i`.
+static bool in_place(const stepwell_cuda_model *model, int64_t i, const stepwell_cuda_buffer *buffer) {
+  return buffer->on_device && (device_address)buffer->data % OPERAND_ALIGNMENT == 0 &&
+         bytes_of(buffer) == (size_t)model->bytes[i];
 }
 
 static const char *copy_in(stepwell_cuda_model *model, int64_t i,
                            const stepwell_cuda_buffer *buffer) {
-  if (!model->bytes[i] || in_place(buffer)) return NULL;
-  if (!buffer->on_device) return upload(model, i, buffer->data);
+  if (!bytes_of(buffer) || in_place(model, i, buffer)) return NULL;
+  if (!buffer->on_device) return upload(model, i, buffer);
+  const size_t width = (size_t)buffer->row_bytes;
   TRY("copy an input on the GPU",
-      cuda.cuMemcpyDtoDAsync_v2(model->own[i], (device_address)buffer->data,
-                                (size_t)model->bytes[i], model->stream));
+      copy((place){NULL, (device_address)buffer->data, width},
+           (place){NULL, model->own[i], (size_t)buffer->pitch}, (size_t)buffer->rows, width,
+           model->stream));
   return NULL;
 }
 
 static const char *copy_out(stepwell_cuda_model *model, int64_t i,
                             const stepwell_cuda_buffer *buffer) {
-  if (!model->bytes[i] || in_place(buffer)) return NULL;
-  const size_t bytes = (size_t)model->bytes[i];
+  if (!bytes_of(buffer) || in_place(model, i, buffer)) return NULL;
   unsigned char *stage = buffer->on_device ? NULL : staged(model, i);
+  const size_t width = (size_t)buffer->row_bytes;
+  const place to = {buffer->on_device ? NULL : stage ? stage : buffer->data,
+                    buffer->on_device ? (device_address)buffer->data : 0, width};
   TRY("copy an output from the GPU",
-      buffer->on_device
-          ? cuda.cuMemcpyDtoDAsync_v2((device_address)buffer->data, model->own[i], bytes,
-                                      model->stream)
-          : cuda.cuMemcpyDtoHAsync_v2(stage ? stage : buffer->data, model->own[i], bytes,
-                                      model->stream));
+      copy((place){NULL, model->own[i], (size_t)buffer->pitch}, to, (size_t)buffer->rows, width,
+           model->stream));
   return NULL;
 }
 
@@ -223,7 +255,7 @@ static const char *call(stepwell_cuda_model *model, const stepwell_cuda_buffer *
   const int64_t input_count = model->program.input_count;
   for (int64_t i = 0; i < model->count; i++) {
     const stepwell_cuda_buffer *buffer = i < input_count ? &inputs[i] : &outputs[i - input_count];
-    model->starts[i] = in_place(buffer) ? (device_address)buffer->data : model->own[i];
+    model->starts[i] = in_place(model, i, buffer) ? (device_address)buffer->data : model->own[i];
   }
   for (int64_t i = 0; i < input_count && !problem; i++) problem = copy_in(model, i, &inputs[i]);
   if (!problem) problem = cuda_program_bind(&model->program, model->starts);
@@ -233,9 +265,11 @@ static const char *call(stepwell_cuda_model *model, const stepwell_cuda_buffer *
     problem = copy_out(model, i, &outputs[i - input_count]);
   if (problem) return problem;
   TRY("run the model", cuda.cuStreamSynchronize(model->stream));
-  for (int64_t i = input_count; i < model->count && model->staging; i++)
-    if (!outputs[i - input_count].on_device && model->bytes[i])
-      memcpy(outputs[i - input_count].data, staged(model, i), (size_t)model->bytes[i]);
+  for (int64_t i = input_count; i < model->count && model->staging; i++) {
+    const stepwell_cuda_buffer *output = &outputs[i - input_count];
+    if (!output->on_device && bytes_of(output))
+      memcpy(output->data, staged(model, i), bytes_of(output));
+  }
   return NULL;
 }
 

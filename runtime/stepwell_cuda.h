@@ -43,10 +43,12 @@ typedef struct {
   const char *early;  // of each kernel: whether it waits itself for the one before
 } stepwell_cuda_spec;
 
-// An input or output, dense: `data` is an address in the host's memory, or on the GPU.
+// An input or output: `data` is an address in the host's memory, or on the GPU, of `rows` rows of
+// `row_bytes` bytes, which lie close together there and `pitch` bytes apart in the model's memory. Of
+// one without rows nothing is copied: the model's memory holds what an earlier call copied to it.
 typedef struct {
   void *data;
-  int64_t on_device;
+  int64_t on_device, rows, row_bytes, pitch;
 } stepwell_cuda_buffer;
 
 // Load the driver (`library`: its file name) and look at its first device.
@@ -59,7 +61,7 @@ const char *stepwell_cuda_time_copy(int64_t bytes, float *milliseconds);
 const char *stepwell_cuda_create(const stepwell_cuda_spec *spec, stepwell_cuda_model **model);
 
 // One call: inputs in, the program, outputs out; it waits for the end. What is on the GPU is read and
-// written in place where it is aligned to 16 bytes, copied where not.
+// written in place where it is whole and aligned to 16 bytes, copied where not.
 const char *stepwell_cuda_run(stepwell_cuda_model *model, const stepwell_cuda_buffer *inputs,
                               const stepwell_cuda_buffer *outputs);
 

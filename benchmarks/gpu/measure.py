@@ -71,11 +71,15 @@ def main(folder: Path, only: str, seconds: float, peers: str, out: Path | None) 
         "copy_bytes_per_second": _copy_bandwidth(seconds) if with_torch else None,
         "cases": rows,
     }
-    slug = "-".join("".join(c if c.isalnum() else " " for c in name).lower().split())
-    path = out or RESULTS / "gpu" / f"{results['date']}-{slug}.json"
+    path = out or RESULTS / "gpu" / f"{results['date']}-{slug(name)}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1) + "\n")
     click.echo(str(path))
+
+
+def slug(name: str) -> str:
+    """The name of a GPU as files have it."""
+    return "-".join("".join(c if c.isalnum() else " " for c in name).lower().split())
 
 
 def measure(
@@ -87,7 +91,7 @@ def measure(
         array.astype(spec.dtype) for array, spec in zip(case.inputs(), exe.inputs, strict=True)
     ]
     copies = [DeviceArray.copy_of(array) for array in arrays]
-    found = {"stepwell": _repeated(lambda calls: exe.time(*copies, calls=calls), seconds)}
+    found = {"stepwell": repeated(lambda calls: exe.time(*copies, calls=calls), seconds)}
     if case.is_model:
         found["stepwell"]["latency"] = _by_the_host(lambda: exe.run_on_device(*copies), seconds)
     if not peers:
@@ -131,7 +135,7 @@ def _timed(call: Callable[[], float], seconds: float) -> dict[str, float]:
     return {"median": statistics.median(spent), "calls": len(spent)}
 
 
-def _repeated(timed: Callable[[int], float], seconds: float) -> dict[str, float]:
+def repeated(timed: Callable[[int], float], seconds: float) -> dict[str, float]:
     """The median of what `timed` says of one of as many calls as hide their launches."""
     timed(3)
     count = max(1, min(100, round(0.02 / max(timed(1), 1e-6))))
@@ -162,7 +166,7 @@ def _by_the_gpu(call: Callable[[], object], seconds: float) -> dict[str, float]:
         torch.cuda.synchronize()
         return first.elapsed_time(last) / 1e3 / count
 
-    return _repeated(timed, seconds)
+    return repeated(timed, seconds)
 
 
 def _by_many(call: Callable[[], jax.Array], seconds: float) -> dict[str, float]:
@@ -176,7 +180,7 @@ def _by_many(call: Callable[[], jax.Array], seconds: float) -> dict[str, float]:
             result.block_until_ready()
         return (time.perf_counter() - begin) / count
 
-    return _repeated(timed, seconds)
+    return repeated(timed, seconds)
 
 
 def _torch_calls(case: Case, peers: frozenset[str]) -> dict[str, Callable[[], Tensor]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stepwell.kernels.index import Index, Quotient, Variable, apply_map
+from stepwell.kernels.index import Index, Quotient, Variable, apply_map, constant
 from stepwell.mlir import ir
 
 LOOPS = ("affine.for", "affine.parallel")
+STORES = ("affine.store", "affine.vector_store", "vector.store")
 
 
 class LoopIndices:
@@ -15,28 +16,54 @@ class LoopIndices:
 
     def __init__(self, function: ir.Operation) -> None:
         self.variables: dict[ir.Value, Variable] = {}
+        self._known: dict[ir.Value, Index | None] = {}
         for loop in _loops(function):
-            value = loop.regions[0].blocks[0].arguments[0]
-            low, high = self._range(loop)
-            self.variables[value] = Variable("i", low, high, value)
+            for value, (low, high) in zip(
+                loop.regions[0].blocks[0].arguments, self._ranges(loop), strict=False
+            ):
+                self.variables[value] = Variable("i", low, high, value)
 
     def at(self, affine_map: ir.AffineMap, operands: Sequence[ir.Value]) -> list[Index] | None:
-        """The results of a map at loop variables; None where an operand is something else."""
-        if affine_map.n_symbols or any(value not in self.variables for value in operands):
+        """The results of a map at loop variables and what affine maps make of them; None where an
+        operand is something else."""
+        point = [found for value in operands if (found := self._index(value)) is not None]
+        if affine_map.n_symbols or len(point) != len(operands):
             return None
-        found = apply_map(affine_map, [Index.of(self.variables[value]) for value in operands])
-        return list(map(_with_remainders, found))
+        return list(map(_with_remainders, apply_map(affine_map, point)))
+
+    def _index(self, value: ir.Value) -> Index | None:
+        if value in self.variables:
+            return Index.of(self.variables[value])
+        if value not in self._known:
+            self._known[value] = self._applied(value)
+        return self._known[value]
+
+    def _applied(self, value: ir.Value) -> Index | None:
+        if isinstance(value.owner, ir.Block):
+            return None
+        op = value.owner.operation
+        if op.name == "arith.constant":
+            return constant(ir.IntegerAttr(op.attributes["value"]).value)
+        if op.name != "affine.apply":
+            return None
+        found = self.at(ir.AffineMapAttr(op.attributes["map"]).value, list(op.operands))
+        return found[0] if found is not None else None
 
     def accessed(self, op: ir.Operation) -> list[Index] | None:
         """The element that a load, or a store with its value left out, accesses first."""
-        first = 2 if op.name in ("affine.store", "affine.vector_store") else 1
-        affine_map = ir.AffineMapAttr(op.attributes["map"]).value
-        return self.at(affine_map, list(op.operands)[first:])
+        first = 2 if op.name in STORES else 1
+        operands = list(op.operands)[first:]
+        if op.name == "vector.store":
+            return self.at(ir.AffineMap.get_identity(len(operands)), operands)
+        return self.at(ir.AffineMapAttr(op.attributes["map"]).value, operands)
 
-    def _range(self, loop: ir.Operation) -> tuple[int, int]:
+    def _ranges(self, loop: ir.Operation) -> list[tuple[int, int]]:
         if loop.name == "affine.parallel":
             upper = ir.AffineMapAttr(loop.attributes["upperBoundsMap"]).value
-            return 0, ir.AffineConstantExpr(upper.results[0]).value - 1
+            return [(0, ir.AffineConstantExpr(end).value - 1) for end in upper.results]
+        return [self._range(loop)]
+
+    def _range(self, loop: ir.Operation) -> tuple[int, int]:
         lower, upper = (
             ir.AffineMapAttr(loop.attributes[name]).value
             for name in ("lowerBoundMap", "upperBoundMap")

@@ -43,7 +43,6 @@ from stepwell.kernels.cpu import (
     winograd,
     winograd_strategy,
 )
-from stepwell.kernels.cpu.used_elements import KERNEL_EXTENTS, KERNEL_SIZES
 from stepwell.kernels.evaluate import storage_type
 from stepwell.kernels.gpu import scatter, triangular
 from stepwell.kernels.gpu.approximate_math import FAST_MATH
@@ -63,6 +62,7 @@ from stepwell.kernels.structured import (
 )
 from stepwell.kernels.suppression import KIND as SUPPRESSION
 from stepwell.kernels.triangular import KIND as TRIANGULAR
+from stepwell.kernels.used_elements import KERNEL_EXTENTS, KERNEL_SIZES
 from stepwell.kernels.workspace import Workspace
 from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.affine._host_buffers import give_host_buffers, memref_type

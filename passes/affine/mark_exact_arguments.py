@@ -10,7 +10,7 @@ has to copy nothing:
 and `stepwell.exact_results` likewise. Of such an argument the first dimension that is not 1, and it
 alone, may be open. A kernel's access at row r is known to be in use where it stands in a branch for
 r < s0 (`skip-unused-elements`), or in a loop that ends at the number of rows in use, which was
-counted (`kernel.counted`).
+counted (`kernel.counted`). On GPUs no argument is marked.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from stepwell.frontends.open_sizes import (
     SCALARS,
     read_extents,
 )
-from stepwell.kernels.cpu.used_elements import COUNTED, KERNEL_SIZES
 from stepwell.kernels.index import Index, Variable, delinearize, linearize
+from stepwell.kernels.used_elements import COUNTED, KERNEL_SIZES
 from stepwell.mlir import ir
 from stepwell.passes.affine._loop_indices import LoopIndices
 from stepwell.passes.base import Pass, State
 from stepwell.passes.buffers.plan_arena import VIEWS
+from stepwell.targets.nvidia import NvidiaTarget
 
 _ACCESSES = ("affine.load", "affine.vector_load", "affine.store", "affine.vector_store")
 _HARMLESS = ("affine.prefetch",)
@@ -51,6 +52,8 @@ class MarkExactArguments(Pass):
     name: ClassVar[str] = "mark-exact-arguments"
 
     def run(self, op: ir.Operation, state: State) -> None:
+        if isinstance(state.target, NvidiaTarget):  # threads read 16 bytes at a time
+            return
         functions = {
             ir.StringAttr(child.operation.attributes["sym_name"]).value: child.operation
             for child in op.regions[0].blocks[0].operations

@@ -12,6 +12,10 @@ needed runs a task only where one of the rows it writes is below s0:
 The same is done in loops and branches that hold loops, and for several dimensions, all of which
 have to be in use; innermost loops end where what they write is not needed any more. The threads
 share what is left, since they take tasks from each other.
+
+On GPUs a thread is such a task; where threads wait for each other, a block is: all of its threads
+do what they do, or none. Emitters that write by other means than stores ask by themselves
+(`kernels/gpu/used_tiles.py`).
 """
 
 from __future__ import annotations
@@ -24,11 +28,12 @@ from typing import ClassVar
 from stepwell.extents import Extent
 from stepwell.frontends.open_sizes import SCALARS
 from stepwell.kernels.builder import APART, REWRITTEN
-from stepwell.kernels.cpu.used_elements import KERNEL_SIZES
+from stepwell.kernels.gpu import hopper
 from stepwell.kernels.index import Index, Variable, delinearize
+from stepwell.kernels.used_elements import KERNEL_SIZES
 from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.open_dimensions import Layout, capacity
-from stepwell.passes.affine._loop_indices import LOOPS, LoopIndices
+from stepwell.passes.affine._loop_indices import LOOPS, STORES, LoopIndices
 from stepwell.passes.affine.lower_groups_to_affine import EXACT_READS
 from stepwell.passes.base import Pass, State
 from stepwell.passes.buffers.plan_arena import VIEWS
@@ -40,7 +45,6 @@ memref = dialect("memref")
 scf = dialect("scf")
 
 _BRANCHES = ("affine.if", "scf.if")
-_STORES = ("affine.store", "affine.vector_store")
 _READS = ("affine.load", "affine.vector_load", "memref.load", "vector.load", "affine.prefetch")
 _VIEWS = (*VIEWS, "builtin.unrealized_conversion_cast")
 
@@ -142,11 +146,26 @@ class _Kernel:
 
     def run(self) -> None:
         """Put conditions around what loops do, and end the innermost ones early."""
+        grid = _grid(self.function)
+        self.on_gpu = grid is not None
+        if grid is not None and any(map(_meets, nested_operations(grid))):
+            self._skip_blocks(grid)
+            return
         inner = [op for op in nested_operations(self.function) if _is_innermost(op)]
         for block, options in self._plans(self.entry, []):
             self._guard(block, options)
         for loop in inner:
             self._shorten(loop)
+
+    def _skip_blocks(self, grid: ir.Operation) -> None:
+        """Leave out blocks of which no thread writes what is needed. Those left out wait for the
+        kernel before all the same: others count on that."""
+        body = grid.regions[0].blocks[0]
+        inside = [op for child in _guarded(body) for op in nested_operations(child)]
+        inner = set(self.loops.variables.values()) - {self.loops.variables[body.arguments[0]]}
+        options = self._needed(inside, inner)
+        if options:
+            self._guard(body, options, waits=any(map(_is_wait, inside)))
 
     def _size(self, extent: Extent) -> ir.Value:
         """One of the sizes, as an index."""
@@ -179,7 +198,8 @@ class _Kernel:
         """When `block` of `owner` has to run: all conditions of one of these hold. None of them:
         always."""
         inside = [op for child in _guarded(block) for op in nested_operations(child)]
-        if owner.name != "affine.parallel" and all(op.name not in LOOPS for op in inside):
+        is_whole = owner.name == "affine.parallel" or self.on_gpu
+        if not is_whole and all(op.name not in LOOPS for op in inside):
             return []
         inner = {self._variable(op) for op in inside if op.name in LOOPS}
         return self._needed(inside, inner)
@@ -192,11 +212,8 @@ class _Kernel:
         `_options` has it."""
         found: dict[tuple, list[int]] = {}
         for store in self._stores(inside):
-            least = [
-                (extent, lowest)
-                for extent, index in store.needed
-                if (lowest := _least(index, {*inner, store.lane})) is not None
-            ]
+            least = [(e, index.least({*inner, store.lane})) for e, index in store.needed]
+            least = [(e, i) for e, i in least if not i.is_constant or i.constant > 0]
             moving = [(extent, index) for extent, index in least if not index.is_constant]
             if not least:
                 return []
@@ -214,8 +231,11 @@ class _Kernel:
             for key, constants in found.items()
         ]
 
-    def _guard(self, block: ir.Block, options: Sequence[_Conditions]) -> None:
-        """Run `block` where all conditions of one of `options` hold."""
+    def _guard(
+        self, block: ir.Block, options: Sequence[_Conditions], *, waits: bool = False
+    ) -> None:
+        """Run `block` where all conditions of one of `options` hold; else, if it `waits` for the
+        kernel before, do that alone."""
         body = _guarded(block)
 
         def below(condition: _Condition) -> ir.Value:
@@ -228,7 +248,12 @@ class _Kernel:
                 functools.reduce(lambda a, b: arith.AndIOp(a, b).result, map(below, conditions))
                 for conditions in options
             ]
-            branch = scf.IfOp(functools.reduce(lambda a, b: arith.OrIOp(a, b).result, alternatives))
+            needed = functools.reduce(lambda a, b: arith.OrIOp(a, b).result, alternatives)
+            branch = scf.IfOp(needed, has_else=waits)
+        if waits:
+            with ir.InsertionPoint(branch.else_block):
+                hopper.wait_for_kernel()
+                scf.YieldOp([])
         with ir.InsertionPoint(branch.then_block):
             end = scf.YieldOp([]).operation
         for op in body:
@@ -236,22 +261,24 @@ class _Kernel:
 
     def _shorten(self, loop: ir.Operation) -> None:
         """End a loop where what it writes is not needed from there on."""
-        options = self._needed(_guarded(loop.regions[0].blocks[0]), set())
+        body = _guarded(loop.regions[0].blocks[0])
+        options = self._needed([op for child in body for op in nested_operations(child)], set())
         if len(options) != 1:
             return
         variable = self._variable(loop)
         for extent, index in options[0]:
+            index, scale = _undivided(index)
             factor = index.coefficient(variable)
             if factor > 0 and index.is_linear:
                 rest = index - Index.of(variable) * factor
-                loop = _ending_at(loop, self._size(extent), rest, factor)
+                loop = _ending_at(loop, (self._size(extent), scale), rest, factor)
 
     def _stores(self, inside: list[ir.Operation]) -> list[_Store]:
         """What operations write to results; nothing where they write what others read."""
         found = []
         operations = set(inside)
         for op in inside:
-            if op.name in _STORES:
+            if op.name in STORES:
                 buffer = _buffer(op.operands[1])
                 if buffer in self.outputs:
                     found.append(self._store(op, self.outputs[buffer]))
@@ -316,10 +343,52 @@ def _stays_inside(buffer: ir.Value, operations: set[ir.Operation]) -> bool:
 
 def _may_write(op: ir.Operation) -> bool:
     """Whether an operation that is no plain store may write to memory."""
+    if op.name == "llvm.call_intrinsic":
+        return any(str(operand.type).startswith("!llvm.ptr") for operand in op.operands)
+    if op.name == "llvm.inline_asm":
+        return "has_side_effects" in op.attributes and not _is_wait(op)
     prefix = op.name.split(".")[0]
     if prefix in ("arith", "math", "affine", "scf", "ub", "complex"):
         return False
-    return op.name not in _PURE_VECTORS and op.name not in (*_VIEWS, "memref.alloca")
+    return op.name not in (*_PURE_VECTORS, *_VIEWS, *_OF_A_BLOCK, "memref.alloca")
+
+
+_OF_A_BLOCK = frozenset(
+    (
+        "gpu.barrier",
+        "gpu.shuffle",
+        "nvgpu.device_async_copy",
+        "nvgpu.device_async_create_group",
+        "nvgpu.device_async_wait",
+        "nvgpu.ldmatrix",
+        "nvgpu.mma.sync",
+        "nvvm.cp.async.commit.group",
+        "nvvm.cp.async.wait.group",
+    )
+)
+"""What threads of a GPU do together, none of which writes to memory of others."""
+
+
+def _grid(function: ir.Operation) -> ir.Operation | None:
+    """The loop over blocks and threads of a kernel of a GPU."""
+    for child in function.regions[0].blocks[0].operations:
+        op = child.operation
+        if op.name == "affine.parallel" and len(op.regions[0].blocks[0].arguments) > 1:
+            return op
+    return None
+
+
+def _meets(op: ir.Operation) -> bool:
+    """Whether threads of a block do `op` together."""
+    has_effects = op.name == "llvm.inline_asm" and "has_side_effects" in op.attributes
+    return op.name.split(".")[0] in ("gpu", "nvgpu", "nvvm") or has_effects
+
+
+def _is_wait(op: ir.Operation) -> bool:
+    """Whether it waits for the kernel before."""
+    if op.name != "llvm.inline_asm":
+        return False
+    return ir.StringAttr(op.attributes["asm_string"]).value == hopper.WAIT_FOR_KERNEL
 
 
 _PURE_VECTORS = frozenset(
@@ -339,28 +408,9 @@ _PURE_VECTORS = frozenset(
         "shuffle",
         "step",
         "bitcast",
+        "to_elements",
     )
 )
-
-
-def _least(index: Index, variables: set[Variable]) -> Index | None:
-    """The least that `index` is over all values of `variables`; None where that is no index."""
-    for atom, factor in index.terms:
-        if isinstance(atom, Variable):
-            if atom in variables:
-                if factor < 0:
-                    return None
-                rest = Index(tuple(t for t in index.terms if t[0] is not atom), index.constant)
-                return _least(rest + factor * atom.low, variables)
-        elif any(variable in variables for variable in atom.dividend.variables()):
-            if atom.remainder or factor < 0:
-                return None
-            inner = _least(atom.dividend, variables)
-            if inner is None:
-                return None
-            rest = Index(tuple(t for t in index.terms if t[0] is not atom), index.constant)
-            return _least(rest + inner.floordiv(atom.divisor) * factor, variables)
-    return index
 
 
 def _guarded(block: ir.Block) -> list[ir.Operation]:
@@ -378,15 +428,32 @@ def _is_innermost(op: ir.Operation) -> bool:
     )
 
 
-def _ending_at(loop: ir.Operation, size: ir.Value, rest: Index, factor: int) -> ir.Operation:
-    """The same loop, only while `factor` times its variable and `rest` are below `size`."""
+def _undivided(index: Index) -> tuple[Index, int]:
+    """An index and a factor, so that it is below so many times a size where `index` is below the
+    size: x floordiv d + c < s where x + c d < s d."""
+    factor = 1
+    while len(index.terms) == 1:
+        ((atom, times),) = index.terms
+        if isinstance(atom, Variable) or atom.remainder or times != 1:
+            break
+        factor *= atom.divisor
+        index = atom.dividend + index.constant * atom.divisor
+    return index, factor
+
+
+def _ending_at(
+    loop: ir.Operation, end_at: tuple[ir.Value, int], rest: Index, factor: int
+) -> ir.Operation:
+    """The same loop, only while `factor` times its variable and `rest` are below a size, times a
+    number."""
+    size, scale = end_at
     lower, upper = (
         ir.AffineMapAttr(loop.attributes[name]).value for name in ("lowerBoundMap", "upperBoundMap")
     )
     begin, end = list(loop.operands)[: lower.n_inputs], list(loop.operands)[lower.n_inputs :]
     others = rest.variables()
     offset = rest.to_affine(lambda variable: upper.n_dims + others.index(variable))
-    stop = ir.AffineExpr.get_symbol(upper.n_symbols) + (factor - 1) - offset
+    stop = ir.AffineExpr.get_symbol(upper.n_symbols) * scale + (factor - 1) - offset
     stop = ir.AffineExpr.get_floor_div(stop, factor)
     dims, symbols = upper.n_dims + len(others), upper.n_symbols + 1
     bound = ir.AffineMap.get(dims, symbols, [*upper.results, stop])

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from stepwell.errors import LoweringError
 from stepwell.extents import Extent
-from stepwell.kernels.cpu.used_elements import prefixes_of
 from stepwell.kernels.cpu.winograd_strategy import ATTRIBUTE as WINOGRAD
 from stepwell.kernels.cpu.winograd_strategy import ConvolutionShape
 from stepwell.kernels.group import accesses, extracted
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.structured import RESHAPES, Structured, shape_of
+from stepwell.kernels.used_elements import prefixes_of
 from stepwell.mlir import ir, nested_operations
 from stepwell.open_dimensions import (
     Dimension,

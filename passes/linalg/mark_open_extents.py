@@ -18,7 +18,7 @@ of what a reduction in the kernel gives. `skip-unused-elements` leaves out the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,11 +31,11 @@ from stepwell.frontends.open_sizes import (
     SCALARS,
     read_extents,
 )
-from stepwell.kernels.cpu.used_elements import KERNEL_EXTENTS, KERNEL_SIZES, NEEDED, OPEN
-from stepwell.kernels.cpu.used_elements import PREFIXES as KERNEL_PREFIXES
 from stepwell.kernels.group import extracted
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.structured import RESHAPES, Structured, shape_of
+from stepwell.kernels.used_elements import KERNEL_EXTENTS, KERNEL_SIZES, NEEDED, OPEN
+from stepwell.kernels.used_elements import PREFIXES as KERNEL_PREFIXES
 from stepwell.mlir import ir, nested_operations
 from stepwell.open_dimensions import (
     Dimension,
@@ -240,13 +240,13 @@ class _Flow:
     def _reshape(self, op: ir.Operation) -> None:
         source, result = op.operands[0], op.results[0]
         shape, sizes = shape_of(source), shape_of(result)
-        if self.filled.get(source):  # only vectors of booleans and what was told by them
-            kept = [n for n in shape if n != 1] == [n for n in sizes if n != 1]
-            names = dict(zip(_moving(shape), _moving(sizes), strict=False)) if kept else {}
-            whole = set(range(len(sizes)))
-            self.filled[result] = (
-                {names[d] for d in self.filled[source] if d in names} if kept else whole
-            )
+        filled = self.filled.get(source, set())  # of vectors of booleans and what they told
+        self.filled[result] = {
+            place
+            for taken, given in _regrouped_dimensions(shape, sizes)
+            if not filled.isdisjoint(taken)
+            for place in given
+        }
         try:
             self.layouts[result] = regrouped(self.layout(source), shape, sizes)
         except LoweringError:  # in use as a whole
@@ -301,8 +301,26 @@ class _Flow:
 _SAME_DIMENSIONS = ("tensor.extract_slice", "tensor.pad", "tensor.concat")
 
 
-def _moving(shape: Sequence[int]) -> list[int]:
-    return [d for d, n in enumerate(shape) if n != 1]
+def _regrouped_dimensions(
+    shape: Sequence[int], sizes: Sequence[int]
+) -> Iterator[tuple[list[int], list[int]]]:
+    """The dimensions of `shape` and those of `sizes` that a reshape makes of them, in the smallest
+    groups that have as many elements; those of 1 make nothing."""
+    ends: list[dict[int, list[int]]] = []
+    for extents in (shape, sizes):
+        count, groups = 1, {1: []}
+        for dimension, size in enumerate(extents):
+            count *= size
+            groups.setdefault(count, []).append(dimension)
+        ends.append(groups)
+    taken: list[int] = []
+    given: list[int] = []
+    for count in sorted({*ends[0], *ends[1]}):
+        taken += ends[0].get(count, [])
+        given += ends[1].get(count, [])
+        if count in ends[0] and count in ends[1]:
+            yield taken, given
+            taken, given = [], []
 
 
 def _common(first: Layout, second: Layout) -> Layout:

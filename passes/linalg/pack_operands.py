@@ -25,7 +25,6 @@ from stepwell.kernels.cpu import (
     winograd_strategy,
 )
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
-from stepwell.kernels.cpu.used_elements import KERNEL_EXTENTS
 from stepwell.kernels.slices import TakenSlices, slices_behind
 from stepwell.kernels.structured import (
     RESHAPES,
@@ -35,6 +34,7 @@ from stepwell.kernels.structured import (
     element_type,
     shape_of,
 )
+from stepwell.kernels.used_elements import KERNEL_EXTENTS
 from stepwell.kernels.widened_weights import WidenedWeights
 from stepwell.mlir import dialect, ir
 from stepwell.packing import Packing, PanelPacking

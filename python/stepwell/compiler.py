@@ -16,7 +16,6 @@ from stepwell.open_shapes import NamedShapes, are_known, bounded
 from stepwell.options import CompileOptions, make_options
 from stepwell.partitioned import PartitionedExecutable, partitioned
 from stepwell.progress import progress_lines
-from stepwell.runtime.cuda_executable import CudaExecutable
 from stepwell.runtime.load import Loaded, load_artifact
 from stepwell.runtime.threads import default_threads
 from stepwell.sources import GIVEN, Model, Shapes, Source, as_source, declared_shapes
@@ -58,7 +57,7 @@ def compile(
     `example_inputs` (which may also stand second) are a tensor, a tuple of positional or a dict of
     keyword arguments of it, and their shapes those of the compiled code. `target` names the machine
     ("cpu": this one), `threads` the threads of a run (default: the physical cores), `shapes` gives
-    dynamic inputs their sizes. For a GPU, `shapes` has to leave nothing open.
+    dynamic inputs their sizes.
 
     With names in `shapes`, or with `max_sizes` for names that the model has for dimensions, the
     model is compiled now, and once for any of these sizes up to those of `max_sizes`:
@@ -82,16 +81,18 @@ def compile(
     def compile_part(part: onnx.ModelProto, sizes: Shapes) -> Compiled:
         return compile(part, machine, threads, sizes, options)
 
-    if isinstance(targets.get(machine), NvidiaTarget):
-        return CudaExecutable(build_for(shapes, None))
+    on_gpu = isinstance(targets.get(machine), NvidiaTarget)
     try:
-        return OverridableExecutable(build_for(shapes, None), threads, build_for)
+        built = build_for(shapes, None)
+        return load_artifact(built) if on_gpu else OverridableExecutable(built, threads, build_for)
     except OpenModelError as error:
         any_size = make_options(options).any_size
         named = _with_names(error, model)
-        return SpecializingExecutable(build_for, named, threads, shapes or {}, any_size=any_size)
+        return SpecializingExecutable(
+            build_for, named, threads, shapes or {}, any_size=any_size, on_gpu=on_gpu
+        )
     except ModelError:
-        parts = partitioned(model, shapes or {}, compile_part)
+        parts = None if on_gpu else partitioned(model, shapes or {}, compile_part)
         if parts is None:
             raise
         return parts
@@ -203,8 +204,6 @@ def _build_bounded(
     max_sizes: Mapping[str, int],
 ) -> Artifact:
     """An artifact for any sizes of the dimensions that have names, up to `max_sizes`."""
-    if isinstance(targets.get(target), NvidiaTarget):
-        raise UsageError(f"code for {target} is for known sizes; give numbers for all dimensions")
     try:
         known = build(model, target, threads, None, options).manifest.inputs
         inputs = tuple(OpenSpec(spec.name, spec.dtype, spec.shape) for spec in known)

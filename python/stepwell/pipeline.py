@@ -153,16 +153,11 @@ STEPS = (
     Step("transpose-weights", "linalg", ("transpose-weights",), 1, "gpu"),
     Step("form-fusion-groups", "linalg", ("mark-exponents", "form-fusion-groups")),
     Step("concatenate-in-place", "linalg", ("concatenate-in-place",), 2, "cpu"),
-    Step("mark-open-extents", "linalg", ("mark-open-extents",), machine="cpu"),
+    Step("mark-open-extents", "linalg", ("mark-open-extents",)),
     Step("pack-operands", "linalg", ("pack-operands",), machine="cpu"),
     Step("lower-groups-to-affine", "affine", ("lower-groups-to-affine",)),
     Step("bufferize-host", "affine", ("bufferize-host",)),
-    Step(
-        "skip-unused-elements",
-        "affine",
-        ("skip-unused-elements", "mark-exact-arguments"),
-        machine="cpu",
-    ),
+    Step("skip-unused-elements", "affine", ("skip-unused-elements", "mark-exact-arguments")),
     Step("plan-arena", "affine", ("plan-arena",)),
     Step(
         "lower-kernels-to-llvm",

@@ -13,9 +13,10 @@ import numpy as np
 from stepwell.artifact import Artifact, KernelInfo
 from stepwell.errors import Error, InputError, ModelError, OpenModelError, UsageError
 from stepwell.open_shapes import Relation, generalized
+from stepwell.runtime.device_arrays import host_copy, is_on_gpu
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array
-from stepwell.runtime.open_sizes import OpenSizeExecutable
+from stepwell.runtime.load import Loaded, OpenLoaded, load_artifact
 from stepwell.sizes import Fixed, OpenShapes
 from stepwell.specialization import (
     OFFERED_ELEMENTS,
@@ -37,9 +38,6 @@ _log = logging.getLogger("stepwell")
 KEPT_STEPS = 512
 """So many specializations stay in memory, the oldest leaving first; the cache has them all."""
 
-Compiled = Executable | OpenSizeExecutable
-"""Code for some shapes, or for any sizes up to its capacities."""
-
 _TRIES = [(exact, related) for related in Relation for exact in (False, True)]
 """How capacities are chosen, and what open sizes may have to do with others: the most free
 first."""
@@ -56,7 +54,7 @@ class _Stage:
 
     values: tuple[str, ...]
     sizes: tuple[str, ...]
-    executable: Executable | None
+    executable: Loaded | None
 
 
 class SpecializingExecutable:
@@ -81,6 +79,7 @@ class SpecializingExecutable:
         shapes: Shapes,
         *,
         any_size: bool = True,
+        on_gpu: bool = False,
     ) -> None:
         self.inputs: tuple[OpenSpec, ...] = open_model.inputs
         self.outputs: tuple[OpenSpec, ...] = open_model.outputs
@@ -88,12 +87,12 @@ class SpecializingExecutable:
         self._build, self._threads = build, threads
         self._fixed = {name: tuple(int(n) for n in shape) for name, shape in shapes.items()}
         self._lock = threading.RLock()
-        self._steps: dict[_Key, _Stage | Compiled] = {}
-        self._latest: Compiled | None = None
-        self._any_size = any_size
+        self._steps: dict[_Key, _Stage | Loaded] = {}
+        self._latest: Loaded | None = None
+        self._any_size, self._on_gpu = any_size, on_gpu
         self._histories: dict[frozenset[Fixed], list[dict[str, tuple[int, ...]]]] = {}
         self._closed: set[frozenset[Fixed]] = set()
-        self._open: list[OpenSizeExecutable] = []
+        self._open: list[OpenLoaded] = []
         self._staged = False
         names = {spec.name for spec in self.inputs}
         self._known = [name for name in open_model.values if name in names]
@@ -127,7 +126,7 @@ class SpecializingExecutable:
         outputs = executable(*inputs)
         return dict(zip(executable.result_names, outputs, strict=True))
 
-    def specialized(self, *arrays: object) -> Compiled:
+    def specialized(self, *arrays: object) -> Loaded:
         """What runs on values like `arrays`: compiled now unless it already is."""
         return self._specialize(arrays, {})[0]
 
@@ -161,12 +160,12 @@ class SpecializingExecutable:
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs))
         outputs = ", ".join(map(str, self.outputs))
-        compiled = len({id(s) for s in self._steps.values() if isinstance(s, Compiled)})
+        compiled = len({id(s) for s in self._steps.values() if isinstance(s, Loaded)})
         return f"<stepwell.SpecializingExecutable ({inputs}) -> ({outputs}), {compiled} compiled>"
 
     def _specialize(
         self, arrays: Sequence[object], given: dict[str, np.ndarray]
-    ) -> tuple[Compiled, list[np.ndarray]]:
+    ) -> tuple[Loaded, list[np.ndarray]]:
         """The code for `arrays`, and its inputs: the tensors of `arrays` and, beside those `given`,
         staged ones."""
         structures: dict[str, Structure] = {}
@@ -175,12 +174,12 @@ class SpecializingExecutable:
             structure, parts = flatten(spec, value)
             if spec.kind != "tensor":
                 structures[spec.name] = structure
-            tensors |= {n: input_array(n, part, spec.dtype) for n, part in parts.items()}
+            tensors |= {n: self._taken(n, part, spec.dtype) for n, part in parts.items()}
         self._check_shapes(tensors)
-        values = {name: tensors[name] for name in self._known}
+        values = {name: host_copy(name, tensors[name]) for name in self._known}
         begin: _Key = (
             repr(structures),
-            *((name, array.shape) for name, array in tensors.items()),
+            *((name, tuple(array.shape)) for name, array in tensors.items()),
         )
         for _ in range(_ROUNDS):
             key: _Key = (
@@ -195,10 +194,10 @@ class SpecializingExecutable:
                     if len(self._steps) >= KEPT_STEPS:
                         self._steps.pop(next(iter(self._steps)))
                     self._steps[key] = step
-            if isinstance(step, Compiled):
+            if isinstance(step, Loaded):
                 return step, [*tensors.values(), *given.values()]
             present = {**tensors, **given}
-            found = {name: present[name] for name in step.values if name in present}
+            found = {n: host_copy(n, present[n]) for n in step.values if n in present}
             if step.executable is not None:
                 inputs = [*tensors.values(), *given.values()]
                 staged = [n for n in (*step.values, *step.sizes) if n not in present]
@@ -206,6 +205,12 @@ class SpecializingExecutable:
             values |= {name: found[name] for name in step.values}
             given |= {name: found[name] for name in step.sizes}
         raise ModelError("the model asks for values of its own without end")
+
+    def _taken(self, name: str, value: object, dtype: str) -> np.ndarray:
+        """`value` as an array; as it is where it lies on the GPU that runs the model."""
+        if self._on_gpu and is_on_gpu(value) and hasattr(value, "shape"):
+            return value  # pyright: ignore[reportReturnType]  # shapes are asked of it alone
+        return input_array(name, value, dtype)
 
     def _check_shapes(self, tensors: Mapping[str, np.ndarray]) -> None:
         for spec in self.inputs:
@@ -221,16 +226,22 @@ class SpecializingExecutable:
         structures: Mapping[str, Structure],
         values: Mapping[str, np.ndarray],
         given: Mapping[str, np.ndarray],
-    ) -> _Stage | Compiled:
+    ) -> _Stage | Loaded:
         """The code for these inputs, or what has to be known before it can be compiled."""
-        shapes = {name: array.shape for name, array in tensors.items()}
+        shapes = {name: tuple(array.shape) for name, array in tensors.items()}
         if not values and not given and all(spec.kind == TENSOR for spec in self.inputs):
             code = self._for_any_size(shapes)
             if code is not None:
                 self._latest = code
                 return code
         types = {name: (array.dtype.name, array.shape) for name, array in given.items()}
-        small = {n: a for n, a in tensors.items() if a.size <= OFFERED_ELEMENTS and n not in values}
+        small = {
+            name: array
+            for name, array in tensors.items()
+            if isinstance(array, np.ndarray)
+            and array.size <= OFFERED_ELEMENTS
+            and name not in values
+        }
         try:
             special = Specialization(structures, values, types, None, {})
             try:
@@ -242,7 +253,7 @@ class SpecializingExecutable:
                 offered = Specialization(structures, values, types, None, small)
                 built = self._build(shapes, offered)
             self._staged = bool(values or given)
-            self._latest = Executable(built, self._threads)
+            self._latest = load_artifact(built, self._threads)
             return self._latest
         except OpenModelError as error:
             needed, sizes = error.values, error.sizes
@@ -255,9 +266,9 @@ class SpecializingExecutable:
         if not computed:
             return _Stage(needed, sizes, None)
         special = Specialization(structures, values, types, computed, {})
-        return _Stage(needed, sizes, Executable(self._build(shapes, special), self._threads))
+        return _Stage(needed, sizes, load_artifact(self._build(shapes, special), self._threads))
 
-    def _for_any_size(self, shapes: dict[str, tuple[int, ...]]) -> OpenSizeExecutable | None:
+    def _for_any_size(self, shapes: dict[str, tuple[int, ...]]) -> OpenLoaded | None:
         """Code that takes `shapes` and others, compiled now unless there is some; None for the
         first shapes, and where there can be no such code."""
         wanted = [shapes[spec.name] for spec in self.inputs]
@@ -285,7 +296,7 @@ class SpecializingExecutable:
 
     def _joint(
         self, fixed: frozenset[Fixed], shapes: dict[str, tuple[int, ...]]
-    ) -> OpenSizeExecutable | None:
+    ) -> OpenLoaded | None:
         """Code for the sizes that differ between `shapes` and earlier ones in which the same are
         `fixed`; None where there is none. It may take larger sizes alone."""
         history = self._histories.setdefault(fixed, [])
@@ -301,7 +312,8 @@ class SpecializingExecutable:
             tried.append(sizes)
             try:
                 built = self._build(None, Specialization(sizes=sizes))
-                code = OpenSizeExecutable(built, self._threads)
+                code = load_artifact(built, self._threads)
+                assert isinstance(code, OpenLoaded)
             except ModelError as error:  # perhaps it takes no such sizes
                 _log.info("there is no code for any size up to %s: %s", sizes.capacities, error)
             except (Error, MemoryError, OSError) as error:

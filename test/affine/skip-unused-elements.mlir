@@ -161,3 +161,81 @@ func.func private @kernel_0(%x: memref<4x20xf32>, %sizes: memref<1xi64>, %y: mem
   }
   return
 }
+
+// -----
+
+// A thread of a GPU whose row is not in use does nothing.
+
+// CHECK-LABEL: func.func private @kernel_0(
+// CHECK: affine.parallel (%[[BLOCK:.*]], %[[THREAD:.*]]) = (0, 0) to (3, 4)
+// CHECK-NEXT: %[[ROW:.*]] = affine.apply {{.*}}(%[[BLOCK]], %[[THREAD]])
+// CHECK-NEXT: arith.cmpi slt, %[[ROW]]
+// CHECK-NEXT: scf.if
+// CHECK-NEXT: affine.vector_load
+func.func @main(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: memref<12x8xf32>)
+    attributes {stepwell.extents = ["s0, 8"], stepwell.scalars = ["s0"], stepwell.prefixes = []} {
+  call @kernel_0(%x, %sizes, %y) : (memref<12x8xf32>, memref<1xi64>, memref<12x8xf32>) -> ()
+  return
+}
+func.func private @kernel_0(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: memref<12x8xf32>)
+    attributes {kernel.kind = "elementwise", kernel.results = 1 : i64, kernel.extents = ["12/s0, 8/8"], kernel.sizes = ["s0"]} {
+  affine.parallel (%block, %thread) = (0, 0) to (3, 4) {
+    %0 = affine.vector_load %x[%block * 4 + %thread, 0] : memref<12x8xf32>, vector<8xf32>
+    affine.vector_store %0, %y[%block * 4 + %thread, 0] : memref<12x8xf32>, vector<8xf32>
+  }
+  return
+}
+
+// -----
+
+// Where threads wait for each other, all of a block do something, or none. A row is also found by
+// way of affine maps, and written at an index.
+
+// CHECK-LABEL: func.func private @kernel_0(
+// CHECK: affine.parallel (%[[BLOCK:.*]], %{{.*}}) = (0, 0) to (3, 32)
+// CHECK-NEXT: %[[ROW:.*]] = affine.apply {{.*}}(%[[BLOCK]])
+// CHECK-NEXT: %[[NEEDED:.*]] = arith.cmpi slt, %[[ROW]]
+// CHECK-NEXT: scf.if %[[NEEDED]]
+// CHECK: gpu.barrier
+// CHECK-NOT: scf.if
+func.func @main(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: memref<12x8xf32>)
+    attributes {stepwell.extents = ["s0, 8"], stepwell.scalars = ["s0"], stepwell.prefixes = []} {
+  call @kernel_0(%x, %sizes, %y) : (memref<12x8xf32>, memref<1xi64>, memref<12x8xf32>) -> ()
+  return
+}
+func.func private @kernel_0(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: memref<12x8xf32>)
+    attributes {kernel.kind = "elementwise", kernel.results = 1 : i64, kernel.extents = ["12/s0, 8/8"], kernel.sizes = ["s0"]} {
+  %tile = memref.alloca() : memref<32xf32, #gpu.address_space<workgroup>>
+  affine.parallel (%block, %thread) = (0, 0) to (3, 32) {
+    %row = affine.apply affine_map<(d0, d1) -> (d0 * 4 + d1 floordiv 8)>(%block, %thread)
+    %column = affine.apply affine_map<(d0) -> (d0 mod 8)>(%thread)
+    %0 = affine.load %x[%row, %column] : memref<12x8xf32>
+    affine.store %0, %tile[%thread] : memref<32xf32, #gpu.address_space<workgroup>>
+    gpu.barrier
+    %1 = affine.load %tile[31 - %thread] : memref<32xf32, #gpu.address_space<workgroup>>
+    %2 = vector.broadcast %1 : f32 to vector<1xf32>
+    vector.store %2, %y[%row, %column] : memref<12x8xf32>, vector<1xf32>
+  }
+  return
+}
+
+// -----
+
+// Rejected: a kernel that also writes by an instruction of which nothing is known.
+
+// CHECK-LABEL: func.func private @kernel_0(
+// CHECK-NOT: scf.if
+func.func @main(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: memref<12x8xf32>)
+    attributes {stepwell.extents = ["s0, 8"], stepwell.scalars = ["s0"], stepwell.prefixes = []} {
+  call @kernel_0(%x, %sizes, %y) : (memref<12x8xf32>, memref<1xi64>, memref<12x8xf32>) -> ()
+  return
+}
+func.func private @kernel_0(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: memref<12x8xf32>)
+    attributes {kernel.kind = "elementwise", kernel.results = 1 : i64, kernel.extents = ["12/s0, 8/8"], kernel.sizes = ["s0"]} {
+  affine.parallel (%block, %thread) = (0, 0) to (3, 4) {
+    %0 = affine.vector_load %x[%block * 4 + %thread, 0] : memref<12x8xf32>, vector<8xf32>
+    llvm.inline_asm has_side_effects "red.global.add.u32 ...;", "~{memory}" : () -> ()
+    affine.vector_store %0, %y[%block * 4 + %thread, 0] : memref<12x8xf32>, vector<8xf32>
+  }
+  return
+}

@@ -621,6 +621,37 @@ int cuMemcpyDtoDAsync_v2(uint64_t target, uint64_t source, size_t bytes, void *s
   copy->target = target, copy->source = source, copy->bytes = bytes;
   return 0;
 }
+// CUDA_MEMCPY2D; kind 1 is memory of the host.
+typedef struct {
+  size_t first_byte, first_row;
+  int kind;
+  const void *host;
+  uint64_t device;
+  void *array;
+  size_t pitch;
+} rows_end;
+typedef struct {
+  rows_end source, target;
+  size_t row_bytes, rows;
+} rows_copy;
+
+int cuMemcpy2DAsync_v2(const rows_copy *what, void *stream) {
+  const rows_end *from = &what->source, *to = &what->target;
+  if (what->row_bytes > from->pitch || what->row_bytes > to->pitch) return 1;
+  int code = 0;
+  for (size_t row = 0; row < what->rows && !code; row++) {
+    const char *source = (const char *)from->host + row * from->pitch;
+    char *target = (char *)(uintptr_t)to->host + row * to->pitch;
+    const uint64_t at_source = from->device + row * from->pitch, at_target = to->device + row * to->pitch;
+    if (from->kind == 1)
+      code = cuMemcpyHtoDAsync_v2(at_target, source, what->row_bytes, stream);
+    else if (to->kind == 1)
+      code = cuMemcpyDtoHAsync_v2(target, at_source, what->row_bytes, stream);
+    else
+      code = cuMemcpyDtoDAsync_v2(at_target, at_source, what->row_bytes, stream);
+  }
+  return code;
+}
 int cuStreamCreate(void **stream, unsigned flags) { return (void)flags, *stream = &launches, 0; }
 int cuStreamSynchronize(void *stream) {
   (void)stream;

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,10 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from emulator import KERNEL, Emulator
+from emulator import KERNEL, Emulator, RealGpu
 
 import stepwell
-from stepwell import assembly, ptx, ptxas, targets
+from stepwell import assembly, compiler, ptx, ptxas, targets, worker
 from stepwell.artifact import Artifact, read
 from stepwell.runtime.cuda import device
 from stepwell.runtime.cuda_executable import CudaExecutable
@@ -52,6 +54,26 @@ def compile_for_gpu(model: object, target: str = TARGET, **options: object) -> C
         path = Path(folder) / "model.stepwell"
         lowered._write_artifact(path)
         return Compiled(read(path, check_host=False), kernels, lowered.remarks)
+
+
+@contextmanager
+def compiling_for(emulator: Emulator | RealGpu) -> Iterator[None]:
+    """While it lasts, `stepwell.compile` works in this process, and kernels for GPUs go to the
+    emulator."""
+    optimize = ptx.kernel_llvm
+
+    def recorded(*arguments: Any) -> llvm.ModuleRef:
+        module = optimize(*arguments)
+        emulator.add(str(module))
+        return module
+
+    def work(request: worker.Request, *_: object) -> None:
+        worker.compile_request(request, lambda *_: None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ptx, "kernel_llvm", recorded)
+        patch.setattr(compiler, "run_worker", work)
+        yield
 
 
 def load_on_emulator(compiled: Compiled, emulator: Emulator) -> CudaExecutable:

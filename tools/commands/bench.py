@@ -17,7 +17,7 @@ from stepwell import artifact
 from stepwell.errors import UsageError
 from stepwell.inspection.kernel_times import KernelTime, highest, kernel_times
 from stepwell.options import CompileOptions
-from stepwell.runtime.cuda_executable import CudaExecutable
+from stepwell.runtime.cuda_open_sizes import OnGpu
 from stepwell.runtime.device_arrays import DeviceArray
 from stepwell.runtime.load import Loaded
 from stepwell.runtime.threads import default_threads
@@ -87,10 +87,10 @@ def bench(
     exe, arrays = ahead.load_with_inputs(model, target, threads, known, options)
     feed = {spec.name: array for spec, array in zip(exe.inputs, arrays, strict=True)}
     calls: dict[str, Callable[[], object]] = {"stepwell": lambda: exe(*arrays)}
-    if isinstance(exe, CudaExecutable) and exe.results_are_arrays:
+    if isinstance(exe, OnGpu) and exe.results_are_arrays:
         calls["stepwell, on the GPU"] = on_the_gpu(exe, arrays)
     cpu_threads = threads or default_threads()
-    if not isinstance(exe, CudaExecutable):
+    if not isinstance(exe, OnGpu):
         cpu_threads = exe.threads
     for name in names:
         calls[name] = peers.prepare(name, Path(model), feed, cpu_threads)
@@ -130,14 +130,14 @@ def measure(calls: Mapping[str, Callable[[], object]], seconds: float) -> list[T
     ]
 
 
-def on_the_gpu(exe: CudaExecutable, arrays: list[np.ndarray]) -> Callable[[], object]:
+def on_the_gpu(exe: OnGpu, arrays: list[np.ndarray]) -> Callable[[], object]:
     """A call whose inputs and outputs stay on the GPU."""
     copies = [DeviceArray.copy_of(array) for array in arrays]
     return lambda: exe.run_on_device(*copies)
 
 
 def _print_json(exe: Loaded, timings: list[Timing], kernels: list[KernelTime]) -> None:
-    on_gpu = isinstance(exe, CudaExecutable)
+    on_gpu = isinstance(exe, OnGpu)
     place = {"gpu": exe.device.name} if on_gpu else {"threads": exe.threads}
     data: dict[str, object] = {
         **place,

@@ -18,7 +18,7 @@ from stepwell.errors import ArtifactError, UsageError
 from stepwell.open_shapes import UNNAMED
 from stepwell.options import PRECISIONS, CompileOptions
 from stepwell.runtime.load import load
-from stepwell.runtime.open_sizes import OpenSizeExecutable
+from stepwell.runtime.open_model import OpenSizeModel
 from stepwell.specialization import TENSOR, OpenSpec, check_shape
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def load_or_compile(
     if model == "-" or not artifact.is_artifact(model):
         return compile(read_model(model), target, threads, shapes, options)
     loaded = load(model, threads)
-    if shapes and not isinstance(loaded, OpenSizeExecutable):
+    if shapes and not isinstance(loaded, OpenSizeModel):
         raise UsageError("--shape has no effect on an artifact of fixed shapes")
     declared = {spec.name: spec.shape for spec in loaded.inputs}
     for name, shape in (shapes or {}).items():

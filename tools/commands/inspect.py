@@ -8,7 +8,7 @@ import click
 
 from stepwell import artifact
 from stepwell.artifact import Artifact
-from stepwell.runtime.open_sizes import open_signature
+from stepwell.runtime.open_model import open_signature
 from stepwell.tools.commands import common
 
 

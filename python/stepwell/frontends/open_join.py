@@ -5,7 +5,9 @@ size by chance: a size of 3 and the number 3 are one constant there, and two for
 programs are compared from what they return, back to their arguments. An operation of the first
 that stands for several in others is doubled; what no result depends on is dropped. Where a size is
 1, elements that are repeated once are those that there are, and the first one is all of them: a
-program may lack an operation there that repeats or takes them in others.
+program may lack an operation there that repeats or takes them in others. Where a size is the
+largest, the first elements of a table may be all of it: there the first program is given an
+operation that takes them.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ class _Join:
     def __init__(self, enter: Enter) -> None:
         self._enter = enter
         self._joined: dict[Together, ir.Value] = {}
+        self._taken: dict[Together, Together] = {}
         # Operations by their first result, since their own hash changes with their operands.
         self._used: set[ir.Value] = set()
         self._operands: dict[ir.Value, list[ir.Value]] = {}
@@ -66,12 +69,31 @@ class _Join:
             if together in self._joined:
                 pending.pop()
                 continue
-            ops = _owners(together)
-            missing = [t for t in self._operands_of(ops, together) if t not in self._joined]
+            taken = self._as_taken(together)
+            ops = _owners(taken)
+            missing = [t for t in self._operands_of(ops, taken) if t not in self._joined]
             pending += missing
             if not missing:
-                self._operation(ops, together)
+                self._operation(ops, taken)
+                self._joined[together] = self._joined[taken]
         return self._joined[wanted]
+
+    def _as_taken(self, together: Together) -> Together:
+        """`together`, with a slice of all elements in the first program where that has none and
+        others take the first ones."""
+        first, *others = together
+        if _takes_first(first) or not any(map(_takes_first, others)):
+            return together
+        if together not in self._taken:
+            if isinstance(first.owner, ir.Block):
+                place = ir.InsertionPoint.at_block_begin(first.owner)
+            else:
+                place = ir.InsertionPoint.after(first.owner.operation)
+            shape = hlo.shape(first)
+            with first.context, ir.Location.unknown(), place:
+                whole = hlo.slice(first, [0] * len(shape), shape)
+            self._taken[together] = (whole, *others)
+        return self._taken[together]
 
     def _operands_of(self, ops: Operations, together: Together = ()) -> list[Together]:
         """Operands that belong together, those that the first program had at the beginning. That of
@@ -134,6 +156,12 @@ def _owners(together: Together) -> Operations:
             _check(op, [True, _may_be_left_out(op)])
         found.append(other)
     return found
+
+
+def _takes_first(value: ir.Value) -> bool:
+    """Whether `value` is the first elements of another."""
+    op = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    return op is not None and op.name == "stablehlo.slice" and _may_be_left_out(op)
 
 
 def _may_be_left_out(op: ir.Operation) -> bool:

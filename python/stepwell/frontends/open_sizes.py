@@ -41,7 +41,7 @@ last. `stepwell.scalars` has the elements of the vector of sizes in front of the
 
 EXACT_INPUTS = "stepwell.exact_inputs"
 """Of the function, once it is one of buffers: the inputs, by number, of which no more is read than
-is in use (`mark-exact-arguments`)."""
+is in use (`mark-exact-arguments`, on CPUs)."""
 
 EXACT_RESULTS = "stepwell.exact_results"
 """The results, by number, of which no more is written."""
@@ -59,7 +59,10 @@ def read(main: ir.Operation, imported: Imported) -> OpenSizes | None:
     )
     inputs, outputs = (tuple(read_extents(main, n) or ()) for n in (EXTENTS, RESULT_EXTENTS))
     names, capacities = tuple(shapes.names), tuple(shapes.capacities.values())
-    exact = (tuple(ir.DenseI64ArrayAttr(main.attributes[n])) for n in (EXACT_INPUTS, EXACT_RESULTS))
+    exact = (
+        tuple(ir.DenseI64ArrayAttr(main.attributes[n])) if n in main.attributes else ()
+        for n in (EXACT_INPUTS, EXACT_RESULTS)
+    )
     least = shapes.least
     return OpenSizes(names, capacities, inputs, outputs, scalars, prefixes, *exact, least=least)
 

@@ -12,7 +12,7 @@ from stepwell.artifact import KernelInfo
 from stepwell.inspection.roofline import Roofline, measured
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.load import Loaded
-from stepwell.runtime.open_sizes import OpenSizeExecutable
+from stepwell.runtime.open_model import OpenSizeModel
 
 _PROFILED_CALLS = 20
 
@@ -60,7 +60,7 @@ def highest(kernels: Sequence[KernelTime]) -> Roofline | None:
 
 
 def _rooflines(exe: Loaded) -> Sequence[Roofline | None]:
-    if isinstance(exe, OpenSizeExecutable):
+    if isinstance(exe, OpenSizeModel):
         return [None] * len(exe.kernels)
     if isinstance(exe, Executable):
         return [measured(exe.threads)] * len(exe.kernels)

@@ -11,7 +11,7 @@ import numpy as np
 from stepwell.artifact import KernelInfo
 from stepwell.errors import UsageError
 from stepwell.inspection.kernel_times import KernelTime, beside_peak
-from stepwell.runtime.cuda_executable import CudaExecutable
+from stepwell.runtime.cuda_open_sizes import OnGpu
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.open_sizes import OpenSizeExecutable
 from stepwell.runtime.trace import KernelRun, Share, Trace
@@ -171,7 +171,7 @@ def profile(exe: object, *arrays: np.ndarray, runs: int = 20) -> Profile:
     Raises UsageError for models on GPUs and those that are compiled when they are called,
     InputError for arrays that do not fit.
     """
-    if isinstance(exe, CudaExecutable):
+    if isinstance(exe, OnGpu):
         raise UsageError(
             "a timeline is of the threads of a CPU; stepwell bench --per-kernel has the times of "
             f"kernels on {exe.place}"

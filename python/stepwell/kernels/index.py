@@ -182,6 +182,19 @@ class Index:
             result = result + part * factor
         return result
 
+    def least(self, over: set[Variable]) -> Index:
+        """What the form is not below, for any values of the variables `over`: one of the others."""
+        for atom, factor in self.terms:
+            inner = [atom] if isinstance(atom, Variable) else atom.dividend.variables()
+            if not any(variable in over for variable in inner):
+                continue
+            rest = Index(tuple(t for t in self.terms if t[0] is not atom), self.constant)
+            least = Index((), atom.low if factor > 0 else atom.high)
+            if isinstance(atom, Quotient) and not atom.remainder and factor > 0:
+                least = atom.dividend.least(over).floordiv(atom.divisor)
+            return (rest + least * factor).least(over)
+        return self
+
     @property
     def is_computed(self) -> bool:
         """Whether it depends on a variable that is computed."""

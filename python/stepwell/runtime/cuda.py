@@ -57,7 +57,13 @@ class Spec(ctypes.Structure):
 class Buffer(ctypes.Structure):
     """stepwell_cuda_buffer."""
 
-    _fields_ = (("data", _POINTER), ("on_device", ctypes.c_int64))
+    _fields_ = (
+        ("data", _POINTER),
+        ("on_device", ctypes.c_int64),
+        ("rows", ctypes.c_int64),
+        ("row_bytes", ctypes.c_int64),
+        ("pitch", ctypes.c_int64),
+    )
 
 
 @dataclass(frozen=True)

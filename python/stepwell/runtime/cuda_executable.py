@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 import weakref
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +18,52 @@ from stepwell.runtime import library_functions
 from stepwell.runtime.buffers import address
 from stepwell.runtime.cuda import Buffer, Device, Spec, check, device, functions
 from stepwell.runtime.device_arrays import DeviceArray, DeviceTensor, device_tensor
-from stepwell.runtime.inputs import as_input, wrong_count
+from stepwell.runtime.inputs import as_input, check_shape, wrong_count
 from stepwell.runtime.loaded import LoadedModel
+
+Shape = tuple[int, ...]
+
+
+class Region(NamedTuple):
+    """What is in use of an array in the model's memory: `rows` rows of `row_bytes` bytes, `pitch`
+    bytes apart. One without rows is not copied."""
+
+    rows: int
+    row_bytes: int
+    pitch: int
+
+
+NOTHING = Region(0, 0, 0)
+
+
+def region_of(used: Shape, capacity: Shape, item: int) -> Region | None:
+    """The region of an array of shape `capacity`, of elements of `item` bytes, that has `used` of
+    each dimension; None where it is no rows at one distance."""
+    if 0 in used:
+        return NOTHING
+    outer, row = len(used), item
+    while outer and used[outer - 1] == capacity[outer - 1]:
+        outer -= 1
+        row *= used[outer]
+    if not outer:
+        return Region(1, row, row)
+    outer -= 1
+    pitch = row * capacity[outer]
+    row *= used[outer]
+    first = next((d for d in range(outer) if used[d] > 1), outer)
+    if used[first + 1 : outer] != capacity[first + 1 : outer]:
+        return None
+    return Region(math.prod(used[:outer]), row, pitch)
+
+
+class Placed(NamedTuple):
+    """An input or output of a call: where it lies, on the host or the GPU, its bytes close
+    together; `owner` lives through the call."""
+
+    address: int
+    on_device: bool
+    region: Region
+    owner: object
 
 
 class CudaExecutable(LoadedModel):
@@ -128,12 +174,14 @@ class CudaExecutable(LoadedModel):
         Raises InputError for a wrong number, dtype, rank, shape or device, and for a tensor on the
         GPU that is not contiguous; Error when the driver fails.
         """
-        with self._lock:
-            taken = self._take(arrays)
-            outputs = self._host_outputs()
-            check(functions().stepwell_cuda_run(self._model, *self._buffers))
-        del taken
+        inputs, outputs = self._placed_inputs(arrays), self._host_outputs()
+        self.run_placed(inputs, list(map(on_host, outputs)))
         return self._arranged(outputs)
+
+    def run_placed(self, inputs: Sequence[Placed], outputs: Sequence[Placed]) -> None:
+        """Run on inputs and into outputs that lie anywhere."""
+        with self._lock:
+            check(functions().stepwell_cuda_run(self._model, *self._entered(inputs, outputs)))
 
     @property
     def results_are_arrays(self) -> bool:
@@ -151,28 +199,27 @@ class CudaExecutable(LoadedModel):
                 "results that are lists or checked, or whose shapes depend on data, come to the "
                 "host: call the model itself"
             )
-        with self._lock:
-            taken = self._take(arrays)
-            outputs = [DeviceArray(shape, dtype) for dtype, shape in self._results]
-            for buffer, array in zip(self._output_buffers, outputs, strict=False):
-                buffer.data, buffer.on_device = array.address, 1
-            check(functions().stepwell_cuda_run(self._model, *self._buffers))
-        del taken
+        inputs = self._placed_inputs(arrays)
+        outputs = [DeviceArray(shape, dtype) for dtype, shape in self._results]
+        self.run_placed(inputs, [on_device(array, array.nbytes) for array in outputs])
         return tuple(outputs)
 
     def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
         """Run once and return the nanoseconds spent in each kernel by the GPU's clock, in the order
         of the program; times and work of a kernel in a loop are added up."""
+        outputs = list(map(on_host, self._host_outputs()))
+        return self.profile_placed(self._placed_inputs(arrays), outputs)
+
+    def profile_placed(
+        self, inputs: Sequence[Placed], outputs: Sequence[Placed]
+    ) -> list[tuple[KernelInfo, int]]:
+        """`profile` of `run_placed`."""
         count = len(timed_kernels(self._program.code))
         milliseconds = (ctypes.c_float * max(1, count))()
         runs = (ctypes.c_int64 * max(1, count))()
         with self._lock:
-            taken = self._take(arrays)
-            outputs = self._host_outputs()
-            check(
-                functions().stepwell_cuda_profile(self._model, *self._buffers, milliseconds, runs)
-            )
-        del taken, outputs
+            buffers = self._entered(inputs, outputs)
+            check(functions().stepwell_cuda_profile(self._model, *buffers, milliseconds, runs))
         return [
             (kernel.repeated(times), round(spent * 1e6))
             for kernel, times, spent in zip(self.kernels, runs, milliseconds, strict=False)
@@ -182,47 +229,62 @@ class CudaExecutable(LoadedModel):
     def time(self, *arrays: object, calls: int) -> float:
         """Seconds that one of `calls` calls takes, one behind another, by the GPU's clock: without
         copies between it and the host. Raises UsageError for less than one."""
+        outputs = list(map(on_host, self._host_outputs()))
+        return self.time_placed(self._placed_inputs(arrays), outputs, calls)
+
+    def time_placed(self, inputs: Sequence[Placed], outputs: Sequence[Placed], calls: int) -> float:
+        """`time` of `run_placed`."""
         if calls < 1:
             raise UsageError(f"calls is {calls}; it must be 1 or more")
         milliseconds = ctypes.c_float()
         with self._lock:
-            taken = self._take(arrays)
-            outputs = self._host_outputs()
+            buffers = self._entered(inputs, outputs)
             check(
                 functions().stepwell_cuda_time(
-                    self._model, *self._buffers, calls, ctypes.byref(milliseconds)
+                    self._model, *buffers, calls, ctypes.byref(milliseconds)
                 )
             )
-        del taken, outputs
         return milliseconds.value * 1e-3
 
-    @property
-    def _buffers(self) -> tuple[ctypes.Array[Buffer], ctypes.Array[Buffer]]:
+    def _entered(
+        self, inputs: Sequence[Placed], outputs: Sequence[Placed]
+    ) -> tuple[ctypes.Array[Buffer], ctypes.Array[Buffer]]:
+        """The buffers of a call."""
+        for buffers, given in ((self._input_buffers, inputs), (self._output_buffers, outputs)):
+            for buffer, (place, is_on_device, region, _) in zip(buffers, given, strict=False):
+                buffer.data, buffer.on_device = place, is_on_device
+                buffer.rows, buffer.row_bytes, buffer.pitch = region
         return self._input_buffers, self._output_buffers
 
-    def _take(self, arrays: Sequence[object]) -> list[np.ndarray | DeviceTensor]:
-        """Enter `arrays` in the input buffers; what is returned has to live through the call."""
+    def _placed_inputs(self, arrays: Sequence[object]) -> list[Placed]:
         if len(arrays) != len(self._expected):
             raise wrong_count(self.inputs, len(arrays))
-        taken: list[np.ndarray | DeviceTensor] = []
-        for value, spec, (dtype, _), buffer in zip(
-            arrays, self.inputs, self._expected, self._input_buffers, strict=False
-        ):
-            tensor = device_tensor(value, spec, dtype, self._stream)
+        placed = []
+        for value, spec, (dtype, _) in zip(arrays, self.inputs, self._expected, strict=False):
+            tensor = self.device_tensor(value, spec.name, dtype)
             if tensor is None:
-                array = as_input(value, spec, dtype)
-                buffer.data, buffer.on_device = address(array), 0
-                taken.append(array)
+                placed.append(on_host(as_input(value, spec, dtype)))
             else:
-                buffer.data, buffer.on_device = tensor.address, 1
-                taken.append(tensor)
-        return taken
+                check_shape(tensor.shape, spec)
+                placed.append(on_device(tensor, dtype.itemsize * math.prod(tensor.shape)))
+        return placed
+
+    def device_tensor(self, value: object, name: str, dtype: np.dtype) -> DeviceTensor | None:
+        """`value` as an input of calls where it lies on the GPU (`device_arrays.device_tensor`)."""
+        return device_tensor(value, name, dtype, self._stream)
 
     def _host_outputs(self) -> list[np.ndarray]:
-        outputs = [np.empty(shape, dtype) for dtype, shape in self._results]
-        for buffer, array in zip(self._output_buffers, outputs, strict=False):
-            buffer.data, buffer.on_device = address(array), 0
-        return outputs
+        return [np.empty(shape, dtype) for dtype, shape in self._results]
+
+
+def on_host(array: np.ndarray) -> Placed:
+    """All of an array, dense, of the host."""
+    return Placed(address(array), False, Region(1, array.nbytes, array.nbytes), array)
+
+
+def on_device(array: DeviceArray | DeviceTensor, bytes: int) -> Placed:
+    """All of an array of so many bytes on the GPU."""
+    return Placed(array.address, True, Region(1, bytes, bytes), array)
 
 
 def _sizes(arrays: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> list[int]:

@@ -12,10 +12,9 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from stepwell.artifact import TensorSpec
 from stepwell.errors import InputError
 from stepwell.runtime.cuda import check, device, functions
-from stepwell.runtime.inputs import check_dtype, check_shape, numpy_dtype
+from stepwell.runtime.inputs import check_dtype, numpy_dtype
 
 _CUDA, _MANAGED = 2, 13
 """Kinds of devices: memory of a GPU, and memory that GPU and host share."""
@@ -66,43 +65,62 @@ class DeviceTensor:
     """Another library's tensor on the GPU, dense and row-major, for as long as this object is."""
 
     address: int
+    shape: tuple[int, ...]
     capsule: object
 
 
-def device_tensor(
-    value: object, spec: TensorSpec, dtype: np.dtype, stream: int
-) -> DeviceTensor | None:
-    """`value` if it lies on the GPU, ready for work on the CUDA stream `stream`; None if not.
-
-    Raises InputError for another GPU, dtype or shape than those of `spec`, and for a tensor that is
-    not contiguous.
-    """
+def is_on_gpu(value: object) -> bool:
+    """Whether `value` is a tensor in the memory of a GPU."""
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+        return False
+    return int(cast("_Exporter", value).__dlpack_device__()[0]) in (_CUDA, _MANAGED)
+
+
+def host_copy(name: str, value: object) -> np.ndarray:
+    """`value` on the host: an array as it is, a copy of a tensor on the GPU. It is input `name`,
+    whose value has to be known. Raises InputError where its library makes no such copy."""
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, DeviceArray):
+        return value.numpy()
+    try:
+        return np.from_dlpack(value, device="cpu", copy=True)  # pyright: ignore[reportArgumentType]
+    except (BufferError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"shapes of the model depend on the value of input {name!r}, which lies on the GPU: "
+            f"give it on the host ({error})"
+        ) from error
+
+
+def device_tensor(value: object, name: str, dtype: np.dtype, stream: int) -> DeviceTensor | None:
+    """`value` if it lies on the GPU, ready for work on the CUDA stream `stream`; None if not. It is
+    input `name`, which has `dtype`.
+
+    Raises InputError for another GPU or dtype, and for a tensor that is not contiguous.
+    """
+    if not is_on_gpu(value):
         return None
     exporter = cast("_Exporter", value)
-    kind, number = map(int, exporter.__dlpack_device__())
-    if kind not in (_CUDA, _MANAGED):
-        return None
+    number = int(exporter.__dlpack_device__()[1])
     if number != 0:
         raise InputError(
-            f"input {spec.name!r} lies on GPU {number} and the model runs on GPU 0; move it there"
+            f"input {name!r} lies on GPU {number} and the model runs on GPU 0; move it there"
         )
     try:
         capsule = exporter.__dlpack__(stream=stream)
     except (BufferError, TypeError, ValueError, RuntimeError) as error:
         raise InputError(
-            f"input {spec.name!r}, a {type(value).__name__}, cannot be taken by DLPack: {error}"
+            f"input {name!r}, a {type(value).__name__}, cannot be taken by DLPack: {error}"
         ) from error
     tensor = ctypes.cast(_capsule_pointer(capsule), ctypes.POINTER(_Tensor)).contents
-    check_dtype(_dtype_of(tensor, spec.name), spec.name, dtype)
+    check_dtype(_dtype_of(tensor, name), name, dtype)
     shape = tuple(tensor.shape[: tensor.rank])
-    check_shape(shape, spec)
     if tensor.strides and not _is_dense(shape, tensor.strides[: tensor.rank]):
         raise InputError(
-            f"input {spec.name!r} is not contiguous: its strides are "
+            f"input {name!r} is not contiguous: its strides are "
             f"{tuple(tensor.strides[: tensor.rank])}; make it so, with .contiguous() for instance"
         )
-    return DeviceTensor((tensor.data or 0) + tensor.byte_offset, capsule)
+    return DeviceTensor((tensor.data or 0) + tensor.byte_offset, shape, capsule)
 
 
 def _dtype_of(tensor: _Tensor, name: str) -> np.dtype:

@@ -8,10 +8,14 @@ from typing import TypeAlias
 from stepwell import artifact
 from stepwell.artifact import Artifact
 from stepwell.runtime.cuda_executable import CudaExecutable
+from stepwell.runtime.cuda_open_sizes import OpenSizeCudaExecutable
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.open_sizes import OpenSizeExecutable
 
-Loaded: TypeAlias = Executable | OpenSizeExecutable | CudaExecutable
+OpenLoaded: TypeAlias = OpenSizeExecutable | OpenSizeCudaExecutable
+"""One with open sizes."""
+
+Loaded: TypeAlias = Executable | CudaExecutable | OpenLoaded
 """A compiled model in memory."""
 
 
@@ -27,8 +31,7 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Loaded:
 
 def load_artifact(source: Artifact, threads: int | None = None) -> Loaded:
     """Load an artifact in memory; arguments and errors as for `load`."""
+    is_open = source.manifest.open_sizes is not None
     if source.manifest.cuda is not None:
-        return CudaExecutable(source)
-    if source.manifest.open_sizes is not None:
-        return OpenSizeExecutable(source, threads)
-    return Executable(source, threads)
+        return OpenSizeCudaExecutable(source) if is_open else CudaExecutable(source)
+    return OpenSizeExecutable(source, threads) if is_open else Executable(source, threads)

@@ -78,6 +78,28 @@ def test_open_dimensions_are_compiled_when_called():
         stepwell.compile(program, shapes={"input": (7, 15)})
 
 
+def test_a_table_as_long_as_the_largest_size():
+    """Its first rows are all of it there, and PyTorch leaves the slice out."""
+
+    class Places(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(30, 8), nn.Embedding(64, 8)
+
+        def forward(self, ids):
+            return torch.softmax(self.words(ids) + self.places.weight[: ids.shape[1]], 1)
+
+    module = Places().eval()
+    sides = {0: torch.export.Dim("b", max=16), 1: torch.export.Dim("n", max=64)}
+    ids = torch.randint(30, (16, 64))
+    program = torch.export.export(module, (ids,), dynamic_shapes=(sides,))
+    largest = {"b": 16, "n": 64}
+    executable = stepwell.compile(program, shapes={"ids": ("b", "n")}, max_sizes=largest)
+    assert isinstance(executable, OpenSizeExecutable)
+    for size in ((16, 64), (3, 17), (1, 1), (2, 63)):
+        _check(executable, module, ids[: size[0], : size[1]])
+
+
 def test_images_of_any_size():
     """Strides need not divide them, and features are resized to those of another layer."""
 

@@ -158,12 +158,6 @@ def test_a_model_that_is_another_for_each_size() -> None:
         stepwell.compile(model, options=OPTIONS, max_sizes={"n": 64})
 
 
-def test_gpus_take_known_sizes() -> None:
-    model = parser.parse_model(PRODUCTS)
-    with pytest.raises(stepwell.UsageError, match="known sizes"):
-        stepwell.compile(model, "cuda:sm_90a", max_sizes={"batch": 8, "n": 8})
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

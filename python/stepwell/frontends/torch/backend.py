@@ -19,7 +19,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.fx
@@ -27,6 +27,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
 from stepwell.errors import Error, ModelError, Unsupported, UnsupportedError
+from stepwell.frontends.torch import placement
 from stepwell.frontends.torch.compiled import Compiled, CompiledForAnySize, Settings
 from stepwell.frontends.torch.decompositions import decompositions
 from stepwell.frontends.torch.decompositions.rules import own_rules
@@ -44,6 +45,9 @@ KEPT = 64
 in PyTorch."""
 
 _SAMPLES = 64
+
+_NOWHERE = ""
+"""The target of graphs that run in PyTorch: their results lie elsewhere than their operands."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +79,14 @@ def stepwell(
     **_: object,
 ) -> Callable[..., object]:
     """The backend. `options` are those of `stepwell.compile`, `threads`, and `freeze`: whether the
-    parameters of inference graphs become constants (default: yes)."""
+    parameters of inference graphs become constants (default: on CPUs; on GPUs, who changes one by
+    way of its `.data` has to compile anew then).
+
+    Graphs whose tensors lie on the first GPU are compiled for it, and leave their results there."""
     chosen = dict(options or {})
     threads = chosen.pop("threads", None)
-    freeze = bool(chosen.pop("freeze", True))
+    freeze = chosen.pop("freeze", None)
+    freeze = None if freeze is None else bool(freeze)
     settings = Settings(freeze, threads if isinstance(threads, int) else None, chosen)
     compiler = aot_autograd(
         fw_compiler=functools.partial(_compile, settings=settings, name="forward"),
@@ -99,7 +107,7 @@ def _compile(
     name: str,
 ) -> Callable[..., object]:
     frozen: Sequence[int] = ()
-    if name == "inference" and settings.freeze:
+    if name == "inference" and settings.freeze is not False:
         context = TracingContext.try_get()
         metadata = context.fw_metadata if context is not None else None
         frozen = metadata.static_input_indices if metadata is not None else ()
@@ -121,11 +129,15 @@ class _Graph:
         any_size = make_options(settings.options).any_size
         self._symbolic = SymbolicGraph.of(module) if any_size else None
         self._open: list[_Specialized] = []
+        self._target: str | None = None
 
     def __call__(self, arguments: list) -> Sequence[object]:
         values = list(arguments)
         arguments.clear()  # the caller counts on it, so that memory is freed early
-        if any(isinstance(v, torch.Tensor) and v.device.type != "cpu" for v in values):
+        target = placement.target_of(values)
+        if self._target is None and target is not None:
+            self._begin(target)
+        if target is None or target != self._target:
             return self._eager(values)
         key = tuple((v.shape, v.dtype) if isinstance(v, torch.Tensor) else v for v in values)
         compiled = self._compiled.get(key, self)
@@ -141,6 +153,15 @@ class _Graph:
                     self._compiled[key] = self._specialize(values)
                 compiled = self._compiled[key]
         return self._eager(values) if compiled is None else compiled.run(*values)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _begin(self, target: str) -> None:
+        """The graph is for `target`, where its results are to lie, too: PyTorch makes another one
+        where tensors lie elsewhere."""
+        results = [node.meta.get("val") for node in _results(self._module)]
+        self._target = target if placement.target_of(results) == target else _NOWHERE
+        self._settings = replace(self._settings, target=target)
+        if target != placement.CPU and not self._settings.freeze:
+            self._frozen = ()
 
     def _eager(self, values: list) -> Sequence[object]:
         return torch.fx.Interpreter(self._module).boxed_run(list(values))
@@ -253,6 +274,12 @@ class _Specialized:
     def holds(self, values: list) -> bool:
         """Whether the parameters that became constants are as they were."""
         return all(kept.holds(values[i]) for i, kept in self._frozen.items())
+
+
+def _results(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """The nodes that a graph returns."""
+    (output,) = (node for node in module.graph.nodes if node.op == "output")
+    return [node for node in output.args[0] if isinstance(node, torch.fx.Node)]
 
 
 def _constants(values: list, frozen: Sequence[int]) -> dict[int, torch.Tensor]:

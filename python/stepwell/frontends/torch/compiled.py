@@ -7,31 +7,30 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import ml_dtypes
-import numpy as np
 import torch
 import torch.fx
 
 from stepwell import cache
 from stepwell.artifact import Artifact
 from stepwell.errors import ModelError
-from stepwell.frontends.torch import program_file, result_views
-from stepwell.frontends.torch.graph import Argument, to_array, to_program
+from stepwell.frontends.torch import placement, program_file, result_views
+from stepwell.frontends.torch.graph import Argument, to_program
 from stepwell.frontends.torch.result_views import View, is_tensor
 from stepwell.frontends.torch.symbolic import SymbolicGraph, capacity
 from stepwell.options import CompileOptions
-from stepwell.runtime.executable import Executable
-from stepwell.runtime.open_sizes import OpenSizeExecutable
+from stepwell.runtime.load import Loaded, OpenLoaded, load_artifact
 from stepwell.specialization import Specialization
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How graphs are compiled: see `backend.stepwell`."""
+    """How graphs are compiled: see `backend.stepwell`. `target` is that of where the tensors are;
+    with `freeze` None, parameters become constants on CPUs."""
 
-    freeze: bool
+    freeze: bool | None
     threads: int | None
     options: Mapping[str, object]
+    target: str = placement.CPU
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Compiled:
 
     def __init__(
         self,
-        executable: Executable | OpenSizeExecutable | None,
+        executable: Loaded | None,
         described: _Described,
     ) -> None:
         self._executable = executable
@@ -104,17 +103,15 @@ class Compiled:
         executable = None
         if described.program.outputs:
             built = _build(settings, None, described.program)
-            executable = Executable(built, settings.threads)
+            executable = load_artifact(built, settings.threads)
         return Compiled(executable, described)
 
     def __call__(self, *values: object) -> list[object]:
-        arrays: tuple[np.ndarray, ...] = ()
+        tensors: list[torch.Tensor] = []
         if self._executable is not None:
-            tensors = (values[i] for i in self._taken)
-            arrays = self._executable(
-                *(to_array(t) for t in tensors if isinstance(t, torch.Tensor))
-            )
-        tensors = list(map(_tensor, arrays))
+            given = (values[i] for i in self._taken)
+            given = [value for value in given if isinstance(value, torch.Tensor)]
+            tensors = placement.run(self._executable, given)
         results = {**self._numbers(values)}
         results |= {number: view.of(tensors) for number, view in self._returned.items()}
         return [results.get(number) for number in range(self._count)]
@@ -127,9 +124,7 @@ class Compiled:
 class CompiledForAnySize(Compiled):
     """A graph with symbolic sizes, compiled once for any up to its capacities."""
 
-    def __init__(
-        self, executable: OpenSizeExecutable, described: _Described, graph: SymbolicGraph
-    ) -> None:
+    def __init__(self, executable: OpenLoaded, described: _Described, graph: SymbolicGraph) -> None:
         super().__init__(executable, described)
         self._code, self._graph = executable, graph
 
@@ -165,7 +160,8 @@ class CompiledForAnySize(Compiled):
             raise ModelError("the graph returns no tensor")
         special = Specialization(sizes=shapes)
         built = _build(settings, special, *(sample.program for sample in samples))
-        code = OpenSizeExecutable(built, settings.threads)
+        code = load_artifact(built, settings.threads)
+        assert isinstance(code, OpenLoaded)
         return CompiledForAnySize(code, samples[0], graph)
 
     def takes(self, values: Sequence[object]) -> bool:
@@ -191,10 +187,4 @@ def _build(
         path = folder / "model.torch_program"
         program_file.write(path, *programs)
         options = CompileOptions(**{"progress": False, **settings.options})  # pyright: ignore[reportArgumentType]
-        return build(path, "cpu", settings.threads, None, options, specialization)
-
-
-def _tensor(array: np.ndarray) -> torch.Tensor:
-    if array.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+        return build(path, settings.target, settings.threads, None, options, specialization)

@@ -21,7 +21,6 @@ from stepwell.kernels.cpu.attention_strategy import AttentionStrategy, products
 from stepwell.kernels.cpu.contraction import Contraction
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
 from stepwell.kernels.cpu.row import Row
-from stepwell.kernels.cpu.used_elements import used_keys
 from stepwell.kernels.evaluate import to_storage
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, delinearize, linearize
@@ -32,6 +31,7 @@ from stepwell.kernels.structured import (
     elements,
     shape_of,
 )
+from stepwell.kernels.used_elements import used_keys
 from stepwell.mlir import ir
 
 KIND = "attention"

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stepwell.kernels.cpu import halo
-from stepwell.kernels.cpu.used_elements import needed_layout
 from stepwell.kernels.evaluate import slice_source
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.slices import slices_behind
@@ -27,6 +26,7 @@ from stepwell.kernels.structured import (
     map_dims,
     shape_of,
 )
+from stepwell.kernels.used_elements import needed_layout
 from stepwell.kernels.widened_weights import WidenedWeights
 from stepwell.mlir import ir
 from stepwell.open_dimensions import is_open

@@ -16,12 +16,12 @@ from stepwell.kernels.cpu.contraction_strategy import (
 from stepwell.kernels.cpu.prefetch import Prefetching
 from stepwell.kernels.cpu.register_tile import RegisterTile, RegisterVector, pieces
 from stepwell.kernels.cpu.term_loops import TermLoops
-from stepwell.kernels.cpu.used_elements import unneeded_from
 from stepwell.kernels.evaluate import Evaluator
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, apply_map, delinearize
 from stepwell.kernels.rows import is_costly
 from stepwell.kernels.structured import Structured, defining_op, element_type, extension
+from stepwell.kernels.used_elements import unneeded_from
 from stepwell.kernels.widened_weights import WidenedWeights
 from stepwell.mlir import ir
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from stepwell.errors import LoweringError
 from stepwell.kernels.builder import Lanes
 from stepwell.kernels.cpu.shared_windows import join_columns, shared_input, tile_points
-from stepwell.kernels.cpu.used_elements import used_terms
 from stepwell.kernels.group import KernelGroup, widths
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.reduction import Combiner
 from stepwell.kernels.structured import Structured, element_type, shape_of
+from stepwell.kernels.used_elements import used_terms
 from stepwell.mlir import ir, nested_operations
 from stepwell.targets import Target
 

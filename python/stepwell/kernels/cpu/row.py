@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable
 
 from stepwell.kernels.builder import Lanes
-from stepwell.kernels.cpu.used_elements import used_terms
 from stepwell.kernels.group import KernelGroup, accesses, widths
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize, linearize
 from stepwell.kernels.reduction import Combiner
 from stepwell.kernels.rows import is_costly, loop_point
 from stepwell.kernels.structured import Structured, defining_op, element_type, elements, shape_of
+from stepwell.kernels.used_elements import used_terms
 from stepwell.mlir import ir
 
 ACCUMULATORS = 4

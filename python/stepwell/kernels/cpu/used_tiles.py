@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes
-from stepwell.kernels.cpu.used_elements import (
+from stepwell.kernels.cpu.winograd_strategy import ConvolutionShape
+from stepwell.kernels.group import KernelGroup
+from stepwell.kernels.index import Index, Variable, constant
+from stepwell.kernels.structured import Structured
+from stepwell.kernels.used_elements import (
     needed_layout,
     told,
     unneeded_from,
     written_layout,
 )
-from stepwell.kernels.cpu.winograd_strategy import ConvolutionShape
-from stepwell.kernels.group import KernelGroup
-from stepwell.kernels.index import Index, Variable, constant
-from stepwell.kernels.structured import Structured
 from stepwell.mlir import dialect, ir
 from stepwell.open_dimensions import closed, is_open, joint
 

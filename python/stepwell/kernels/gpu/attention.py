@@ -33,6 +33,7 @@ from stepwell.kernels.index import Index, Variable, apply_map, delinearize
 from stepwell.kernels.online_softmax import OEQ, UEQ, OnlineSoftmax
 from stepwell.kernels.rows import loop_point
 from stepwell.kernels.structured import Structured, element_type, shape_of
+from stepwell.kernels.used_elements import ToldKeys, told_keys
 from stepwell.mlir import ir
 from stepwell.targets.nvidia import STATIC_SHARED_BYTES, NvidiaTarget
 
@@ -75,6 +76,8 @@ class AttentionParts:
     """(w, p) where of each p queries, query r sees no key before r + w (`WINDOW`)."""
     key_parts: int = 1
     """Into how many parts the keys are split (`PARTS`)."""
+    used_keys: ToldKeys | None = None
+    """Which keys are in use, in a program with open sizes; None where all may be."""
 
     @property
     def zero_where(self) -> int | None:
@@ -161,6 +164,8 @@ def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget, f32: F32Pr
     if PARTS in group.function.attributes:
         count = ir.IntegerAttr(group.function.attributes[PARTS]).value
         parts = dataclasses.replace(parts, key_parts=count)
+    used = told_keys(group, parts.softmax.maximum.inputs[0], parts.keys)
+    parts = dataclasses.replace(parts, used_keys=used)
     tile = attention_wgmma_tile.choose(parts, target)
     maps = None if tile is None else attention_wgmma.find_maps(group, nest, parts, tile)
     if tile is not None and maps is not None:

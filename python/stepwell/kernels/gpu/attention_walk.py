@@ -19,8 +19,9 @@ from stepwell.mlir import ir
 @dataclass(frozen=True)
 class Walk:
     """What a block is given: queries of matrix `which` from `start` on, and of the tiles of keys,
-    which are `tiles`, those of `part` from `first` on: `count` of them, and those before `seen`.
-    With a `window`, no query sees a key of the tiles before it (it may be negative)."""
+    which are `tiles`, those of `part` from `first` on: `count` of them, and those before `seen`
+    that are in use, before `used`. With a `window`, no query sees a key of the tiles before it (it
+    may be negative)."""
 
     which: Index
     start: Index
@@ -28,6 +29,7 @@ class Walk:
     first: Index
     count: int
     seen: Index
+    used: Index
     tiles: int
     window: Index | None = None
 
@@ -50,10 +52,13 @@ class Walk:
             offset, period = parts.diagonal
             last = start.mod(period) + max(tile.queries - 1 + offset, 0)
             seen = nest.named("seen", last.floordiv(tile.keys) + 1)
+        used = constant(tiles)
+        if parts.used_keys is not None:
+            last = parts.used_keys.count + (tile.keys - 1)
+            used = nest.named("used", last.floordiv(tile.keys))
         which = nest.named("which", which)
-        return Walk(
-            which, start, part, part * count, count, seen, tiles, _window(parts, tile, start)
-        )
+        window = _window(parts, tile, start)
+        return Walk(which, start, part, part * count, count, seen, used, tiles, window)
 
     @contextmanager
     def begun(self, nest: GridBuilder) -> Iterator[Walk]:
@@ -76,7 +81,7 @@ class Walk:
         def step(number: Variable, carried: list[ir.Value]) -> list[ir.Value]:
             return body(self.first + Index.of(number), carried)
 
-        ends = [self.seen - self.first, constant(self.tiles) - self.first]
+        ends = [end - self.first for end in (self.seen, self.used, constant(self.tiles))]
         return nest.reduce_until("tile", ends, self.count, initial, step)
 
     def sees_all(
@@ -88,7 +93,8 @@ class Walk:
     ) -> list[tuple[Index, int]]:
         """The bounds, for `GridBuilder.below`, of a tile whose keys are all there, and seen by all
         queries of the block, where those see what `LinearScores.diagonal` says."""
-        ends = [constant(parts.keys // tile.keys)]
+        keys = constant(parts.keys) if parts.used_keys is None else parts.used_keys.count
+        ends = [keys.floordiv(tile.keys)]
         if diagonal is not None:
             offset, period = diagonal
             in_order = period == parts.queries or period % tile.queries == 0
@@ -100,8 +106,9 @@ class Walk:
         """The bounds, for `GridBuilder.where`, of a tile that the loop comes to, in front of which
         it has come to another one."""
         bounds = [(number, self.tiles), (number - self.first, self.count)]
-        if not self.seen.is_constant:
-            bounds.append((number - self.seen + self.tiles, self.tiles))
+        for end in (self.seen, self.used):
+            if not end.is_constant:
+                bounds.append((number - end + self.tiles, self.tiles))
         return bounds
 
 

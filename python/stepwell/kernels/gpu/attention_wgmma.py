@@ -45,6 +45,7 @@ from stepwell.kernels.gpu.tensor_core import COLUMNS, MatrixType
 from stepwell.kernels.gpu.tensor_map import TensorMap
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.gpu.tile_store import TileStore
+from stepwell.kernels.gpu.used_tiles import tile_is_needed
 from stepwell.kernels.gpu.wgmma_tile import BLOCKS, OUTPUT_BYTES
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, constant
@@ -90,6 +91,9 @@ def find_maps(
 
 class WarpgroupAttention:
     """One attention in tiles of `tile`; `maps` are what `find_maps` gives."""
+
+    walk: Walk
+    """That of the place which is being written."""
 
     def __init__(
         self,
@@ -209,50 +213,61 @@ class WarpgroupAttention:
         self,
         block: Index,
         initial: list[ir.Value],
-        body: Callable[[Index, list[ir.Value]], list[ir.Value]],
+        body: Callable[[list[ir.Value]], list[ir.Value]],
     ) -> None:
+        """Do `body(carried)` for the places of a block, which `self.walk` tells."""
         turning = self.parts.diagonal is not None
-        self.nest.walk_places(block, self.places, initial, body, turning=turning)
 
-    def _copy_place(self, place: Index, carried: list[ir.Value]) -> list[ir.Value]:
+        def do(place: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            with self.evaluator.scope():
+                self.walk = walk = Walk.of(self.nest, self.parts, self.tile, place)
+                dims = self.second.batch_dims(walk.which)
+                extents = self.tile.queries, self.parts.values_shape.n
+                needed = tile_is_needed(self.second, dims, (walk.start, constant(0)), extents)
+                if needed is None:
+                    return body(carried)
+                return hopper.changed(needed, carried, lambda: body(carried))
+
+        self.nest.walk_places(block, self.places, initial, do, turning=turning)
+
+    def _copy_place(self, carried: list[ir.Value]) -> list[ir.Value]:
         """Copy the queries at a place, and the keys and values that they see; carries the next
         stage and its phase of the rings, and of the queries."""
-        nest, tile = self.nest, self.tile
+        tile = self.tile
         ring, (query, query_phase) = carried[:2], carried[2:]
-        with self.evaluator.scope():
-            self.walk = walk = Walk.of(nest, self.parts, tile, place)
-            dims = [self.first.batch_dims(walk.which), self.second.batch_dims(walk.which)]
-            batches = [
-                [self._word(dims[number // 2][d]) for d in found.batch]
-                for number, found in enumerate(self.maps)
-            ]
-            hopper.wait(self._query_empty(query), query_phase)
-            full = self._query_full(query)
-            hopper.expect_bytes(full, tile.query_bytes)
-            self._copy(0, self._word(walk.start), batches[0], self._queries_at(query), full)
+        walk = self.walk
+        dims = [self.first.batch_dims(walk.which), self.second.batch_dims(walk.which)]
+        batches = [
+            [self._word(dims[number // 2][d]) for d in found.batch]
+            for number, found in enumerate(self.maps)
+        ]
+        hopper.wait(self._query_empty(query), query_phase)
+        full = self._query_full(query)
+        hopper.expect_bytes(full, tile.query_bytes)
+        self._copy(0, self._word(walk.start), batches[0], self._queries_at(query), full)
 
-            def copy(which: int, state: list[ir.Value]) -> None:
-                at, stage, phase = state
-                full = self._full(which, stage)
-                hopper.wait(self._empty(which, stage), phase)
-                hopper.expect_bytes(full, (tile.key_bytes, tile.value_bytes)[which])
-                to = self._tile_at(which, stage)
-                self._copy(1 + which, at, batches[1 + which], to, full)
+        def copy(which: int, state: list[ir.Value]) -> None:
+            at, stage, phase = state
+            full = self._full(which, stage)
+            hopper.wait(self._empty(which, stage), phase)
+            hopper.expect_bytes(full, (tile.key_bytes, tile.value_bytes)[which])
+            to = self._tile_at(which, stage)
+            self._copy(1 + which, at, batches[1 + which], to, full)
 
-            def step(_: Variable, carried: list[ir.Value]) -> list[ir.Value]:
-                before, own = carried[:3], carried[3:]
-                copy(0, own)
-                copy(1, before)
-                at, *ring = own
-                return [*own, hopper.plus(at, tile.keys), *self._following(ring)]
+        def step(_: Variable, carried: list[ir.Value]) -> list[ir.Value]:
+            before, own = carried[:3], carried[3:]
+            copy(0, own)
+            copy(1, before)
+            at, *ring = own
+            return [*own, hopper.plus(at, tile.keys), *self._following(ring)]
 
-            # Keys are needed, and their stages free, before the values of the tile before.
-            first = [hopper.word(0), *ring]
-            copy(0, first)
-            state = [*first, hopper.word(tile.keys), *self._following(ring)]
-            state = self._over_further(state, step)
-            copy(1, state[:3])
-            return [*state[4:], *hopper.following(query, query_phase, QUERY_STAGES)]
+        # Keys are needed, and their stages free, before the values of the tile before.
+        first = [hopper.word(0), *ring]
+        copy(0, first)
+        state = [*first, hopper.word(tile.keys), *self._following(ring)]
+        state = self._over_further(state, step)
+        copy(1, state[:3])
+        return [*state[4:], *hopper.following(query, query_phase, QUERY_STAGES)]
 
     def _following(self, ring: list[ir.Value]) -> tuple[ir.Value, ir.Value]:
         """The stage and phase of the rings that follow those."""
@@ -265,7 +280,7 @@ class WarpgroupAttention:
         step: Callable[[Variable, list[ir.Value]], list[ir.Value]],
     ) -> list[ir.Value]:
         """A loop over the tiles of keys behind the first one, numbered from 0."""
-        ends = [self.walk.seen + (-1), constant(self.tiles - 1)]
+        ends = [self.walk.seen + (-1), self.walk.used + (-1), constant(self.tiles - 1)]
         return self.nest.reduce_until("tile", ends, self.tiles - 1, state, step)
 
     def _copy(
@@ -325,41 +340,40 @@ class WarpgroupAttention:
     def _pass_turn(self) -> None:
         hopper.arrive_at_group_barrier(self.next_turn, 2 * WARPGROUP)
 
-    def _multiply_place(self, place: Index, carried: list[ir.Value]) -> list[ir.Value]:
+    def _multiply_place(self, carried: list[ir.Value]) -> list[ir.Value]:
         """The outputs of a block of queries; carries what `_copy_place` does."""
         nest, tile = self.nest, self.tile
         stage, phase, query, query_phase = carried
-        with self.evaluator.scope():
-            self.walk = walk = Walk.of(nest, self.parts, tile, place)
-            self.row = nest.named("row", walk.start + self.own)
-            at = hopper.plus(self._queries_at(query), self.first_query)
-            self.query = hopper.descriptor(hopper.plus(self.base, at), 0)
-            hopper.wait(self._query_full(query), query_phase)
-            hopper.wait(self._full(0, stage), phase)
-            hopper.begin_products()
-            raw = self._multiply_keys(stage)
-            hopper.commit_products()
-            raw = hopper.wait_for(raw, 0)
-            self._release(self._empty(0, stage))
-            low, zero = (
-                nest.float_constant(number, ir.F32Type.get()) for number in (float("-inf"), 0.0)
-            )
-            rows = self._rows(constant(0), self._hidden(constant(0), raw))
-            tops = self._maxima(rows, [low] * 2)
-            totals, weights = self._weigh(rows, tops, [zero] * 2)
-            hopper.wait(self._full(1, stage), phase)
-            sums = [zero] * (self.columns // 2)
-            following = hopper.following(stage, phase, tile.stages)
-            state = [*tops, *totals, stage, *following, *self._packed(weights), *sums]
-            state = self._over_further(state, self._step)
-            self._release(self._query_empty(query))
-            tops, totals, (before,), following, weights, sums = self._split(state)
-            hopper.begin_products()
-            sums = self._add_values(before, sums, weights)
-            hopper.commit_products()
-            sums = hopper.wait_for(sums, 0)
-            self._release(self._empty(1, before))
-            self._finish(totals, sums)
+        walk = self.walk
+        self.row = nest.named("row", walk.start + self.own)
+        at = hopper.plus(self._queries_at(query), self.first_query)
+        self.query = hopper.descriptor(hopper.plus(self.base, at), 0)
+        hopper.wait(self._query_full(query), query_phase)
+        hopper.wait(self._full(0, stage), phase)
+        hopper.begin_products()
+        raw = self._multiply_keys(stage)
+        hopper.commit_products()
+        raw = hopper.wait_for(raw, 0)
+        self._release(self._empty(0, stage))
+        low, zero = (
+            nest.float_constant(number, ir.F32Type.get()) for number in (float("-inf"), 0.0)
+        )
+        rows = self._rows(constant(0), self._hidden(constant(0), raw))
+        tops = self._maxima(rows, [low] * 2)
+        totals, weights = self._weigh(rows, tops, [zero] * 2)
+        hopper.wait(self._full(1, stage), phase)
+        sums = [zero] * (self.columns // 2)
+        following = hopper.following(stage, phase, tile.stages)
+        state = [*tops, *totals, stage, *following, *self._packed(weights), *sums]
+        state = self._over_further(state, self._step)
+        self._release(self._query_empty(query))
+        tops, totals, (before,), following, weights, sums = self._split(state)
+        hopper.begin_products()
+        sums = self._add_values(before, sums, weights)
+        hopper.commit_products()
+        sums = hopper.wait_for(sums, 0)
+        self._release(self._empty(1, before))
+        self._finish(totals, sums)
         return [*following, *hopper.following(query, query_phase, QUERY_STAGES)]
 
     def _split(self, state: list[ir.Value]) -> tuple[list[ir.Value], ...]:
@@ -472,7 +486,8 @@ class WarpgroupAttention:
     def _keys_of(self, high: int) -> ir.Value:
         """The number of keys that one of the thread's rows sees, if scores are linear (a word)."""
         assert self.linear is not None
-        keys = hopper.word(self.parts.keys)
+        used = self.parts.used_keys
+        keys = hopper.word(self.parts.keys) if used is None else self._word(used.count)
         if self.linear.diagonal is None:
             return keys
         offset, period = self.linear.diagonal

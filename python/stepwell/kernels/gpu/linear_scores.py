@@ -1,5 +1,6 @@
 """Scores of an attention that are its products times a constant, but for those of keys beyond a
-diagonal, which have no weight: what every causal mask leaves, and where there is no mask.
+diagonal, which have no weight: what every causal mask leaves, and where there is no mask. So are
+those of a program with open sizes, whose keys that are not in use have no weight either.
 
 Kernels take the maximum of such products as they are, and scale where they take exponentials; tiles
 of keys that all queries of a block see need no mask.
@@ -47,7 +48,8 @@ class LinearScores:
         place = apply_map(reduction.maps[0], loop_point(reduction, flat))
         score = reader.at(reduction.inputs[0], place)
         product = reader.at(raw, delinearize(flat, shape_of(raw)))
-        factor = _factor(_simplified(score, triangles, beyond=False), product)
+        used = parts.used_keys and parts.used_keys.mask
+        factor = _factor(_simplified(score, triangles, used, beyond=False), product)
         if factor is None:
             return None
         diagonals: set[tuple[int, int]] = set()
@@ -59,7 +61,7 @@ class LinearScores:
             diagonals.add((triangles[value].offset, period))
         if not diagonals:
             return LinearScores(factor, None)
-        hidden = _simplified(score, triangles, beyond=True)
+        hidden = _simplified(score, triangles, used, beyond=True)
         ((offset, period), *others) = diagonals
         has_weight = hidden[0] != "arith.constant" or hidden[1] > _LEAST
         sees_keys = offset >= 0 or hidden[1:] == (-math.inf,)
@@ -77,17 +79,24 @@ def _reads(score: Expression, values: set[ir.Value]) -> list[tuple[str, ir.Value
 
 
 def _simplified(
-    score: Expression, triangles: dict[ir.Value, Triangle], *, beyond: bool
+    score: Expression,
+    triangles: dict[ir.Value, Triangle],
+    used: ir.Value | None,
+    *,
+    beyond: bool,
 ) -> Expression:
-    """A score beyond the diagonal, or up to it, where triangles are numbers."""
+    """A score beyond the diagonal, or up to it, where triangles are numbers; `used` tells which
+    keys are in use, as this one is."""
     name, *rest = score
+    if name == "value" and used is not None and rest[0] == used:
+        return "arith.constant", True
     if name == "value" and rest[0] in triangles:
         triangle = triangles[rest[0]]
         return "arith.constant", triangle.far if beyond else triangle.near
     if name not in ("arith.select", "arith.addf"):
         return score
     told, *operands = rest
-    operands = [_simplified(operand, triangles, beyond=beyond) for operand in operands]
+    operands = [_simplified(operand, triangles, used, beyond=beyond) for operand in operands]
     if name == "arith.select":
         condition, yes, no = operands
         if condition[0] == "arith.constant":

@@ -10,13 +10,14 @@ of a row hold every reduction.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes, arith
-from stepwell.kernels.gpu import hopper
+from stepwell.kernels.gpu import hopper, used_tiles
 from stepwell.kernels.gpu.elementwise import (
     ACCESS_BITS,
     element_bits,
@@ -138,12 +139,24 @@ def emit(group: KernelGroup, nest: GridBuilder, target: NvidiaTarget) -> None:
         block = block.floordiv(shape.cluster)
         row = block * shape.rows_per_block + thread.floordiv(shape.threads)
         if row.high < rows:
-            _Row(group, nest, shape, row, rank, thread).emit(reductions)
+            needed = _is_needed(group, row, length) if shape.cluster > 1 else None
+            with contextlib.nullcontext() if needed is None else hopper.when(needed):
+                _Row(group, nest, shape, row, rank, thread).emit(reductions)
             return
         # Rows of part of a warp are as many as whole warps have.
         last = Variable("row", 0, rows - 1, nest.index_value(row, Lanes.of(1)))
         with nest.inside([(row, rows)]) as branch, branch.then(), group.evaluator.scope():
             _Row(group, nest, shape, Index.of(last), rank, thread).emit(reductions)
+
+
+def _is_needed(group: KernelGroup, row: Index, length: int) -> ir.Value | None:
+    """Whether what a cluster makes of its row is needed, where that can be told."""
+    place = Variable("place", 0, length - 1)
+    points = []
+    for output in group.outputs:
+        is_full = math.prod(output.shape) > row.high + 1
+        points.append(delinearize(row * length + Index.of(place) if is_full else row, output.shape))
+    return used_tiles.is_needed(group, points, {place})
 
 
 @dataclass(frozen=True)

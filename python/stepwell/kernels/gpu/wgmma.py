@@ -36,6 +36,7 @@ from stepwell.kernels.gpu.tensor_map import TensorMap
 from stepwell.kernels.gpu.tile_order import TileOrder
 from stepwell.kernels.gpu.tile_space import TileSpace
 from stepwell.kernels.gpu.tile_store import TileStore
+from stepwell.kernels.gpu.used_tiles import tile_is_needed
 from stepwell.kernels.gpu.wgmma_split import SplitProducts
 from stepwell.kernels.gpu.wgmma_tile import (
     BLOCKS,
@@ -148,7 +149,12 @@ class WgmmaKernel:
             column = nest.named("column", column) * tile.columns
             with self.space.evaluator.scope():
                 dims = self.space.batch_dims(which)
-                return body(_Tile(dims, row * tile.rows, column, share), carried)
+                needed = self._is_needed(dims, row, column)
+
+                def do() -> list[ir.Value]:
+                    return body(_Tile(dims, row * tile.rows, column, share), carried)
+
+                return do() if needed is None else hopper.changed(needed, carried, do)
 
         if self.shares is not None:
             self.shares.walk(
@@ -156,6 +162,14 @@ class WgmmaKernel:
             )
         else:
             nest.walk_places(block, self.order.count, initial, walk)
+
+    def _is_needed(self, dims: list[Index], row: Index, column: Index) -> ir.Value | None:
+        """Whether one of the tiles of a cluster, that of place `row` down among them, is needed."""
+        tile, together = self.tile, self.tile.cluster
+        first = row.floordiv(together) * together * tile.rows
+        return tile_is_needed(
+            self.space, dims, (first, column), (together * tile.rows, tile.columns)
+        )
 
     def _walk_steps(
         self,
@@ -239,26 +253,31 @@ class WgmmaKernel:
         hopper.fewer_registers(PRODUCER_REGISTERS)
         self.rank = self._word(block.mod(self.tile.cluster))
         with hopper.when(hopper.is_equal(warp, _COPYING)), hopper.when(hopper.elected()):
-            ahead = self._copy_ahead(block) if self.copies_ahead else 0
+            ahead = [self._copy_ahead(block)] if self.copies_ahead else []
             if self.overlaps:
                 hopper.wait_for_kernel()
-            initial = [hopper.word(0), hopper.word(1)]
-            initial += [hopper.word(ahead)] if ahead else []
+            initial = [hopper.word(0), hopper.word(1), *ahead]
             self._walk_tiles(block, initial, self._copy_tile)
 
-    def _copy_ahead(self, block: Index) -> int:
+    def _copy_ahead(self, block: Index) -> ir.Value:
         """Begin to copy what the ring has room for of the rhs of the block's first tile; returns
-        how many steps that is."""
-        which, _, column = self.order.at(self.nest, block)
+        how many steps that is, as a word."""
+        which, row, column = self.order.at(self.nest, block)
         dims = self.space.batch_dims(which)
         column = self.nest.named("column", column) * self.tile.columns
+        needed = self._is_needed(dims, row, column)
         places = [self._word(i) for i in (column, *(dims[d] for d in self.maps[1].batch))]
         steps = min(self.tile.stages, self.steps)
-        for number in range(steps):
-            stage = hopper.word(number)
-            hopper.expect_bytes(self._full(stage), self.tile.stage_bytes)
-            self._copy_right(Index((), number), places, stage)
-        return steps
+
+        def copy() -> list[ir.Value]:
+            for number in range(steps):
+                stage = hopper.word(number)
+                hopper.expect_bytes(self._full(stage), self.tile.stage_bytes)
+                self._copy_right(Index((), number), places, stage)
+            return [hopper.word(steps)]
+
+        (begun,) = copy() if needed is None else hopper.changed(needed, [hopper.word(0)], copy)
+        return begun
 
     def _copy_tile(self, tile: _Tile, carried: list[ir.Value]) -> list[ir.Value]:
         window = self.maps[0].window

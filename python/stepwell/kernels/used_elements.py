@@ -16,6 +16,7 @@ from stepwell.open_dimensions import (
     Factor,
     Layout,
     as_prefix,
+    capacity,
     closed,
     parse_layout,
     prefix,
@@ -109,13 +110,40 @@ def written_layout(group: KernelGroup, number: int) -> Layout:
     )
 
 
+def factors_of(group: KernelGroup, number: int) -> list[tuple[Factor, ...]]:
+    """Which part of a result of the kernel is needed, by the factors of its dimensions; one in
+    which something lies around it has but one."""
+    output = group.outputs[number]
+    layout = written_layout(group, number)
+    if KERNEL_EXTENTS in group.function.attributes:
+        stated = parse_layout(
+            ir.StringAttr(group.function.attributes[KERNEL_EXTENTS][number]).value
+        )
+        layout = tuple(
+            whole if capacity(whole) == size and not low else part
+            for whole, part, size, low in zip(stated, layout, output.shape, output.low, strict=True)
+        )
+    return [dimension or () for dimension in layout]
+
+
 def told(group: KernelGroup, dimension: Dimension) -> Index:
     """How many elements of `dimension`, a prefix, are needed, as the sizes that the kernel is given
-    say."""
+    say. Raises LoweringError where they do not."""
     part = as_prefix(dimension)
     assert part is not None
     if not part.is_open:
         return constant(part.capacity)
+    size = told_size(group, part)
+    if size is None:
+        raise LoweringError(f"{group.name}: nobody tells {part.extent}")
+    return size
+
+
+def told_size(group: KernelGroup, part: Factor) -> Index | None:
+    """The extent of an open factor, as the sizes that the kernel is given say; None where they do
+    not."""
+    if KERNEL_SIZES not in group.function.attributes:
+        return None
     nest, buffer = group.nest, group.evaluator.buffers[group.inputs[-1]]
     for number, text in enumerate(group.function.attributes[KERNEL_SIZES]):
         rest = part.extent.plus(Extent.parse(ir.StringAttr(text).value), -1)
@@ -124,20 +152,42 @@ def told(group: KernelGroup, dimension: Dimension) -> Index:
                 stored = nest.load_scalar(buffer, [constant(number)])
                 size = arith.IndexCastOp(ir.IndexType.get(), stored).result
             return Index.of(Variable("size", 0, part.capacity, size)) + rest.at(())
-    raise LoweringError(f"{group.name}: nobody tells {part.extent}")
+    return None
 
 
 def used_keys(group: KernelGroup, score: ir.Value, keys: int) -> UsedElements | None:
     """The number of keys in use, where `score` is -inf for the others; None where it is not."""
+    return _counted(group, _mask_of_keys(group, score, keys))
+
+
+@dataclass(frozen=True)
+class ToldKeys:
+    """How many keys are in use, as the sizes that a kernel is given say, and the vector of booleans
+    that is true for these."""
+
+    count: Index
+    mask: ir.Value
+
+
+def told_keys(group: KernelGroup, score: ir.Value, keys: int) -> ToldKeys | None:
+    """The keys in use, where `score` is -inf for the others; None where it is not, or the kernel is
+    not given their number."""
+    mask = _mask_of_keys(group, score, keys)
+    if mask is None:
+        return None
+    count = told_size(group, Factor(keys, prefixes_of(group.function)[mask]))
+    return None if count is None else ToldKeys(count, mask)
+
+
+def _mask_of_keys(group: KernelGroup, score: ir.Value, keys: int) -> ir.Value | None:
     shape = shape_of(score)
-    if shape[-1:] != (keys,):
+    kind = ir.ShapedType(score.type).element_type
+    if shape[-1:] != (keys,) or not isinstance(kind, ir.FloatType):
         return None
     dims = _variables(shape)
-    kind = ir.ShapedType(score.type).element_type
-    if not isinstance(kind, ir.FloatType):
-        return None
     lowest = ir.FloatAttr.get(kind, float("-inf"))
-    return _used_along(group, score, [Index.of(dim) for dim in dims], dims[-1], lowest)
+    point = [Index.of(dim) for dim in dims]
+    return _mask(score, point, dims[-1], lowest, set(prefixes_of(group.function)))
 
 
 def used_terms(group: KernelGroup, op: Structured) -> dict[int, UsedElements]:
@@ -151,24 +201,21 @@ def used_terms(group: KernelGroup, op: Structured) -> dict[int, UsedElements]:
     found = {}
     for loop, kind in enumerate(op.iterators):
         if kind == "reduction":
-            used = _used_along(group, op.inputs[0], point, dims[loop], identity)
+            prefixes = set(prefixes_of(group.function))
+            used = _counted(group, _mask(op.inputs[0], point, dims[loop], identity, prefixes))
             if used is not None:
                 found[loop] = used
     return found
 
 
-def _used_along(
-    group: KernelGroup, value: ir.Value, point: list[Index], along: Variable, fill: ir.Attribute
-) -> UsedElements | None:
-    """How many elements of `value` at `point` are something else than `fill` as the variable
-    `along` runs: a vector of booleans, true for these, selects them."""
-    prefixes = prefixes_of(group.function)
-    mask = _mask(value, point, along, fill, set(prefixes))
+def _counted(group: KernelGroup, mask: ir.Value | None) -> UsedElements | None:
+    """How many elements of a vector of booleans are true."""
     if mask is None:
         return None
+    extent = prefixes_of(group.function)[mask]
     if mask not in group.counted:
-        group.counted[mask] = _count(group, mask, prefixes[mask])
-    return UsedElements(group.counted[mask], prefixes[mask])
+        group.counted[mask] = _count(group, mask, extent)
+    return UsedElements(group.counted[mask], extent)
 
 
 def _count(group: KernelGroup, mask: ir.Value, extent: Extent) -> Index:
