@@ -246,7 +246,10 @@ class _Expander:
         return list(ir.Operation.create(op.name, results, operands, attributes).results)
 
     def _product(self, op: ir.Operation) -> Pair:
-        """(a + ib)(c + id) by parts."""
+        """(a + ib)(c + id) by parts; b and d may be absent."""
+        if op.operands[0] not in self.parts:
+            (real,) = self._with_part(op, 0)
+            return Pair(real, hlo.full_like(real, 0))
         if op.name == "stablehlo.dot_general":
             short = self._short_product(op)
             if short is not None:

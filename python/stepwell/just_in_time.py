@@ -82,6 +82,8 @@ def jit(
             options=options,
         )
     import jax
+    from jax._src.config import trace_context
+    from jax._src.core import trace_state_clean
     from jax.core import Tracer
 
     static, static_names = _static_parameters(function, static_argnums, static_argnames)
@@ -98,20 +100,23 @@ def jit(
     def call(*args: object, **kwargs: object) -> object:
         dynamic, named, fixed = list(args), kwargs, {}
         if static or static_names:
-            fixed = {i: value for i, value in enumerate(args) if i in static}
+            count = len(args)
+            fixed = {i: v for i, v in enumerate(args) if i in static or i - count in static}
             fixed |= {name: value for name, value in kwargs.items() if name in static_names}
             dynamic = [value for i, value in enumerate(args) if i not in fixed]
             named = {name: value for name, value in kwargs.items() if name not in fixed}
         leaves, structure = jax.tree_util.tree_flatten((dynamic, named))
-        rest = structure, _hashable(fixed), jax.config.read("jax_enable_x64")
+        rest = structure, _hashable(fixed), trace_context()
         kinds = tuple(map(_kind, leaves))
         program = by_kinds.get((kinds, rest))
         if program is None:
             if any(isinstance(leaf, Tracer) for leaf in leaves):
-                return function(*args, **kwargs)
+                return traced(*args, **kwargs)
             key = tuple(map(jax.api_util.shaped_abstractify, leaves)), rest
             program = programs.get(key)
             if program is None:
+                if not trace_state_clean():  # the function may have tracers of its surroundings
+                    return traced(*args, **kwargs)
                 program = programs[key] = compiled(args, kwargs)
             if None not in kinds:
                 by_kinds[kinds, rest] = program
@@ -181,23 +186,27 @@ def _exported(
 def _static_parameters(
     function: Function, argnums: Numbers | None, argnames: Names | None
 ) -> tuple[set[int], set[str]]:
-    """Positions and names; as jax.jit has it, each stands for the other when it is not given."""
+    """Positions and names; as jax.jit has it, each stands for the other when it is not given.
+    Negative positions count from the end of the arguments where a call may have any number."""
     positions = {argnums} if isinstance(argnums, int) else set(argnums or ())
     names = {argnames} if isinstance(argnames, str) else set(argnames or ())
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = [*inspect.signature(function).parameters.values()]
     except (TypeError, ValueError):
-        parameters = ()
-    by_position = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        parameters = []
+    by_either = {i: p.name for i, p in enumerate(parameters) if p.kind is p.POSITIONAL_OR_KEYWORD}
     if argnums is None:
-        positions = {i for i, name in enumerate(by_position) if name in names}
-    positions = {i % len(by_position) if i < 0 and by_position else i for i in positions}
+        positions = {i for i, name in by_either.items() if name in names}
+    count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    if count and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        positions = {i % count if i < 0 else i for i in positions}
     if argnames is None:
-        names = {name for i, name in enumerate(by_position) if i in positions}
+        names = {name for i, name in by_either.items() if i in positions}
     return positions, names
 
 
-def _hashable(fixed: Mapping[int | str, object]) -> tuple[tuple[int | str, object], ...]:
+def _hashable(fixed: Mapping[int | str, object]) -> tuple[object, ...]:
+    """The arguments as a key; numbers of other types are others, as in jax.jit, though equal."""
     for place, value in fixed.items():
         try:
             hash(value)
@@ -205,7 +214,7 @@ def _hashable(fixed: Mapping[int | str, object]) -> tuple[tuple[int | str, objec
             raise UsageError(
                 f"the static argument {place} is a {type(value).__name__}, which is not hashable"
             ) from None
-    return tuple(fixed.items())
+    return tuple((place, type(value), value) for place, value in fixed.items())
 
 
 def _as_array(leaf: object, dtype: np.dtype) -> object:

@@ -65,3 +65,26 @@ def test_short_contraction_adds_in_order(part: str) -> None:
     for k in range(4):
         expected = expected + rounded_product(x[:, :, k, None], y[k][:, None, :])
     np.testing.assert_array_equal(stepwell.compile(text, threads=1)(x, y)[0], expected)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "dot_general %x, %w, contracting_dims = [1] x [0]",
+        "convolution(%x, %w) dim_numbers = [b, f]x[i, o]->[b, f], window = {} "
+        "{batch_group_count = 1 : i64, feature_group_count = 1 : i64}",
+    ],
+    ids=["dot_general", "convolution"],
+)
+def test_complex_results_of_real_operands(op: str) -> None:
+    """As jax.numpy.einsum has the product of two of its operands, where a third one is complex."""
+    text = f"""func.func @main(%x: tensor<5x3xf64>, %w: tensor<3x4xf64>)
+        -> tensor<5x4xcomplex<f64>> {{
+      %0 = stablehlo.{op}
+        : (tensor<5x3xf64>, tensor<3x4xf64>) -> tensor<5x4xcomplex<f64>>
+      return %0 : tensor<5x4xcomplex<f64>>
+    }}"""
+    x, w = (complex_normal(shape, np.complex128, 0).real.copy() for shape in ((5, 3), (3, 4)))
+    (found,) = stepwell.compile(text, threads=1)(x, w)
+    # Sums of three products, added in any order.
+    np.testing.assert_allclose(found, (x @ w).astype(np.complex128), rtol=1e-14, atol=1e-14)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -100,6 +101,44 @@ def test_static_arguments_by_either_name(exported: list[jax.export.Exported]) ->
         by_name(x, [2])
 
 
+def test_static_arguments_by_position_alone(exported: list[jax.export.Exported]) -> None:
+    def reshaped(x: jax.Array, rows: int, /, columns: int) -> jax.Array:
+        return x.reshape(rows, columns)
+
+    def grown(x: jax.Array, *factors: int) -> jax.Array:
+        return jnp.tile(x, factors[0]) * factors[-1]
+
+    x = np.arange(6)
+    for settings in ({"static_argnums": (1, 2)}, {"static_argnums": (-1, -2)}):
+        by_number = stepwell.jit(**settings)(reshaped)
+        for result in (by_number(x, 3, 2), by_number(x, 3, columns=2)):
+            np.testing.assert_array_equal(result, x.reshape(3, 2))
+    by_name = stepwell.jit(static_argnames="columns")(lambda x, y, /, columns: x[:columns] + y)
+    np.testing.assert_array_equal(by_name(x, 1, 2), [1, 2])
+    result = stepwell.jit(static_argnums=-2)(grown)(x, 2, 3)
+    np.testing.assert_array_equal(result, np.tile(x, 2) * 3)
+
+
+def test_static_arguments_of_other_types(exported: list[jax.export.Exported]) -> None:
+    scaled = stepwell.jit(static_argnums=1)(lambda x, factor: x * factor)
+    x = np.arange(3)
+    kinds = [np.asarray(scaled(x, factor)).dtype.kind for factor in (1, 1.0, True, 1)]
+    assert kinds == ["i", "f", "i", "i"]
+    assert len(exported) == 3
+
+
+def test_settings_of_jax_that_tracing_depends_on(exported: list[jax.export.Exported]) -> None:
+    add = stepwell.jit(lambda x, y: x + y)
+    x, y = np.arange(3), np.ones(3, np.float32)
+    np.testing.assert_array_equal(add(x, y), x + y)
+    with (
+        jax.numpy_dtype_promotion("strict"),
+        pytest.raises(jax.dtypes.TypePromotionError, match="strict"),
+    ):
+        add(x, y)
+    assert len(exported) == 1
+
+
 def test_random_keys_are_arguments_and_results() -> None:
     def function(key: jax.Array, x: np.ndarray) -> tuple[jax.Array, jax.Array]:
         return x + jax.random.uniform(key, x.shape), jax.random.split(key)
@@ -172,3 +211,17 @@ def test_inside_transformations_of_jax() -> None:
     x = np.arange(3, dtype=np.float32)
     for outer in (jax.grad(inner), stepwell.jit(jax.grad(inner))):
         np.testing.assert_allclose(outer(x), np.cos(x), 1e-6)  # of single precision
+
+
+def test_functions_of_what_jax_traces_around_them() -> None:
+    """They compute with tracers that are no arguments, or take arrays of numpy beside tracers."""
+    x = np.arange(3, dtype=np.float32)
+
+    def around(transform: Callable, of: Callable) -> object:
+        return transform(lambda w: of(lambda x: x * w * w)(x).sum())(2.0)
+
+    for transform in (jax.grad, jax.jit, lambda f: lambda w: jax.vmap(f)(jnp.arange(w))):
+        found, expected = (around(transform, of) for of in (stepwell.jit, jax.jit))
+        np.testing.assert_array_equal(found, expected)
+    row = stepwell.jit(lambda table, index: table[index])
+    np.testing.assert_array_equal(jax.jit(lambda i: row(x, i))(2), 2)
