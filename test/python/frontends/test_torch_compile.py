@@ -132,6 +132,9 @@ def test_gradients_of_attention(kind):
     assert [report.compiled for report in backend.reports] == [True, True]
 
 
+_NETWORKS = ["convolutions", "padding by name", "other rows than columns", "pools"]
+
+
 def _networks():
     return {
         "convolutions": (
@@ -146,6 +149,22 @@ def _networks():
                 nn.Conv3d(3, 2, 3, 2, 1),
             ),
             torch.randn(2, 4, 11),
+        ),
+        "padding by name": (
+            nn.Sequential(
+                nn.Conv2d(3, 4, 3, padding="valid"),
+                nn.Conv2d(4, 4, (3, 1), padding="same"),
+                nn.Conv2d(4, 2, 2, 2, padding="valid", groups=2),
+            ),
+            torch.randn(2, 3, 9, 8),
+        ),
+        "other rows than columns": (
+            nn.Sequential(
+                nn.Conv2d(3, 4, (3, 2), (1, 2)),
+                nn.ConvTranspose2d(4, 3, 3, 2, 1, (1, 0)),
+                nn.Conv2d(3, 2, 1, (3, 2)),
+            ),
+            torch.randn(2, 3, 7, 7),
         ),
         "pools": (
             nn.Sequential(
@@ -164,7 +183,7 @@ def _networks():
     }
 
 
-@pytest.mark.parametrize("name", ["convolutions", "pools"])
+@pytest.mark.parametrize("name", _NETWORKS)
 def test_gradients_of_layers(name):
     """All of them in compiled code."""
     module, x = _networks()[name]
@@ -401,6 +420,33 @@ def test_random_numbers_are_those_of_pytorch():
     (report,) = backend.reports
     assert report.parts == 1
     assert [node.operator for node in report.nodes] == ["aten.rand", "aten.rand"]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_dropout_draws_the_numbers_of_pytorch():
+    """Also where what it drops is turned, and between the layers of a recurrent network."""
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True)
+    recurrent = nn.LSTM(8, 4, 3, dropout=0.4, batch_first=True, bidirectional=True)
+    results = []
+
+    def function(x):
+        return recurrent(nn.functional.dropout(encoder(x).mT * 2, 0.5).mT)[0]
+
+    for run in (_compiled(function), function):
+        for module in (encoder, recurrent):
+            module.zero_grad()
+        torch.manual_seed(1)
+        x = torch.randn(2, 5, 8, requires_grad=True)
+        out = run(x)
+        out.square().sum().backward()
+        results.append(
+            [out, x.grad, *(p.grad for p in (*encoder.parameters(), *recurrent.parameters()))]
+        )
+    torch.testing.assert_close(*results, atol=1e-5, rtol=1e-4)
+    forward, backward = backend.reports
+    assert "aten.bernoulli.p" in forward.operators
+    assert forward.parts > 0
+    assert backward.parts > 0
 
 
 def test_results_of_parts_have_the_strides_that_pytorch_expects():

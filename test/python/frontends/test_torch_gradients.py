@@ -54,6 +54,12 @@ def test_windows_and_resizing():
     _compare(_windows, R(2, 4, 4), R(1, 1, 5, 4))
 
 
+@pytest.mark.parametrize("bounds", [(), (0.1, 0.5)])
+def test_leaky_units_outside_training(bounds):
+    """Their slope is random in training alone."""
+    _compare(lambda x: F.rrelu(x, *bounds) + F.rrelu(x * 2, *bounds, training=False), R(3, 4))
+
+
 def test_adaptive_pools_of_volumes():
     """Their gradients alone, which take the places of the largest."""
     x = R(2, 5, 4, 6)

@@ -576,9 +576,9 @@ CASES = {
     "volumes-at-points": lambda: (_at_points, R(2, 2, 4, 3, 5), R(2, 2, 3, 2, 3) * 1.5),
     "images-at-points": lambda: (_at_points, R(2, 2, 4, 3), R(2, 3, 2, 2) * 1.5),
     "whole-numbers": lambda: (
-        lambda x, y: (torch.gcd(x, y), torch.lcm(x, y[0]), torch.gcd(x.int(), y.int())),
+        lambda x, y: (torch.gcd(x, y.T), torch.lcm(x, y.T[0]), torch.gcd(x.int(), y.T.int())),
         torch.randint(-60, 60, (4, 9)),
-        torch.randint(-60, 60, (4, 9)),
+        torch.randint(-60, 60, (9, 4)),
     ),
     "quantized-by-channel": lambda: (
         lambda x, scale, zero: torch.fake_quantize_per_channel_affine(x, scale, zero, 1, -8, 7),

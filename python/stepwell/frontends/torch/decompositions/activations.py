@@ -1,4 +1,4 @@
-"""Activations that come near zero."""
+"""Activations: near zero, of half precision, and what is random in training alone."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
@@ -29,3 +29,34 @@ def _gelu(x: torch.Tensor, *, approximate: str = "none") -> object:
     if x.dtype not in (torch.float16, torch.bfloat16):
         return NotImplemented
     return torch.nn.functional.gelu(x.float(), approximate=approximate).to(x.dtype)
+
+
+@mend(aten.rrelu_with_noise_functional.default)
+def _rrelu(
+    x: torch.Tensor,
+    noise: torch.Tensor,
+    lower: Number = 0.125,
+    upper: Number = 1 / 3,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+) -> object:
+    """Outside training, the slope is the mean of the bounds."""
+    if training:
+        return NotImplemented
+    return torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise
+
+
+@mend(aten.rrelu_with_noise_backward.default)
+def _rrelu_backward(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    noise: torch.Tensor,
+    lower: Number,
+    upper: Number,
+    training: bool,
+    self_is_result: bool,
+) -> torch.Tensor:
+    """The importer multiplies by the noise outside training, too."""
+    if training and upper - lower > 1e-6:
+        return gradient * noise
+    return aten.leaky_relu_backward(gradient, x, (lower + upper) / 2, self_is_result)

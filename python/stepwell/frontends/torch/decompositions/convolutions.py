@@ -26,9 +26,11 @@ def _convolution(
     output_padding: Sizes,
     groups: int,
 ) -> object:
-    """Of transposed ones with holes and more rows or columns at the end, the importer mistakes the
-    shape. What padding takes off is cut off here, or less where there is to be more."""
-    if not transposed or not any(output_padding) or all(d == 1 for d in dilation):
+    """Of transposed ones with holes and more rows or columns at the end, or more of one than of the
+    other, the importer mistakes the shape. What padding takes off is cut off here, or less where
+    there is to be more."""
+    equal = len({*output_padding}) == 1
+    if not transposed or not any(output_padding) or (equal and all(d == 1 for d in dilation)):
         return NotImplemented
     count = weight.dim() - 2
     zeros = [0] * count
@@ -54,27 +56,30 @@ def _convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> object:
-    """Those of two dimensions without groups, dilation and transposition have a lowering."""
+    """Those of two dimensions without groups, dilation and transposition have a lowering. It counts
+    on a number for each dimension, and on as many rows as columns that no window covers."""
     count = weight.dim() - 2
+    padded = len(padding) == count
     stride, padding, dilation = (_each(v, count) for v in (stride, padding, dilation))
-    if count == 2 and groups == 1 and not transposed and dilation == [1, 1]:
+    rests = [0] * count
+    if not transposed:
+        rests = [
+            size - ((out - 1) * s - 2 * p + d * (k - 1) + 1)
+            for size, out, k, s, p, d in zip(
+                x.shape[2:],
+                gradient.shape[2:],
+                weight.shape[2:],
+                stride,
+                padding,
+                dilation,
+                strict=True,
+            )
+        ]
+    plain = count == 2 and groups == 1 and not transposed and dilation == [1, 1]
+    if plain and padded and rests[0] == rests[1]:
         return NotImplemented
     of_x = of_weight = of_bias = None
     if output_mask[0]:
-        rests = [0] * count
-        if not transposed:
-            rests = [
-                size - ((out - 1) * s - 2 * p + d * (k - 1) + 1)
-                for size, out, k, s, p, d in zip(
-                    x.shape[2:],
-                    gradient.shape[2:],
-                    weight.shape[2:],
-                    stride,
-                    padding,
-                    dilation,
-                    strict=True,
-                )
-            ]
         of_x = aten.convolution(
             gradient, weight, None, stride, padding, dilation, not transposed, rests, groups
         )

@@ -84,8 +84,6 @@ def _network(
 ) -> object:
     """All layers, each in one or both directions: what the last ones give at every step, and the
     last states [layers * directions, batch, hidden]."""
-    if dropout and train and num_layers > 1:
-        return NotImplemented
     own = 2 + 2 * has_biases + projected
     parts = [weights[start : start + own] for start in range(0, len(weights), own)]
     x = x.transpose(0, 1) if batch_first else x
@@ -100,6 +98,8 @@ def _network(
             outputs.append(y)
             last.append(after)
         x = torch.cat(outputs, 2) if bidirectional else outputs[0]
+        if layer + directions < len(parts):
+            x = aten.native_dropout(x, dropout, train)[0]
     x = x.transpose(0, 1) if batch_first else x
     return x, *(torch.stack(states) for states in zip(*last, strict=True))
 

@@ -26,7 +26,9 @@ def _gcd(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         rest = torch.fmod(a, torch.where(b == 0, torch.ones_like(b), b))
         return torch.where(b == 0, a, b), torch.where(b == 0, torch.zeros_like(b), rest)
 
-    found, _ = while_loop(goes_on, step, (x.clone(), y.clone()))
+    # What a loop carries lies in one order, which operands need not.
+    carried = tuple(v.clone(memory_format=torch.contiguous_format) for v in (x, y))
+    found, _ = while_loop(goes_on, step, carried)
     return found
 
 
