@@ -7,6 +7,7 @@ divided by 64 is `j` when `0 <= r < 64`: this is how reshapes and packed layouts
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -43,16 +44,23 @@ class Quotient:
     divisor: int
     remainder: bool
 
-    @property
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.dividend, self.divisor, self.remainder))
+
+    @functools.cached_property
     def order(self) -> tuple:
         inner = tuple((atom.order, factor) for atom, factor in self.dividend.terms)
         return (1, inner, self.dividend.constant, self.divisor, self.remainder)
 
-    @property
+    @functools.cached_property
     def low(self) -> int:
         return 0 if self.remainder else self.dividend.low // self.divisor
 
-    @property
+    @functools.cached_property
     def high(self) -> int:
         return self.divisor - 1 if self.remainder else self.dividend.high // self.divisor
 
@@ -67,6 +75,13 @@ class Index:
     terms: tuple[tuple[Atom, int], ...] = ()
     constant: int = 0
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.terms, self.constant))
+
     @staticmethod
     def of(atom: Atom) -> Index:
         """The index that is just `atom`; a constant when its range has one element."""
@@ -74,12 +89,12 @@ class Index:
             return Index((), atom.low)
         return Index(((atom, 1),))
 
-    @property
+    @functools.cached_property
     def low(self) -> int:
         """Smallest value over the ranges of the atoms."""
         return self.constant + sum(c * (a.low if c > 0 else a.high) for a, c in self.terms)
 
-    @property
+    @functools.cached_property
     def high(self) -> int:
         """Greatest value over the ranges of the atoms."""
         return self.constant + sum(c * (a.high if c > 0 else a.low) for a, c in self.terms)
@@ -107,6 +122,10 @@ class Index:
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
             return Index(self.terms, self.constant + other)
+        if not other.terms:
+            return Index(self.terms, self.constant + other.constant)
+        if not self.terms:
+            return Index(other.terms, self.constant + other.constant)
         factors: dict[Atom, int] = dict(self.terms)
         for atom, factor in other.terms:
             factors[atom] = factors.get(atom, 0) + factor
@@ -237,7 +256,9 @@ def _normal(factors: dict[Atom, int], constant: int) -> Index:
             return _normal({a: c for a, c in factors.items() if c}, constant) + (
                 atom.dividend * factor
             )
-    terms = sorted(((a, c) for a, c in factors.items() if c), key=lambda term: term[0].order)
+    terms = [(a, c) for a, c in factors.items() if c]
+    if len(terms) > 1:
+        terms.sort(key=lambda term: term[0].order)
     return Index(tuple(terms), constant)
 
 

@@ -6,7 +6,9 @@ generalised before (`linalg-generalize-named-ops`).
 
 from __future__ import annotations
 
+import functools
 import math
+import re
 from collections.abc import Container
 from dataclasses import dataclass
 
@@ -64,6 +66,12 @@ def location_names(location: ir.Location) -> list[str]:
     return [typed.filename] if isinstance(typed, ir.FileLineColLoc) else []
 
 
+@functools.cache
+def _iterators(text: str) -> tuple[str, ...]:
+    """Of `[#linalg.iterator_type<parallel>, ..]`."""
+    return tuple(re.findall(r"<(\w+)>", text))
+
+
 @dataclass(frozen=True, eq=False)
 class Structured:
     """A `linalg.generic`: operation, iterators, and indexing maps, inputs before outputs."""
@@ -79,11 +87,11 @@ class Structured:
         """The structured view of `op`; None when it is no `linalg.generic`."""
         if op.name != "linalg.generic":
             return None
-        sizes = list(op.attributes["operandSegmentSizes"])
-        count = sizes[0]
+        attributes = op.attributes
+        count = attributes["operandSegmentSizes"][0]
         operands = list(op.operands)
-        iterators = tuple(str(i).split("<")[1].rstrip(">") for i in op.attributes["iterator_types"])
-        maps = tuple(m.value for m in op.attributes["indexing_maps"])
+        iterators = _iterators(str(attributes["iterator_types"]))
+        maps = tuple(m.value for m in attributes["indexing_maps"])
         return Structured(op, iterators, maps, tuple(operands[:count]), tuple(operands[count:]))
 
     @property
