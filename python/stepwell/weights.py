@@ -140,10 +140,11 @@ def _dense(array: np.ndarray, kind: ir.RankedTensorType, *, splat: bool) -> ir.A
         return ir.DenseElementsAttr.get_splat(kind, _scalar(array.item(), kind.element_type))
     if array.size == 0:
         return ir.Attribute.parse(f"dense<> : {kind}")
-    element = kind.element_type
-    return ir.DenseElementsAttr.get(
-        [_scalar(value, element) for value in array.reshape(-1).tolist()], kind
-    )
+    element, values = kind.element_type, array.reshape(-1).tolist()
+    if isinstance(element, ir.IntegerType):  # few are different, of masks for instance
+        scalars = {value: _scalar(value, element) for value in set(values)}
+        return ir.DenseElementsAttr.get([scalars[value] for value in values], kind)
+    return ir.DenseElementsAttr.get([_scalar(value, element) for value in values], kind)
 
 
 def _scalar(value: bool | int | float, element: ir.Type) -> ir.Attribute:
