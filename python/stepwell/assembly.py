@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import llvmlite
+import llvmlite.binding as llvm
 import numpy as np
 
 from stepwell import artifact, cache, codegen
@@ -190,18 +192,25 @@ def _bytes(kind: ir.Type) -> int:
     return int(np.prod(kind.shape)) * element_bytes(kind.element_type)
 
 
+_AFFINE_PASSES = ("expand_math.py", "look_up_codes.py")
+"""What kernels go through behind the digest, beside the passes of llvm and nvvm."""
+
+
 @functools.cache
 def _compiler() -> str:
     """A digest of the code that turns kernels into objects."""
     root = Path(__file__).parent
     files = [root / name for name in ("codegen.py", "assembly.py", "ptx.py", "ptxas.py")]
     files += sorted((root / "kernels").glob("vector_math*.py"))
+    files += [root / "kernels" / "gpu" / name for name in ("approximate_math.py", "hopper.py")]
     import stepwell.passes as passes
 
     folder = Path(next(iter(passes.__path__)))
     levels = (*folder.glob("llvm/*.py"), *folder.glob("nvvm/*.py"))
-    files += sorted([*levels, *folder.glob("affine/expand_math.py")])
-    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
+    files += sorted([*levels, *(folder / "affine" / name for name in _AFFINE_PASSES)])
+    digest = hashlib.sha256(b"".join(f.read_bytes() for f in files))
+    digest.update(f"{llvmlite.__version__} {llvm.llvm_version_info}".encode())
+    return digest.hexdigest()
 
 
 class KernelPool:
