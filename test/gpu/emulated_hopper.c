@@ -31,6 +31,10 @@ static barrier *barrier_at(void *address) {
   none = (barrier){.pending = 1, .count = 1, .magic = MAGIC};
   return &none;
 }
+int emulator_is_in_phase(const void *address, int phase) {
+  const barrier *found = address;
+  return found->magic == MAGIC && found->phase == phase;
+}
 static barrier *barrier_of(void *address, int rank) { return barrier_at(emulator_of_block(address, rank)); }
 static void complete(barrier *at) {
   if (at->pending || at->bytes) return;
@@ -71,7 +75,7 @@ void emulator_barrier_expect(void *address, int32_t bytes) {
 }
 int32_t emulator_barrier_try(void *address, int32_t parity) {
   const barrier *at = barrier_at(address);
-  if (at->phase == (parity & 1)) emulator_pause();
+  if (at->phase == (parity & 1)) emulator_pause_for_phase(address, parity & 1);
   return at->phase != (parity & 1);
 }
 
@@ -401,28 +405,41 @@ static const char *place_of(uint64_t descriptor, int line, int k, int kind, int 
   return (const char *)swizzled((uintptr_t)address);
 }
 
+// Runs of 16 bytes stay together in the swizzle.
+enum { RUN = 16 };
+
+// The operands as numbers, unless `group` is NULL; returns a digest of their bytes.
 static uint64_t read_operands(const product *of, warpgroup *group) {
-  const int depth = 32 / bytes_of_kind[of->kind];
+  const int size = bytes_of_kind[of->kind], held = RUN / size, depth = 32 / size;
   uint64_t digest = 14695981039346656037u;
   for (int right = of->from_registers; right < 2; right++) {
     const int lines = right ? of->columns : 64, transposed = of->transposed >> right & 1;
-    for (int line = 0; line < lines; line++)
-      for (int k = 0; k < depth; k++) {
-        const char *at =
-            place_of(right ? of->right : of->left, line, k, of->kind, transposed);
-        uint32_t bits = 0;
-        memcpy(&bits, at, (size_t)bytes_of_kind[of->kind]);
-        digest = (digest ^ bits) * 1099511628211u;
-        if (!group) continue;
-        const float value = element(at, emulator_operand(of->kind, right));
-        if (right)
-          group->right[k][line % 8 / 2][line / 8 * 2 + line % 2] = value;
-        else
-          group->left[line][k] = value;
+    const int kind = emulator_operand(of->kind, right);
+    const int line_step = transposed ? held : 1, k_step = transposed ? 1 : held;
+    for (int line = 0; line < lines; line += line_step)
+      for (int k = 0; k < depth; k += k_step) {
+        const char *run = place_of(right ? of->right : of->left, line, k, of->kind, transposed);
+        uint64_t words[RUN / 8];
+        memcpy(words, run, RUN);
+        for (int i = 0; i < RUN / 8; i++) {
+          digest = (digest ^ words[i]) * 1099511628211u;
+          digest ^= digest >> 32;
+        }
+        for (int i = 0; group && i < held; i++) {
+          const float value = element(run + i * size, kind);
+          const int l = line + (transposed ? i : 0), at = k + (transposed ? 0 : i);
+          if (right)
+            group->right[at][l % 8 / 2][l / 8 * 2 + l % 2] = value;
+          else
+            group->left[l][at] = value;
+        }
       }
   }
   return digest;
 }
+
+// Columns that are summed in registers.
+enum { COLUMNS = 16 };
 
 // `sums` are this thread's: of rows r and r + 8, two columns of every 8; the left operand's four registers,
 // if it lies in them: of both rows, two places of k, then those 8 further. With `comes_late`, sums can be
@@ -453,13 +470,18 @@ static void multiply_group(uint32_t *sums, uint64_t left, const uint32_t *regist
     asked->digest = read_operands(asked, group);
   }
   const int depth = 32 / bytes_of_kind[kind];
-  double products[2][64] = {0};
-  for (int k = 0; k < depth; k++)
-    for (int high = 0; high < 2; high++) {
-      const double a = group->left[row + 8 * high][k];
-      for (int column = 0; column < columns / 4; column++)
-        products[high][column] += a * group->right[k][lane % 4][column];
+  double products[2][64];
+  for (int first = 0; first < columns / 4; first += COLUMNS) {
+    double upper[COLUMNS] = {0}, lower[COLUMNS] = {0};
+    for (int k = 0; k < depth; k++) {
+      const double a = group->left[row][k], b = group->left[row + 8][k];
+      const float *factors = group->right[k][lane % 4] + first;
+      for (int i = 0; i < COLUMNS; i++) upper[i] += a * factors[i];
+      for (int i = 0; i < COLUMNS; i++) lower[i] += b * factors[i];
     }
+    memcpy(products[0] + first, upper, sizeof upper);
+    memcpy(products[1] + first, lower, sizeof lower);
+  }
   for (int tile = 0; tile < columns / 8; tile++)
     for (int i = 0; i < 4; i++) {
       uint32_t *out = &sums[4 * tile + i];

@@ -98,6 +98,12 @@ static jmp_buf scheduler, fibers[MAX_THREADS];
 static char *stacks[MAX_THREADS];
 static int state[MAX_THREADS];  // 0 new, 1 running, 2 done
 static int is_idle[MAX_THREADS];  // whether there is a fiber that has come to the end of a kernel
+static struct {
+  const long *generation;  // of the meeting that a thread waits at
+  long reached;
+  char *barrier;  // in shared memory, whose phase it waits for the end of
+  int phase;
+} waits[MAX_THREADS];
 static long progress;
 static kernel *current;
 static void **parameters;
@@ -158,7 +164,14 @@ void emulator_meet(meeting *place, int size) {
     place->generation++;
     return;
   }
+  waits[emulator_thread].generation = &place->generation, waits[emulator_thread].reached = generation;
   while (place->generation == generation) emulator_pause();
+  waits[emulator_thread].generation = NULL;
+}
+void emulator_pause_for_phase(void *barrier, int phase) {
+  waits[emulator_thread].barrier = barrier, waits[emulator_thread].phase = phase;
+  emulator_pause();
+  waits[emulator_thread].barrier = NULL;
 }
 
 void emulator_fail(const char *sentence) {
@@ -282,6 +295,9 @@ static void show(int rank) {
   memcpy(current->dynamic, aside[rank], dynamic_bytes);
   shown = rank;
 }
+static char *lies_at(char *address, int rank) {
+  return rank == shown ? address : aside[rank] + (address - current->dynamic);
+}
 void *emulator_of_block(void *address, int rank) {
   if (rank < 0 || rank >= together) {
     emulator_fail("there is no such block in the cluster");
@@ -290,7 +306,14 @@ void *emulator_of_block(void *address, int rank) {
   int left = 0;
   for (int i = rank * emulator_ntid; i < (rank + 1) * emulator_ntid; i++) left |= state[i] != 2;
   if (!left) emulator_fail("a block uses the shared memory of one that has ended");
-  return rank == shown ? address : aside[rank] + ((char *)address - current->dynamic);
+  return lies_at(address, rank);
+}
+
+// Whether a thread waits for what has not come: it would only pause again.
+static int cannot_go_on(int thread) {
+  if (waits[thread].generation) return *waits[thread].generation == waits[thread].reached;
+  char *barrier = waits[thread].barrier;
+  return barrier && emulator_is_in_phase(lies_at(barrier, thread / emulator_ntid), waits[thread].phase);
 }
 
 // Where a block's memory lies at first.
@@ -332,6 +355,8 @@ static int run_warp(int warp) {
     const int thread = warp * WARP + (emulator_backwards ? WARP - 1 - i : i);
     if (thread >= emulator_ntid * together || state[thread] == 2) continue;
     left++;
+    if (cannot_go_on(thread)) continue;
+    if (together > 1) show(thread / emulator_ntid);
     resume(thread);
   }
   return left;
@@ -368,7 +393,6 @@ static int run_warps(int first, int count) {
   int left = 0;
   for (int i = 0; i < count && !leaves_block; i++) {
     const int warp = first + (emulator_backwards ? count - 1 - i : i);
-    if (together > 1) show(warp * WARP / emulator_ntid);
     long reached;
     int waiting;
     do {
@@ -429,6 +453,7 @@ static int run_blocks(void) {
     return 0;
   }
   memset(state, 0, sizeof state);
+  memset(waits, 0, sizeof waits);
   memset(block_meetings, 0, sizeof block_meetings);
   memset(cluster_meetings, 0, sizeof cluster_meetings);
   memset(warp_meetings, 0, sizeof warp_meetings);

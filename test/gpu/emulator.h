@@ -23,6 +23,8 @@ void emulator_meet_warp(void);
 void emulator_reset_copies(int threads);
 void emulator_meet(meeting *place, int size);
 void emulator_pause(void);         // let other threads run
+void emulator_pause_for_phase(void *barrier, int phase);  // the same, until the barrier's phase is another
+int emulator_is_in_phase(const void *address, int phase);  // whether a barrier is there, and in this phase
 void emulator_moved(void);         // something happened that others may wait for
 char *emulator_shared(void);       // what the launch asked for
 int emulator_cluster(void);        // how many blocks a cluster has
