@@ -36,6 +36,10 @@ demo: $(VENV)/.stamp-demo
 	stepwell run build/resnet50.stepwell --random-inputs 0
 	stepwell bench build/resnet50.stepwell
 
+# Threads of numpy's that wait for work would keep the other worker from its processor.
+test: export OPENBLAS_NUM_THREADS ?= 1
+# The compiler starts some hundred times.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: setup
 	lit -s test
 	python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
