@@ -239,3 +239,30 @@ func.func private @kernel_0(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: mem
   }
   return
 }
+
+// -----
+
+// A thread that walks over a flat form ends with the last row in use.
+
+// CHECK: #[[END:.*]] = affine_map<()[s0] -> (96, s0 * 8)>
+// CHECK-LABEL: func.func private @kernel_0(
+// CHECK: %[[S0:.*]] = arith.index_cast
+// CHECK: affine.parallel
+// CHECK: affine.for %{{.*}} to min #[[END]]()[%[[S0]]]
+func.func @main(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: memref<12x8xf32>)
+    attributes {stepwell.extents = ["s0, 8"], stepwell.scalars = ["s0"], stepwell.prefixes = []} {
+  call @kernel_0(%x, %sizes, %y) : (memref<12x8xf32>, memref<1xi64>, memref<12x8xf32>) -> ()
+  return
+}
+func.func private @kernel_0(%x: memref<12x8xf32>, %sizes: memref<1xi64>, %y: memref<12x8xf32>)
+    attributes {kernel.kind = "elementwise", kernel.results = 1 : i64, kernel.extents = ["12/s0, 8/8"], kernel.sizes = ["s0"]} {
+  %flat = memref.collapse_shape %x [[0, 1]] : memref<12x8xf32> into memref<96xf32>
+  %out = memref.collapse_shape %y [[0, 1]] : memref<12x8xf32> into memref<96xf32>
+  affine.parallel (%block, %thread) = (0, 0) to (2, 4) {
+    affine.for %i = affine_map<(d0, d1) -> (d0 * 4 + d1)>(%block, %thread) to 96 step 8 {
+      %0 = affine.load %flat[%i] : memref<96xf32>
+      affine.store %0, %out[%i] : memref<96xf32>
+    }
+  }
+  return
+}

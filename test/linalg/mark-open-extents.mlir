@@ -120,3 +120,44 @@ func.func private @kernel_1(%x: tensor<17x8xf32>, %w: tensor<3xf32>, %y: tensor<
   } -> tensor<8x8xf32>
   return %0 : tensor<8x8xf32>
 }
+
+// -----
+
+#all = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+#last = affine_map<(d0, d1, d2) -> (d2)>
+#rows = affine_map<(d0, d1) -> (d0, d1)>
+
+// What is filled along one dimension stays in use in part along others, also when these are joined.
+
+// CHECK-LABEL: func.func private @kernel_0
+// CHECK-SAME: kernel.extents = ["4/s0, 3/3, 16/16"]
+// CHECK-LABEL: func.func private @kernel_1
+// CHECK-SAME: kernel.extents = ["12/3*s0, 16/16"]
+func.func @main(%x: tensor<4x3x16xf32>, %sizes: tensor<2xi64>, %used: tensor<16xi1>) -> tensor<12x16xf32>
+    attributes {stepwell.extents = ["s0, 3, s1"], stepwell.scalars = ["s0", "s1"], stepwell.prefixes = [["s1", 16]]} {
+  %e = tensor.empty() : tensor<4x3x16xf32>
+  %0 = call @kernel_0(%x, %used, %e) : (tensor<4x3x16xf32>, tensor<16xi1>, tensor<4x3x16xf32>) -> tensor<4x3x16xf32>
+  %f = tensor.empty() : tensor<12x16xf32>
+  %1 = call @kernel_1(%0, %f) : (tensor<4x3x16xf32>, tensor<12x16xf32>) -> tensor<12x16xf32>
+  return %1 : tensor<12x16xf32>
+}
+func.func private @kernel_0(%x: tensor<4x3x16xf32>, %used: tensor<16xi1>, %y: tensor<4x3x16xf32>) -> tensor<4x3x16xf32> {
+  %zero = arith.constant 0.0 : f32
+  %0 = linalg.generic {indexing_maps = [#last, #all, #all], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%used, %x : tensor<16xi1>, tensor<4x3x16xf32>) outs(%y : tensor<4x3x16xf32>) {
+  ^bb0(%u: i1, %a: f32, %b: f32):
+    %1 = arith.select %u, %a, %zero : f32
+    linalg.yield %1 : f32
+  } -> tensor<4x3x16xf32>
+  return %0 : tensor<4x3x16xf32>
+}
+func.func private @kernel_1(%x: tensor<4x3x16xf32>, %y: tensor<12x16xf32>) -> tensor<12x16xf32> {
+  %0 = tensor.collapse_shape %x [[0, 1], [2]] : tensor<4x3x16xf32> into tensor<12x16xf32>
+  %1 = linalg.generic {indexing_maps = [#rows, #rows], iterator_types = ["parallel", "parallel"]}
+      ins(%0 : tensor<12x16xf32>) outs(%y : tensor<12x16xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %2 = math.exp %a : f32
+    linalg.yield %2 : f32
+  } -> tensor<12x16xf32>
+  return %1 : tensor<12x16xf32>
+}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from stepwell.runtime.cuda_executable import (
 from stepwell.runtime.device_arrays import DeviceArray
 from stepwell.runtime.inputs import input_array, numpy_dtype, wrong_count
 from stepwell.runtime.open_model import MOST_SHAPES, OpenSizeModel, Shape
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,32 @@ class OpenSizeCudaExecutable(OpenSizeModel):
         return self._code.place
 
     def __call__(self, *arrays: object) -> tuple[np.ndarray, ...]:
+        _, outputs, plan = self._do(self._code.run_placed, arrays)
+        shapes = (shape for _, shape in plan.results)
+        return tuple(map(_cut, outputs, shapes))
+
+    def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
+        """Run once; the nanoseconds spent in each kernel, as `CudaExecutable.profile` has them."""
+        return self._do(self._code.profile_placed, arrays)[0]
+
+    def time(self, *arrays: object, calls: int) -> float:
+        """Seconds that one of `calls` calls takes, as `CudaExecutable.time` has it."""
+        return self._do(functools.partial(self._code.time_placed, calls=calls), arrays)[0]
+
+    def _do(
+        self, run: Callable[[list[Placed], list[Placed]], T], arrays: Sequence[object]
+    ) -> tuple[T, list[np.ndarray], _Plan]:
+        """What `run` gives of inputs and outputs; the arrays of the host that these are."""
         with self._lock:
             inputs, plan = self._staged(arrays)
             outputs = self._host_outputs(plan)
-            self._code.run_placed(inputs, self._placed_outputs(plan, outputs))
+            regions = zip(map(on_host, outputs), plan.outputs, strict=True)
+            placed = [
+                to if region is None else to._replace(region=region) for to, region in regions
+            ]
+            found = run(inputs, placed)
             self._told = plan.sizes
-        return tuple(
-            _cut(array, shape) for array, (_, shape) in zip(outputs, plan.results, strict=True)
-        )
+        return found, outputs, plan
 
     @property
     def results_are_arrays(self) -> bool:
@@ -94,24 +115,6 @@ class OpenSizeCudaExecutable(OpenSizeModel):
             self._code.run_placed(inputs, placed)
             self._told = plan.sizes
         return tuple(outputs)
-
-    def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
-        """Run once; the nanoseconds spent in each kernel, as `CudaExecutable.profile` has them."""
-        with self._lock:
-            inputs, plan = self._staged(arrays)
-            outputs = self._placed_outputs(plan, self._host_outputs(plan))
-            found = self._code.profile_placed(inputs, outputs)
-            self._told = plan.sizes
-        return found
-
-    def time(self, *arrays: object, calls: int) -> float:
-        """Seconds that one of `calls` calls takes, as `CudaExecutable.time` has it."""
-        with self._lock:
-            inputs, plan = self._staged(arrays)
-            outputs = self._placed_outputs(plan, self._host_outputs(plan))
-            found = self._code.time_placed(inputs, outputs, calls)
-            self._told = plan.sizes
-        return found
 
     def _staged(self, arrays: Sequence[object]) -> tuple[list[Placed], _Plan]:
         """The inputs of the compiled code for `arrays`, and what to do for their shapes. The caller
@@ -161,12 +164,6 @@ class OpenSizeCudaExecutable(OpenSizeModel):
         return [
             np.empty(spec.shape if region is None else shape, dtype)
             for spec, region, (dtype, shape) in zip(specs, plan.outputs, plan.results, strict=True)
-        ]
-
-    def _placed_outputs(self, plan: _Plan, arrays: Sequence[np.ndarray]) -> list[Placed]:
-        return [
-            on_host(array) if region is None else on_host(array)._replace(region=region)
-            for array, region in zip(arrays, plan.outputs, strict=True)
         ]
 
     def _plan_of(self, sizes: Shape) -> _Plan:

@@ -130,6 +130,7 @@ class _Graph:
         self._symbolic = SymbolicGraph.of(module) if any_size else None
         self._open: list[_Specialized] = []
         self._target: str | None = None
+        self._told = False
 
     def __call__(self, arguments: list) -> Sequence[object]:
         values = list(arguments)
@@ -138,6 +139,7 @@ class _Graph:
         if self._target is None and target is not None:
             self._begin(target)
         if target is None or target != self._target:
+            self._tell_places(values)
             return self._eager(values)
         key = tuple((v.shape, v.dtype) if isinstance(v, torch.Tensor) else v for v in values)
         compiled = self._compiled.get(key, self)
@@ -162,6 +164,24 @@ class _Graph:
         self._settings = replace(self._settings, target=target)
         if target != placement.CPU and not self._settings.freeze:
             self._frozen = ()
+
+    def _tell_places(self, values: list) -> None:
+        """Say once that the graph runs in PyTorch because of where its tensors lie."""
+        if self._told:
+            return
+        self._told = True
+        tensors = [value for value in values if isinstance(value, torch.Tensor)]
+        results = [node.meta.get("val") for node in _results(self._module)]
+        places = {str(v.device) for v in (*tensors, *results) if isinstance(v, torch.Tensor)}
+        reason = f"its tensors lie on {' and '.join(sorted(places))}"
+        shapes = tuple(tuple(tensor.shape) for tensor in tensors)
+        reports.append(Report(self._name, shapes, False, reason))
+        warnings.warn(
+            f"stepwell runs a {self._name} graph in PyTorch: {reason}; graphs of the CPU's "
+            "tensors, or of the first GPU's, are compiled",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     def _eager(self, values: list) -> Sequence[object]:
         return torch.fx.Interpreter(self._module).boxed_run(list(values))

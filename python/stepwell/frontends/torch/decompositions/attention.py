@@ -48,7 +48,7 @@ def _scaled_dot_product_attention(
 
 
 @mend(aten._scaled_dot_product_flash_attention_for_cpu.default)
-def _flash_attention(
+def flash_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -71,7 +71,7 @@ def _flash_attention(
 
 
 @mend(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
-def _flash_attention_backward(
+def flash_attention_backward(
     grad_out: torch.Tensor,
     query: torch.Tensor,
     key: torch.Tensor,

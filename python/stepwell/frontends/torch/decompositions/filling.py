@@ -28,14 +28,19 @@ def _empty_like(x: torch.Tensor, *, dtype: Kind = None, **where: object) -> torc
 
 @mend(aten.empty_strided.default)
 def _empty_strided(
-    size: Sequence[int], stride: Sequence[int], *, dtype: Kind = None, **where: object
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: Kind = None,
+    device: torch.device | None = None,
+    **where: object,
 ) -> torch.Tensor:
     """Zeros come down to this operator, too: only what is like it is filled without it. The
     importer knows it where it is contiguous."""
     order = memory_order(stride)
     placed = [size[d] for d in order]
     steps = [math.prod(placed[d + 1 :]) for d in range(len(size))]
-    empty = itself(aten.empty_strided.default, placed, steps, dtype=dtype)
+    empty = itself(aten.empty_strided.default, placed, steps, dtype=dtype, device=device)
     zeros = torch.full_like(empty, 0)  # pyright: ignore[reportArgumentType]
     return zeros.permute(inverse(order))
 

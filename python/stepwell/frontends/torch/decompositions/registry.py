@@ -3,8 +3,10 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import torch
 
@@ -45,9 +47,22 @@ def _unless_plain(overload: torch._ops.OpOverload, function: Decomposition) -> D
     def call(*arguments: object, **keywords: object) -> object:
         if overload in _plain:
             return NotImplemented
-        return function(*arguments, **keywords)
+        with _place_of(arguments, keywords):
+            return function(*arguments, **keywords)
 
     return call
+
+
+def _place_of(
+    arguments: Sequence[object], keywords: Mapping[str, object]
+) -> AbstractContextManager[object]:
+    """Lets what is made lie where it is asked for, or where operands do, if that is not the CPU."""
+    asked = keywords.get("device")
+    places = [asked] if isinstance(asked, torch.device) else []
+    for value in arguments:
+        operands = value if isinstance(value, list | tuple) else (value,)
+        places += [operand.device for operand in operands if isinstance(operand, torch.Tensor)]
+    return next((place for place in places if place.type != "cpu"), contextlib.nullcontext())
 
 
 def itself(overload: torch._ops.OpOverload, *arguments: object, **keywords: object) -> object:
