@@ -82,7 +82,7 @@ class _Join:
         """`together`, with a slice of all elements in the first program where that has none and
         others take the first ones."""
         first, *others = together
-        if _takes_first(first) or not any(map(_takes_first, others)):
+        if _is_slice(first) or not any(map(_takes_first, others)):
             return together
         if together not in self._taken:
             if isinstance(first.owner, ir.Block):
@@ -158,10 +158,14 @@ def _owners(together: Together) -> Operations:
     return found
 
 
+def _is_slice(value: ir.Value) -> bool:
+    is_result = not isinstance(value.owner, ir.Block)
+    return is_result and value.owner.operation.name == "stablehlo.slice"
+
+
 def _takes_first(value: ir.Value) -> bool:
     """Whether `value` is the first elements of another."""
-    op = None if isinstance(value.owner, ir.Block) else value.owner.operation
-    return op is not None and op.name == "stablehlo.slice" and _may_be_left_out(op)
+    return _is_slice(value) and _may_be_left_out(value.owner.operation)
 
 
 def _may_be_left_out(op: ir.Operation) -> bool:

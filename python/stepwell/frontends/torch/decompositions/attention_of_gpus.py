@@ -33,7 +33,7 @@ def _flash(
 ) -> object:
     if dropout_p > 0 or return_debug_mask:
         return NotImplemented
-    out, sums = flash_attention(query, key, value, is_causal=is_causal, scale=scale)
+    out, sums = _attended(query, key, value, is_causal, scale)
     return out, sums, None, None, query.shape[2], key.shape[2], *_no_numbers(query, 3)
 
 
@@ -51,9 +51,7 @@ def _efficient(
 ) -> object:
     if dropout_p > 0:
         return NotImplemented
-    out, sums = flash_attention(
-        query, key, value, is_causal=is_causal, attn_mask=attn_bias, scale=scale
-    )
+    out, sums = _attended(query, key, value, is_causal, scale, attn_bias)
     beyond = -query.shape[2] % _PADDED
     sums = torch.nn.functional.pad(sums, (0, beyond), value=torch.inf)
     sums = sums if compute_log_sumexp else sums[..., :0]
@@ -75,9 +73,7 @@ def _cudnn(
 ) -> object:
     if dropout_p > 0 or return_debug_mask:
         return NotImplemented
-    out, sums = flash_attention(
-        query, key, value, is_causal=is_causal, attn_mask=attn_bias, scale=scale
-    )
+    out, sums = _attended(query, key, value, is_causal, scale, attn_bias)
     sums = sums.unsqueeze(-1) if compute_log_sumexp else sums[..., :0]
     return out, sums, None, None, query.shape[2], key.shape[2], *_no_numbers(query, 3)
 
@@ -153,6 +149,20 @@ def _cudnn_backward(
     return flash_attention_backward(
         *operands, dropout_p, is_causal, attn_mask=attn_bias, scale=scale
     )
+
+
+def _attended(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    is_causal: bool,
+    scale: float | None,
+    bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The output without dropout, and the logarithms of sums."""
+    found = flash_attention(query, key, value, is_causal=is_causal, attn_mask=bias, scale=scale)
+    assert isinstance(found, tuple)
+    return found
 
 
 def _no_numbers(like: torch.Tensor, count: int) -> list[torch.Tensor]:
