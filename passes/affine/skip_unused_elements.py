@@ -143,13 +143,13 @@ class _Kernel:
         self.loops = LoopIndices(function)
         self.entry = function.regions[0].blocks[0]
         self.told: dict[Extent, ir.Value] = {}
+        self.grid = _grid(function)
+        """Of a GPU's kernel: a thread may have to ask in its innermost loop."""
 
     def run(self) -> None:
         """Put conditions around what loops do, and end the innermost ones early."""
-        grid = _grid(self.function)
-        self.on_gpu = grid is not None
-        if grid is not None and any(map(_meets, nested_operations(grid))):
-            self._skip_blocks(grid)
+        if self.grid is not None and any(map(_meets, nested_operations(self.grid))):
+            self._skip_blocks(self.grid)
             return
         inner = [op for op in nested_operations(self.function) if _is_innermost(op)]
         for block, options in self._plans(self.entry, []):
@@ -198,8 +198,8 @@ class _Kernel:
         """When `block` of `owner` has to run: all conditions of one of these hold. None of them:
         always."""
         inside = [op for child in _guarded(block) for op in nested_operations(child)]
-        is_whole = owner.name == "affine.parallel" or self.on_gpu
-        if not is_whole and all(op.name not in LOOPS for op in inside):
+        is_innermost = all(op.name not in LOOPS for op in inside)
+        if is_innermost and owner.name != "affine.parallel" and self.grid is None:
             return []
         inner = {self._variable(op) for op in inside if op.name in LOOPS}
         return self._needed(inside, inner)

@@ -205,15 +205,3 @@ def test_other_architectures(target: str, emulator: Emulator) -> None:
     (y,) = load_on_emulator(compiled, emulator)(x)
     # Exponentials and a sum of 70: some units in the last place.
     np.testing.assert_allclose(y, np.asarray(jax.nn.softmax(x)), rtol=1e-5)
-
-
-def test_open_shapes_are_a_sentence() -> None:
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y"])],
-        "open",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ("n", 4))],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ("n", 4))],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
-    with pytest.raises(stepwell.Error, match="n"):
-        stepwell.compile(model, target="cuda:sm_90a")

@@ -14,11 +14,11 @@ import pytest
 from emulator import Emulator
 from jax import lax
 from jax import numpy as jnp
-from models import TARGET, compiling_for
+from models import ON_GPU, TARGET, compiling_for
 from onnx import parser
 
 import stepwell
-from stepwell.runtime.cuda_executable import NOTHING, CudaExecutable, Region, region_of
+from stepwell.runtime.cuda_executable import NOTHING, CudaExecutable, Region, on_host, region_of
 from stepwell.runtime.cuda_open_sizes import OpenSizeCudaExecutable
 from stepwell.runtime.device_arrays import DeviceArray
 from stepwell.specializing import SpecializingExecutable
@@ -125,6 +125,29 @@ def test_kernels(name: str, emulator: Emulator) -> None:
         assert error <= TOLERANCE[dtype] * max(1, np.abs(want).max()), sizes
 
 
+LEFT_OUT = ("elementwise", "norm", "long rows", "product by threads", "product by warps",
+            "product by warpgroups", "attention", "attention in f16")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_what_nobody_needs_is_left_out(name: str, emulator: Emulator) -> None:
+    """A call is given other inputs of all of the capacity, and told that one element of the batch
+    is in use: of the model's own array of results the last one stays as a call before left it."""
+    function, dims, capacities, dtype = CASES[name]
+    with compiling_for(emulator):
+        exe = compiled(function, dims, capacities, dtype)
+    assert isinstance(exe, OpenSizeCudaExecutable)
+    manifest = exe.artifact.manifest
+    given, (result,) = manifest.inputs[0], manifest.outputs
+    before, after = (normal(*given.shape, dtype=dtype) for _ in range(2))
+    (first,) = exe(before)
+    inputs, _ = exe._staged([after[:1]])
+    second = np.zeros(result.shape, result.dtype)
+    exe._code.run_placed([on_host(after), *inputs[1:]], [on_host(second)])
+    assert (second[0] != first[0]).any()
+    np.testing.assert_array_equal(second[-1], first[-1])
+
+
 PRODUCTS = """<ir_version: 8, opset_import: ["": 18]>
     g (float[batch, n] x, float[batch, n] z, float[batch] w) => (float[batch, n] y) {
         p = Mul(x, z) a = Constant <value_ints = [1]> () u = Unsqueeze(w, a) y = Add(p, u) }"""
@@ -148,13 +171,27 @@ def products(emulator_library: Emulator) -> OpenSizeCudaExecutable:
 
 
 def test_only_what_is_in_use_is_copied(products: OpenSizeCudaExecutable) -> None:
-    """The sizes are told once."""
     assert str(products.inputs[0]) == "x: float32[batch, n]"
-    for sizes in ((3, 70), (20, 100), (1, 1), (20, 99), (7, 100), (7, 100)):
+    for sizes in ((3, 70), (20, 100), (1, 1), (20, 99), (7, 100)):
         given = operands(*sizes)
         (got,) = products(*given)
         np.testing.assert_allclose(got, wanted(*given), 1e-6, 1e-6)
         assert got.flags.owndata
+    plan = products._plan_of((3, 70))
+    assert plan.inputs == [Region(3, 280, 400)] * 2 + [Region(1, 12, 80)]
+    assert plan.outputs == [Region(3, 280, 400)]
+
+
+@pytest.mark.skipif(ON_GPU, reason="the emulator counts copies")
+def test_sizes_are_told_once(products: OpenSizeCudaExecutable, emulator_library: Emulator) -> None:
+    given = operands(7, 100)
+    copies = []
+    for array in (*operands(8, 100)[:1], given[0], given[0]):
+        begin = emulator_library.library.emulator_copies()
+        products(array, *operands(len(array), 100)[1:])
+        copies.append(emulator_library.library.emulator_copies() - begin)
+    hidden = len(products.artifact.manifest.inputs) - len(products.inputs)
+    assert copies[1:] == [4 + hidden, 4]
 
 
 def test_inputs_and_results_on_the_gpu(products: OpenSizeCudaExecutable) -> None:

@@ -19,9 +19,7 @@ from stepwell.runtime.buffers import address
 from stepwell.runtime.cuda import Buffer, Device, Spec, check, device, functions
 from stepwell.runtime.device_arrays import DeviceArray, DeviceTensor, device_tensor
 from stepwell.runtime.inputs import as_input, check_shape, wrong_count
-from stepwell.runtime.loaded import LoadedModel
-
-Shape = tuple[int, ...]
+from stepwell.runtime.loaded import LoadedModel, Shape
 
 
 class Region(NamedTuple):

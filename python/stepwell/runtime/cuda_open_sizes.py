@@ -22,7 +22,8 @@ from stepwell.runtime.cuda_executable import (
 )
 from stepwell.runtime.device_arrays import DeviceArray
 from stepwell.runtime.inputs import input_array, numpy_dtype, wrong_count
-from stepwell.runtime.open_model import MOST_SHAPES, OpenSizeModel, Shape
+from stepwell.runtime.loaded import Shape
+from stepwell.runtime.open_model import MOST_SHAPES, OpenSizeModel
 
 T = TypeVar("T")
 

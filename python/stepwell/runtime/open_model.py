@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from stepwell.artifact import Artifact, KernelInfo, Manifest, TensorSpec, replaced_file
+from stepwell.artifact import Artifact, Manifest, TensorSpec
 from stepwell.errors import InputError
 from stepwell.extents import Extent
-from stepwell.runtime.inputs import named_inputs, numpy_dtype
+from stepwell.runtime.inputs import numpy_dtype
+from stepwell.runtime.loaded import NamedModel, Shape
 from stepwell.sizes import Fixed, OpenSizes
 from stepwell.specialization import OpenSpec
 
@@ -20,10 +20,8 @@ _SYMBOL = re.compile(r"\bs(\d+)\b")
 MOST_SHAPES = 4096
 """Shapes of inputs that are remembered."""
 
-Shape = tuple[int, ...]
 
-
-class OpenSizeModel:
+class OpenSizeModel(NamedModel[OpenSpec]):
     """A compiled model that takes inputs of any size up to its capacities.
 
     Its code works on buffers of the capacities, of which a call uses as much as its inputs have.
@@ -33,45 +31,14 @@ class OpenSizeModel:
     def __init__(self, source: Artifact) -> None:
         manifest = source.manifest
         assert manifest.open_sizes is not None
-        self.artifact = source
         self._sizes: OpenSizes = manifest.open_sizes
         self._least = self._sizes.least or (1,) * len(self._sizes.names)
-        self.kernels: tuple[KernelInfo, ...] = manifest.kernels
-        self.inputs, self.outputs = open_signature(manifest, self._sizes)
-        self.result_names = [spec.name for spec in self.outputs]
+        super().__init__(source, *open_signature(manifest, self._sizes))
         self._dtypes = [numpy_dtype(spec.dtype) for spec in self.inputs]
         self._solutions: dict[tuple[Shape, ...], Shape | None] = {}
         self._told: Shape = ()
         self._scalars = np.zeros(len(self._sizes.scalars), np.int64)
         self._prefixes = [np.zeros(capacity, np.bool_) for _, capacity in self._sizes.prefixes]
-
-    @property
-    def place(self) -> str:
-        """Where it runs, in words."""
-        raise NotImplementedError
-
-    def __call__(self, *arrays: object) -> tuple[np.ndarray, ...]:
-        """Run on `arrays`, one for each of `inputs`. Returns one array for each of `outputs`.
-
-        Raises InputError for a wrong number, dtype or rank, and for sizes that contradict each
-        other or are above the capacities.
-        """
-        raise NotImplementedError
-
-    def run(self, feed: Mapping[str, object]) -> dict[str, np.ndarray]:
-        """Run on arrays by input name; returns arrays by output name. Raises InputError."""
-        outputs = self(*named_inputs(self.inputs, feed))
-        return dict(zip(self.result_names, outputs, strict=True))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the artifact to `path`, which appears whole or not at all. Raises ArtifactError."""
-        with replaced_file(path) as file:
-            file.write(self.artifact.file)
-
-    def __repr__(self) -> str:
-        inputs = ", ".join(map(str, self.inputs))
-        outputs = ", ".join(map(str, self.outputs))
-        return f"<stepwell.{type(self).__name__} ({inputs}) -> ({outputs}) on {self.place}>"
 
     @property
     def capacities(self) -> dict[str, int]:

@@ -11,7 +11,8 @@ import numpy as np
 from stepwell.artifact import Artifact, KernelInfo
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array, numpy_dtype, wrong_count
-from stepwell.runtime.open_model import MOST_SHAPES, OpenSizeModel, Shape
+from stepwell.runtime.loaded import Shape
+from stepwell.runtime.open_model import MOST_SHAPES, OpenSizeModel
 from stepwell.runtime.trace import Trace
 
 

@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 import torch.fx
 from torch._dynamo.backends.common import aot_autograd
@@ -159,8 +160,8 @@ class _Graph:
     def _begin(self, target: str) -> None:
         """The graph is for `target`, where its results are to lie, too: PyTorch makes another one
         where tensors lie elsewhere."""
-        results = [node.meta.get("val") for node in _results(self._module)]
-        self._target = target if placement.target_of(results) == target else _NOWHERE
+        places = {placement.target_of([result]) for result in _results(self._module)}
+        self._target = target if places <= {target} else _NOWHERE
         self._settings = replace(self._settings, target=target)
         if target != placement.CPU and not self._settings.freeze:
             self._frozen = ()
@@ -171,8 +172,7 @@ class _Graph:
             return
         self._told = True
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
-        results = [node.meta.get("val") for node in _results(self._module)]
-        places = {str(v.device) for v in (*tensors, *results) if isinstance(v, torch.Tensor)}
+        places = {str(tensor.device) for tensor in (*tensors, *_results(self._module))}
         reason = f"its tensors lie on {' and '.join(sorted(places))}"
         shapes = tuple(tuple(tensor.shape) for tensor in tensors)
         reports.append(Report(self._name, shapes, False, reason))
@@ -296,10 +296,12 @@ class _Specialized:
         return all(kept.holds(values[i]) for i, kept in self._frozen.items())
 
 
-def _results(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    """The nodes that a graph returns."""
+def _results(module: torch.fx.GraphModule) -> list[torch.Tensor]:
+    """The tensors that a graph returns, without their data."""
     (output,) = (node for node in module.graph.nodes if node.op == "output")
-    return [node for node in output.args[0] if isinstance(node, torch.fx.Node)]
+    nodes = (node for node in output.args[0] if isinstance(node, torch.fx.Node))
+    values = (node.meta.get("val") for node in nodes)
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def _constants(values: list, frozen: Sequence[int]) -> dict[int, torch.Tensor]:
@@ -315,12 +317,14 @@ def _at_values(module: torch.fx.GraphModule, values: list) -> torch.fx.GraphModu
 
 class _Frozen:
     """What tells that a tensor's data is unchanged: where it lies, PyTorch's count of changes, and
-    some of its elements, since the count misses changes by way of `.data`."""
+    of one on the CPU some elements, since the count misses changes by way of `.data`."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._address, self._version = tensor.data_ptr(), _version(tensor)
-        flat = to_array(tensor).reshape(-1)
-        self._elements = flat[:: max(1, flat.size // _SAMPLES)]
+        self._elements = np.empty(0)
+        if tensor.device.type == placement.CPU:
+            flat = to_array(tensor).reshape(-1)
+            self._elements = flat[:: max(1, flat.size // _SAMPLES)]
         self._sample = self._elements.tobytes()
 
     def holds(self, tensor: torch.Tensor) -> bool:

@@ -38,7 +38,7 @@ def run(executable: Loaded, tensors: Sequence[torch.Tensor]) -> list[torch.Tenso
     given = [to_array(t) if t.device.type == CPU else _dense(t) for t in tensors]
     if executable.results_are_arrays:
         return list(map(from_gpu, executable.run_on_device(*given)))
-    return [_from_host(array).to(GPU) for array in executable(*given)]
+    return [_from_host(array).to(f"{GPU}:0") for array in executable(*given)]
 
 
 def from_gpu(array: DeviceArray) -> torch.Tensor:

@@ -1,10 +1,11 @@
 """The forms that PyTorch gives attention on GPUs (flash attention, memory-efficient attention,
-cuDNN's), and their gradients, as those of `attention`."""
+cuDNN's), and their gradients, as those of `attention`. They differ in the places of their operands,
+and in what they give beside the output."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -16,155 +17,77 @@ from stepwell.frontends.torch.decompositions.registry import mend
 
 aten = torch.ops.aten
 
+_EFFICIENT = aten._scaled_dot_product_efficient_attention.default
+_CUDNN = aten._scaled_dot_product_cudnn_attention.default
+_EFFICIENT_BACKWARD = aten._scaled_dot_product_efficient_attention_backward.default
+
 _PADDED = 32
 """Memory-efficient attention gives so many logarithms of sums, or a multiple of it."""
 
 
-@mend(aten._scaled_dot_product_flash_attention.default)
-def _flash(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> object:
-    if dropout_p > 0 or return_debug_mask:
-        return NotImplemented
-    out, sums = _attended(query, key, value, is_causal, scale)
-    return out, sums, None, None, query.shape[2], key.shape[2], *_no_numbers(query, 3)
+def _forward(overload: torch._ops.OpOverload) -> None:
+    @mend(overload)
+    def rule(*arguments: object, **keywords: object) -> object:
+        given = _by_name(overload, arguments, keywords)
+        if given["dropout_p"] > 0 or given.get("return_debug_mask"):
+            return NotImplemented
+        query, key = given["query"], given["key"]
+        attended = flash_attention(
+            query,
+            key,
+            given["value"],
+            is_causal=given["is_causal"],
+            attn_mask=given.get("attn_bias"),
+            scale=given["scale"],
+        )
+        assert isinstance(attended, tuple)
+        out, sums = attended
+        rows = query.shape[2]
+        if overload is _EFFICIENT:
+            sums = torch.nn.functional.pad(sums, (0, -rows % _PADDED), value=torch.inf)
+        elif overload is _CUDNN:
+            sums = sums.unsqueeze(-1)
+        if not given.get("compute_log_sumexp", True):
+            sums = sums[:, :, :0]
+        # What random numbers begin with, and a mask that nobody asked for.
+        numbers = [query.new_zeros((), dtype=torch.int64) for _ in range(3)]
+        if overload is _EFFICIENT:
+            return out, sums, *numbers[:2]
+        return out, sums, None, None, rows, key.shape[2], *numbers
 
 
-@mend(aten._scaled_dot_product_efficient_attention.default)
-def _efficient(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_bias: torch.Tensor | None,
-    compute_log_sumexp: bool,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> object:
-    if dropout_p > 0:
-        return NotImplemented
-    out, sums = _attended(query, key, value, is_causal, scale, attn_bias)
-    beyond = -query.shape[2] % _PADDED
-    sums = torch.nn.functional.pad(sums, (0, beyond), value=torch.inf)
-    sums = sums if compute_log_sumexp else sums[..., :0]
-    return out, sums, *_no_numbers(query, 2)
+def _backward(overload: torch._ops.OpOverload) -> None:
+    @mend(overload)
+    def rule(*arguments: object, **keywords: object) -> object:
+        given = _by_name(overload, arguments, keywords)
+        is_efficient = overload is _EFFICIENT_BACKWARD
+        if is_efficient and given["grad_input_mask"][3]:  # of the bias
+            return NotImplemented
+        found = flash_attention_backward(
+            given["grad_out_" if is_efficient else "grad_out"],
+            given["query"],
+            given["key"],
+            given["value"],
+            given["out"],
+            given["logsumexp"],
+            given["dropout_p"],
+            given["is_causal"],
+            attn_mask=given.get("attn_bias"),
+            scale=given["scale"],
+        )
+        return (*found, None) if is_efficient and isinstance(found, tuple) else found
 
 
-@mend(aten._scaled_dot_product_cudnn_attention.default)
-def _cudnn(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_bias: torch.Tensor | None,
-    compute_log_sumexp: bool,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> object:
-    if dropout_p > 0 or return_debug_mask:
-        return NotImplemented
-    out, sums = _attended(query, key, value, is_causal, scale, attn_bias)
-    sums = sums.unsqueeze(-1) if compute_log_sumexp else sums[..., :0]
-    return out, sums, None, None, query.shape[2], key.shape[2], *_no_numbers(query, 3)
+def _by_name(
+    overload: torch._ops.OpOverload, arguments: tuple[object, ...], keywords: dict[str, object]
+) -> dict[str, Any]:
+    """The operands of a call by the names of the operator's declaration, with those left out."""
+    declared = overload._schema.arguments
+    given = {argument.name: argument.default_value for argument in declared}
+    given |= dict(zip(given, arguments, strict=False))
+    return given | keywords
 
 
-@mend(aten._scaled_dot_product_flash_attention_backward.default)
-def _flash_backward(
-    grad_out: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    out: torch.Tensor,
-    logsumexp: torch.Tensor,
-    cum_seq_q: torch.Tensor | None,
-    cum_seq_k: torch.Tensor | None,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    *_: object,
-    scale: float | None = None,
-) -> object:
-    operands = grad_out, query, key, value, out, logsumexp
-    return flash_attention_backward(*operands, dropout_p, is_causal, scale=scale)
-
-
-@mend(aten._scaled_dot_product_efficient_attention_backward.default)
-def _efficient_backward(
-    grad_out: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_bias: torch.Tensor | None,
-    out: torch.Tensor,
-    logsumexp: torch.Tensor,
-    philox_seed: torch.Tensor,
-    philox_offset: torch.Tensor,
-    dropout_p: float,
-    grad_input_mask: Sequence[bool],
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> object:
-    if grad_input_mask[3]:
-        return NotImplemented
-    operands = grad_out, query, key, value, out, logsumexp
-    found = flash_attention_backward(
-        *operands, dropout_p, is_causal, attn_mask=attn_bias, scale=scale
-    )
-    return (*found, None) if isinstance(found, tuple) else found
-
-
-@mend(aten._scaled_dot_product_cudnn_attention_backward.default)
-def _cudnn_backward(
-    grad_out: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    out: torch.Tensor,
-    logsumexp: torch.Tensor,
-    philox_seed: torch.Tensor,
-    philox_offset: torch.Tensor,
-    attn_bias: torch.Tensor | None,
-    cum_seq_q: torch.Tensor | None,
-    cum_seq_k: torch.Tensor | None,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    scale: float | None = None,
-) -> object:
-    operands = grad_out, query, key, value, out, logsumexp
-    return flash_attention_backward(
-        *operands, dropout_p, is_causal, attn_mask=attn_bias, scale=scale
-    )
-
-
-def _attended(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    is_causal: bool,
-    scale: float | None,
-    bias: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The output without dropout, and the logarithms of sums."""
-    found = flash_attention(query, key, value, is_causal=is_causal, attn_mask=bias, scale=scale)
-    assert isinstance(found, tuple)
-    return found
-
-
-def _no_numbers(like: torch.Tensor, count: int) -> list[torch.Tensor]:
-    """In the places of what random numbers begin with, and of a mask that nobody asked for."""
-    return [like.new_zeros((), dtype=torch.int64) for _ in range(count)]
+for _name in ("flash", "efficient", "cudnn"):
+    _forward(getattr(aten, f"_scaled_dot_product_{_name}_attention").default)
+    _backward(getattr(aten, f"_scaled_dot_product_{_name}_attention_backward").default)
