@@ -204,14 +204,15 @@ def _build_bounded(
     max_sizes: Mapping[str, int],
 ) -> Artifact:
     """An artifact for any sizes of the dimensions that have names, up to `max_sizes`."""
+    limits: Mapping[str, int] = {}
     try:
         known = build(model, target, threads, None, options).manifest.inputs
         inputs = tuple(OpenSpec(spec.name, spec.dtype, spec.shape) for spec in known)
     except OpenModelError as error:
         if not error.inputs:
             raise
-        inputs = _with_names(error, model).inputs
-    sizes = bounded(inputs, shapes, max_sizes)
+        inputs, limits = _with_names(error, model).inputs, error.limits
+    sizes = bounded(inputs, shapes, max_sizes, limits)
     try:
         return build(model, target, threads, None, options, Specialization(sizes=sizes))
     except (ModelError, LoweringError) as error:
@@ -236,7 +237,7 @@ def _with_names(error: OpenModelError, model: Model) -> OpenModelError:
         for specs, shapes in zip((error.inputs, error.outputs), declared, strict=True)
     )
     return OpenModelError(
-        str(error), inputs, outputs, error.values, error.sizes, defaults=error.defaults
+        str(error), inputs, outputs, error.values, error.sizes, error.defaults, error.limits
     )
 
 

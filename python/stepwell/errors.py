@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ class OpenModelError(ModelError):
     """The model leaves open what only a call can tell. `inputs` and `outputs` are its signature,
     `defaults` the inputs that have a value of their own;
     `values` names the tensors whose data has to be known, `sizes` those whose shape has to be, and
-    either is empty while the shapes of the inputs are not known."""
+    either is empty while the shapes of the inputs are not known. `limits` has the largest that open
+    dimensions may be, by name, where the model says so."""
 
     def __init__(
         self,
@@ -75,9 +78,10 @@ class OpenModelError(ModelError):
         values: tuple[str, ...] = (),
         sizes: tuple[str, ...] = (),
         defaults: tuple[OpenSpec, ...] = (),
+        limits: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.inputs, self.outputs, self.defaults = inputs, outputs, defaults
-        self.values, self.sizes = values, sizes
+        self.values, self.sizes, self.limits = values, sizes, dict(limits)
         super().__init__(message)
 
 

@@ -8,10 +8,11 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeGuard
 
 from stepwell.errors import UsageError
-from stepwell.sizes import LEAST_CAPACITY, OpenShapes, Sum
+from stepwell.sizes import LEAST_CAPACITY, LEAST_LIMIT, OpenShapes, Sum
 from stepwell.specialization import TENSOR, OpenSpec
 
 UNNAMED = "?"
@@ -40,6 +41,7 @@ NamedShapes = Mapping[str, Sequence[int | str]]
 def generalized(
     inputs: Sequence[OpenSpec],
     history: Sequence[Shapes],
+    limits: Mapping[str, int] = MappingProxyType({}),
     *,
     exact: bool = False,
     related: Relation = Relation.NONE,
@@ -47,9 +49,10 @@ def generalized(
     """The shapes of `inputs` in which those dimensions are open that differ between calls.
 
     Dimensions of one name, or that had the same sizes in all calls, are one open size. Its capacity
-    is the next power of two, or with `exact` the largest size seen. Sizes that were `related` in
-    all calls follow from others, or from what they are multiples of. None when the calls have
-    inputs of different ranks, or sizes that contradict the names, and when none are so related.
+    is the next power of two, or with `exact` the largest size seen, but no more than `limits` has
+    for a declared name. Sizes that were `related` in all calls follow from others, or from what
+    they are multiples of. None when the calls have inputs of different ranks, or sizes that
+    contradict the names, when none are so related, and for limits below LEAST_LIMIT.
     """
     shapes: dict[str, tuple[int | str, ...]] = {}
     columns: dict[str, tuple[int, ...]] = {}
@@ -70,7 +73,7 @@ def generalized(
             shape.append(names.setdefault(column, name))
         shapes[spec.name] = tuple(shape)
     if related is Relation.MULTIPLES:
-        return _multiples(shapes, names, exact=exact)
+        return _multiples(shapes, names, limits, exact=exact)
     names |= _declared_units(names)
     sums = _declared_sums(names)
     known = len(sums)
@@ -78,8 +81,15 @@ def generalized(
         sums |= _sums({column: name for column, name in names.items() if name not in sums})
     if not names or (related is Relation.SUMS and len(sums) == known):
         return None
-    most = {name: max(column) for column, name in names.items() if name not in sums}
-    return OpenShapes(shapes, {name: _capacity(n, exact) for name, n in most.items()}, sums)
+    capacities: dict[str, int] = {}
+    for column, name in names.items():
+        if name not in sums:
+            same = (name, *(other for other, sizes in columns.items() if sizes == column))
+            known = (limits[other] for other in same if other in limits)
+            capacities[name] = min([_capacity(max(column), exact), *known])
+    if min(capacities.values()) < LEAST_LIMIT:
+        return None
+    return OpenShapes(shapes, capacities, sums)
 
 
 def _declared_units(names: Mapping[tuple[int, ...], str]) -> dict[tuple[int, ...], str]:
@@ -116,6 +126,7 @@ def _declared_sums(names: Mapping[tuple[int, ...], str]) -> dict[str, Sum]:
 def _multiples(
     shapes: Mapping[str, tuple[int | str, ...]],
     names: Mapping[tuple[int, ...], str],
+    limits: Mapping[str, int],
     *,
     exact: bool,
 ) -> OpenShapes | None:
@@ -124,12 +135,20 @@ def _multiples(
     if all(factor == 1 for factor in factors.values()):
         return None
     texts = {name: f"{f}*{name}" if f > 1 else name for name, f in factors.items()}
+    capacities = {}
+    for column, name in names.items():
+        capacity = _capacity(max(column) // factors[name], exact)
+        capacities[name] = min(
+            capacity, limits.get(name, capacity * factors[name]) // factors[name]
+        )
+    if min(capacities.values()) < LEAST_LIMIT:
+        return None
     return OpenShapes(
         {
             key: tuple(texts[n] if isinstance(n, str) else n for n in shape)
             for key, shape in shapes.items()
         },
-        {name: _capacity(max(column) // factors[name], exact) for column, name in names.items()},
+        capacities,
         {texts[name]: ((name, factor),) for name, factor in factors.items() if factor > 1},
     )
 
@@ -163,13 +182,17 @@ def are_known(shapes: NamedShapes | None) -> TypeGuard[Mapping[str, Sequence[int
 
 
 def bounded(
-    inputs: Sequence[OpenSpec], shapes: NamedShapes, max_sizes: Mapping[str, int]
+    inputs: Sequence[OpenSpec],
+    shapes: NamedShapes,
+    max_sizes: Mapping[str, int],
+    limits: Mapping[str, int] = MappingProxyType({}),
 ) -> OpenShapes:
     """The shapes of `inputs` for any size up to that of its name in `max_sizes`.
 
     Inputs that `shapes` leaves out are as the model declares them. What `shapes` gives for a
-    dimension that the model has a name for, holds for others of that name. Raises UsageError for
-    dimensions without a size or largest size, and for what contradicts the model.
+    dimension that the model has a name for, holds for others of that name. `limits` are the largest
+    sizes of the model's own names. Raises UsageError for dimensions without a size or largest size,
+    and for what contradicts the model.
     """
     names = [spec.name for spec in inputs]
     for name in shapes:
@@ -182,6 +205,7 @@ def bounded(
     for spec in inputs:
         if spec.name in shapes:
             _match(spec, shapes[spec.name], said)
+    limit_of = {said.get(name, name): limit for name, limit in limits.items()}
     found = {spec.name: _shape(spec, shapes, said, max_sizes) for spec in inputs}
     named = {size: None for shape in found.values() for size in shape if isinstance(size, str)}
     sums = {name: _parts(name) for name in named if name not in max_sizes}
@@ -202,8 +226,22 @@ def bounded(
     for name in used:
         if name not in told:
             raise UsageError(f"no dimension of an input tells {name}, which is in sums alone")
-    most = {name: max(LEAST_CAPACITY, max_sizes[name]) for name in used}
-    return OpenShapes(found, most, sums)
+    capacities = {name: max(LEAST_CAPACITY, max_sizes[name]) for name in used}
+    for name in used:
+        limit = limit_of.get(name)
+        if limit is None:
+            continue
+        if max_sizes[name] > limit:
+            raise UsageError(
+                f"the largest size of {name} is {max_sizes[name]}; the model takes {limit} at most"
+            )
+        if limit < LEAST_LIMIT:
+            raise UsageError(
+                f"the model takes {limit} at most for {name}, too few sizes for one code; "
+                "compile it for each"
+            )
+        capacities[name] = min(capacities[name], limit)
+    return OpenShapes(found, capacities, sums)
 
 
 _MULTIPLE = re.compile(r"(?:(\d+)\s*\*\s*)?(.+?)(?:\s*\*\s*(\d+))?")

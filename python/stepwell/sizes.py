@@ -28,7 +28,10 @@ LEAST_SIZES = (1, 2, 4, 8, 16)
 """Sizes below which an open size may not be, in the order in which they are tried."""
 
 LEAST_CAPACITY = 16
-"""No open size has a smaller capacity."""
+"""No open size has a smaller capacity, but where the model says that it is never larger."""
+
+LEAST_LIMIT = 4
+"""Dimensions that a model says are never as large, have code for each size."""
 
 Sum = tuple[tuple[str, int], ...]
 """Names of sizes and their factors, which are added up; the name of the number 1 is ""."""

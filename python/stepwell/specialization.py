@@ -172,3 +172,17 @@ def check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int | str, ...]
         )
     if any(isinstance(w, int) and w != n for w, n in zip(wanted, shape, strict=True)):
         raise InputError(f"input {name!r} has shape {shape} and the model takes {text}")
+
+
+def check_limits(
+    name: str, shape: Sequence[int], wanted: Sequence[int | str], limits: Mapping[str, int]
+) -> None:
+    """Raise InputError where a dimension of `shape`, named in `wanted`, is above that name's number
+    in `limits`."""
+    for number, (size, dimension) in enumerate(zip(shape, wanted, strict=True)):
+        limit = limits.get(str(dimension))
+        if limit is not None and size > limit:
+            raise InputError(
+                f"input {name!r} has shape {tuple(shape)}; its dimension {number}, {dimension}, "
+                f"may be {limit} at most"
+            )

@@ -24,6 +24,7 @@ from stepwell.specialization import (
     OpenSpec,
     Specialization,
     Structure,
+    check_limits,
     check_names,
     check_shape,
     flatten,
@@ -84,6 +85,7 @@ class SpecializingExecutable:
         self.inputs: tuple[OpenSpec, ...] = open_model.inputs
         self.outputs: tuple[OpenSpec, ...] = open_model.outputs
         self._defaults = {spec.name: spec for spec in open_model.defaults}
+        self._limits = open_model.limits
         self._build, self._threads = build, threads
         self._fixed = {name: tuple(int(n) for n in shape) for name, shape in shapes.items()}
         self._lock = threading.RLock()
@@ -219,6 +221,8 @@ class SpecializingExecutable:
             wanted = self._fixed.get(spec.name, spec.shape)
             if wanted is not None:
                 check_shape(spec.name, tensors[spec.name].shape, wanted)
+            if spec.shape is not None:
+                check_limits(spec.name, tensors[spec.name].shape, spec.shape, self._limits)
 
     def _compiled(
         self,
@@ -306,7 +310,7 @@ class SpecializingExecutable:
         wanted = [shapes[spec.name] for spec in self.inputs]
         tried: list[OpenShapes] = []
         for exact, related in _TRIES:
-            sizes = generalized(self.inputs, history, exact=exact, related=related)
+            sizes = generalized(self.inputs, history, self._limits, exact=exact, related=related)
             if sizes is None or sizes in tried:
                 continue
             tried.append(sizes)

@@ -84,6 +84,7 @@ def error_to_dict(error: BaseException) -> dict[str, object]:
         for key in ("inputs", "outputs", "defaults"):
             data[key] = [dataclasses.astuple(spec) for spec in getattr(error, key)]
         data["values"], data["sizes"] = error.values, error.sizes
+        data["limits"] = error.limits
     return data
 
 
@@ -97,7 +98,7 @@ def error_from_dict(data: dict) -> errors.Error | None:
             tuple(map(OpenSpec.from_list, data[key])) for key in ("inputs", "outputs", "defaults")
         )
         values, sizes = tuple(data["values"]), tuple(data["sizes"])
-        return kind(data["message"], inputs, outputs, values, sizes, defaults)
+        return kind(data["message"], inputs, outputs, values, sizes, defaults, data["limits"])
     if isinstance(kind, type) and issubclass(kind, errors.Error):
         return kind(data["message"])
     return None

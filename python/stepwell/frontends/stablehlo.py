@@ -62,6 +62,8 @@ _KEPT = frozenset(["mhlo.attributes", "mhlo.backend_config"])
 _SHAPE_ASSERTION = "shape_assertion"
 """The custom call with which a polymorphic export of JAX says what sizes it takes."""
 
+_LIMIT = re.compile(r"symbolic shape constraint (\w+) <= (\d+)\.")
+
 _SEPARATOR = re.compile(rb"^// -----", re.MULTILINE)
 """What stands between the programs of a file that tools split."""
 
@@ -240,7 +242,7 @@ def _refine(module: ir.Module, main: ir.Operation, shapes: Shapes, values: Value
         types = [_refined(t, f"arg{i}", shapes) for i, t in enumerate(kind.inputs)]
     except OpenModelError as error:
         inputs, outputs = _open_specs(kind.inputs, "arg"), _open_specs(kind.results, "out")
-        raise OpenModelError(str(error), inputs, outputs) from None
+        raise OpenModelError(str(error), inputs, outputs, limits=_limits(main)) from None
     if types != list(kind.inputs):
         text = ",".join(str(t) for t in types)
         run_upstream(module.operation, f"stablehlo-refine-arguments{{types={text}}},{_REFINE}")
@@ -258,6 +260,19 @@ def _refine(module: ir.Module, main: ir.Operation, shapes: Shapes, values: Value
             outputs,
             values=missing,
         )
+
+
+def _limits(main: ir.Operation) -> dict[str, int]:
+    """The largest that dimensions may be, by the names that JAX has for them, as the assertions of
+    an exported function say it."""
+    found: dict[str, int] = {}
+    for op in _walk(main):
+        if op.name == "stablehlo.custom_call" and "error_message" in op.attributes:
+            limit = _LIMIT.search(ir.StringAttr(op.attributes["error_message"]).value)
+            if limit is not None:
+                name, most = limit[1], int(limit[2])
+                found[name] = min(most, found.get(name, most))
+    return found
 
 
 def _legalize_dynamic_and_quantized(module: ir.Module, main: ir.Operation) -> None:

@@ -182,6 +182,22 @@ def test_batches(name: str) -> None:
     assert isinstance(exe.specialized(*arrays), OpenSizeExecutable)
 
 
+def test_a_largest_size_below_16() -> None:
+    shape = jax.export.symbolic_shape("b, n", constraints=["b <= 8", "b >= 2"])
+    function = jax.jit(lambda x: jax.nn.softmax(x @ x.T))
+    exported = jax.export.export(function)(jax.ShapeDtypeStruct(shape, np.float32))
+    exe = stepwell.compile(exported, threads=1, options={"progress": False})
+    assert isinstance(exe, SpecializingExecutable)
+    for size in ((3, 5), (4, 7), (8, 16), (2, 3)):
+        x = R.standard_normal(size).astype(np.float32)
+        np.testing.assert_allclose(exe(x)[0], function(x), 1e-5, 1e-6)
+        code = exe.specialized(x)
+    assert isinstance(code, OpenSizeExecutable)
+    assert code.capacities == {"b": 8, "n": 16}
+    with pytest.raises(stepwell.InputError, match="dimension 0, b, may be 8 at most"):
+        exe(np.zeros((9, 5), np.float32))
+
+
 def test_bits_of_threefry_are_generated_for_each_shape() -> None:
     """They depend on how many there are."""
 

@@ -78,6 +78,21 @@ def test_open_dimensions_are_compiled_when_called():
         stepwell.compile(program, shapes={"input": (7, 15)})
 
 
+def test_a_largest_size_below_16():
+    module = _mlp()
+    sizes = ({0: torch.export.Dim("batch", max=8)},)
+    program = torch.export.export(module, (torch.randn(4, 16),), dynamic_shapes=sizes)
+    at_once = stepwell.compile(program)
+    ahead = stepwell.compile(program, shapes={"input": ("b", 16)}, max_sizes={"b": 8})
+    for size in (2, 3, 8):
+        _check(at_once, module, torch.randn(size, 16))
+        _check(ahead, module, torch.randn(size, 16))
+    assert at_once.specialized(torch.randn(5, 16)) is at_once.specialized(torch.randn(8, 16))
+    assert ahead.capacities == {"b": 8}
+    with pytest.raises(stepwell.InputError, match="may be 8 at most"):
+        at_once(torch.randn(9, 16))
+
+
 def test_a_table_as_long_as_the_largest_size():
     """Its first rows are all of it there, and PyTorch leaves the slice out."""
 

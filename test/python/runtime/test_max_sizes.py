@@ -85,6 +85,20 @@ def test_mistakes(shapes: dict, max_sizes: dict, message: str) -> None:
         bounded((X, Z), shapes, max_sizes)
 
 
+@pytest.mark.parametrize(
+    ("shapes", "max_sizes", "message"),
+    [
+        ({}, {"batch": 9, "n": 8}, "the largest size of batch is 9; the model takes 8 at most"),
+        ({"x": ("b", "k")}, {"b": 9, "k": 8}, "the largest size of b is 9"),
+        ({}, {"batch": 8, "n": 2}, "the model takes 3 at most for n"),
+    ],
+)
+def test_sizes_that_the_model_does_not_take(shapes: dict, max_sizes: dict, message: str) -> None:
+    with pytest.raises(stepwell.UsageError, match=message):
+        bounded((X, Z), shapes, max_sizes, {"batch": 8, "n": 3})
+    assert bounded((X,), {"x": ("b", 5)}, {"b": 6}, {"batch": 8}).capacities == {"b": 8}
+
+
 def test_inputs_without_a_declared_shape() -> None:
     free = OpenSpec("x", "float32", None)
     with pytest.raises(stepwell.UsageError, match="no rank"):

@@ -431,6 +431,25 @@ def test_sizes_that_the_model_has_as_multiples_alone() -> None:
     assert found.capacities == {"8*h": 64, "w": 16}
 
 
+def test_no_capacity_is_above_what_the_model_takes() -> None:
+    specs = [OpenSpec("x", "float32", ("b", "n")), OpenSpec("y", "float32", ("m", "2*b"))]
+    history = [{"x": (b, n), "y": (n, 2 * b)} for b, n in ((2, 20), (3, 70))]
+    for limits, capacities in (
+        ({"b": 8}, {"b": 8, "n": 128}),
+        ({"b": 8, "m": 100}, {"b": 8, "n": 100}),
+        ({"b": 4, "n": 500}, {"b": 4, "n": 128}),
+    ):
+        found = generalized(specs, history, limits)
+        assert found is not None
+        assert found.capacities == capacities
+    assert generalized(specs, history, {"b": 3}) is None
+    history = [{"x": (b, n), "y": (n, 2 * b)} for b, n in ((8, 20), (16, 70))]
+    found = generalized(specs, history, {"b": 100}, related=Relation.MULTIPLES)
+    assert found is not None
+    assert found.capacities == {"b": 12, "n": 64, "2*b": 16}
+    assert generalized(specs, history, {"b": 31}, related=Relation.MULTIPLES) is None
+
+
 STRIDED = {
     "network": """
         c = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (x, stem) r = Relu(c)

@@ -82,6 +82,7 @@ def program_of(exported: ExportedProgram, shapes: Shapes | None = None) -> Progr
             "the program leaves dimensions open; give the shapes of its inputs",
             tuple(_open_spec(name, values[name]) for name in names),
             tuple(_open_spec(n, v) for n, v in zip(*_outputs(exported), strict=True)),
+            limits=_limits(exported),
         )
     outputs = _outputs(exported)[0]
     if symbolic:
@@ -189,6 +190,15 @@ def _outputs(exported: ExportedProgram) -> tuple[list[str], list[torch.Tensor]]:
 
 def _is_open(tensor: torch.Tensor) -> bool:
     return any(not isinstance(size, int) for size in tensor.shape)
+
+
+def _limits(exported: ExportedProgram) -> dict[str, int]:
+    """The largest that dimensions may be, by name: what `torch.export.Dim` was given as `max`."""
+    return {
+        str(symbol): int(values.upper)
+        for symbol, values in exported.range_constraints.items()
+        if values.upper.is_Integer
+    }
 
 
 def _open_spec(name: str, tensor: torch.Tensor) -> OpenSpec:
