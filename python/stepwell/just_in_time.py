@@ -7,7 +7,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Protocol, cast, overload
 
 import numpy as np
 
@@ -20,12 +20,28 @@ if TYPE_CHECKING:
     import jax.export
     from jax.core import ShapedArray
 
+    from stepwell.lowering import Lowered
+
 Function = Callable[..., object]
-Decorator = Callable[[Function], Function]
 Numbers = int | Sequence[int]
 Names = str | Iterable[str]
 
 _FUNCTIONS = ("geqp3", "gesvd", "ormqr", "unmqr")
+
+
+class Jitted(Protocol):
+    """What `jit` makes of a function."""
+
+    def __call__(self, *args: object, **kwargs: object) -> object: ...
+
+    def lower(self, *args: object, **kwargs: object) -> Lowered:
+        """The function for arguments like these, arrays or `jax.ShapeDtypeStruct`s, as
+        `stepwell.lower` has it: to look at each level, to change it, to go on from there. What that
+        compiles to takes flat arguments, those that the function uses."""
+        ...
+
+
+Decorator = Callable[[Function], Jitted]
 
 
 def _without_guarantee() -> list[jax.export.DisabledSafetyCheck]:
@@ -38,7 +54,7 @@ def _without_guarantee() -> list[jax.export.DisabledSafetyCheck]:
 
 
 @overload
-def jit(function: Function) -> Function: ...
+def jit(function: Function) -> Jitted: ...
 @overload
 def jit(
     *,
@@ -60,15 +76,16 @@ def jit(
     target: str = "cpu",
     threads: int | None = None,
     options: CompileOptions | Mapping[str, object] | None = None,
-) -> Function | Decorator:
+) -> Jitted | Decorator:
     """Compile a JAX function on its first call for every new structure, shapes and dtypes of its
     arguments, and for new values of static ones, which must be hashable. Arguments and results are
     pytrees; results hold numpy arrays, and random keys as JAX has them.
 
     `static_argnums` and `static_argnames` are as for `jax.jit`. `donate_argnums` and
     `donate_argnames` are taken as permission alone: no argument is written to. Inside another
-    function that is compiled, or that JAX transforms, it is a part of that one. Raises what
-    `stepwell.compile` raises, and UsageError for a static argument that is not hashable.
+    function that is compiled, or that JAX transforms, it is a part of that one. `lower` is for a
+    look at what becomes of it (`Jitted.lower`). Raises what `stepwell.compile` raises, and
+    UsageError for a static argument that is not hashable.
     """
     if function is None:
         return functools.partial(  # pyright: ignore[reportReturnType]
@@ -91,10 +108,14 @@ def jit(
     programs: dict[object, _Program] = {}
     by_kinds: dict[object, _Program] = {}
 
-    def compiled(args: Sequence[object], kwargs: Mapping[str, object]) -> _Program:
+    def exported(args: Sequence[object], kwargs: Mapping[str, object]) -> jax.export.Exported:
         export = jax.export.export(traced, platforms=["cpu"], disabled_checks=_without_guarantee())
-        exported = _exported(export, function, args, kwargs)
-        return _Program(compile(exported, target, threads, None, options), exported)
+        return _exported(export, function, args, kwargs)
+
+    def lower(*args: object, **kwargs: object) -> Lowered:
+        from stepwell import lowering
+
+        return lowering.lower(exported(args, kwargs), target, threads, None, options)
 
     @functools.wraps(function)
     def call(*args: object, **kwargs: object) -> object:
@@ -117,12 +138,15 @@ def jit(
             if program is None:
                 if not trace_state_clean():  # the function may have tracers of its surroundings
                     return traced(*args, **kwargs)
-                program = programs[key] = compiled(args, kwargs)
+                model = exported(args, kwargs)
+                program = _Program(compile(model, target, threads, None, options), model)
+                programs[key] = program
             if None not in kinds:
                 by_kinds[kinds, rest] = program
         return program(leaves)
 
-    return call
+    call.lower = lower  # pyright: ignore[reportAttributeAccessIssue]
+    return cast("Jitted", call)
 
 
 class _Program:

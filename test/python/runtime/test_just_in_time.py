@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from collections.abc import Callable
@@ -13,6 +14,8 @@ import pytest
 
 import stepwell
 from stepwell import just_in_time
+
+R = np.random.default_rng(5)
 
 
 @pytest.fixture
@@ -53,6 +56,24 @@ def test_pytrees_and_signatures(exported: list[jax.export.Exported]) -> None:
         assert result["n"] == rows
     assert len(exported) == 2
     assert layer.__doc__ == "A layer."
+
+
+def test_lower() -> None:
+    @functools.partial(stepwell.jit, static_argnames="n", threads=1)
+    def layer(p: dict, x: jax.Array, n: int) -> jax.Array:
+        return jnp.tanh(x @ p["w"]) * n
+
+    w = R.standard_normal((3, 2)).astype(np.float32)
+    x = jax.ShapeDtypeStruct((4, 3), np.float32)
+    lowered = layer.lower({"w": w, "unused": np.zeros(5)}, x, n=3)
+    assert lowered.level == "stablehlo"
+    assert "stablehlo.dot_general" in str(lowered)
+    assert "affine.for" in str(lowered.step("affine"))
+    x = R.standard_normal((4, 3)).astype(np.float32)
+    (y,) = lowered.compile()(w, x)
+    np.testing.assert_allclose(y, np.tanh(x @ w) * 3, rtol=1e-5)  # sums of 3, and tanh
+    with pytest.raises(TypeError):
+        layer.lower(w)
 
 
 def test_with_options(exported: list[jax.export.Exported]) -> None:
