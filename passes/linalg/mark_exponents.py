@@ -45,8 +45,10 @@ class MarkExponents(Pass):
                 structured, "arith.maximumf"
             ):
                 maxima.append(structured)
+        made_of = [reached(maximum.op, _is_elementwise) for maximum in maxima]
         for around, exponential in exponentials:
-            below = [m for m in maxima if _is_below(around, exponential, m)]
+            near = (m for m, made in zip(maxima, made_of, strict=True) if around.op in made)
+            below = [m for m in near if _is_below(around, exponential, m)]
             if not below:
                 continue
             exponential.attributes[NONPOSITIVE] = ir.UnitAttr.get()

@@ -202,7 +202,7 @@ class _Products:
 def part_kept(array: np.ndarray) -> float:
     """The part of an array of floats that is not zero."""
     numbers = array.view(np.uint16) << 1 if array.dtype.itemsize == 2 else array
-    return np.count_nonzero(numbers) / array.size
+    return np.count_nonzero(numbers != 0) / array.size
 
 
 def pays(kept: float, matrix: tuple[int, int], columns: int, target: Target) -> bool:

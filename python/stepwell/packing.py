@@ -8,6 +8,7 @@ numpy alone.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping
@@ -55,7 +56,11 @@ class PanelPacking:
         if whole:
             main = moved[..., : whole * self.panel]
             split = main.reshape(*main.shape[:-1], whole, self.panel)
-            result[(*lead, slice(0, whole))] = np.moveaxis(split, -2, self.batch)
+            packed = result[(*lead, slice(0, whole))]
+            if split.strides[-1] == split.itemsize:  # a row of a panel is one element to copy
+                row = np.dtype((np.void, self.panel * split.itemsize))
+                split, packed = split.view(row), packed.view(row)
+            packed[...] = np.moveaxis(split, -2, self.batch)
         if whole < result.shape[self.batch]:
             rest = moved[..., whole * self.panel :]
             result[(*lead, whole, Ellipsis, slice(0, rest.shape[-1]))] = rest
@@ -111,6 +116,7 @@ def winograd_phases(stride: int) -> tuple[tuple[int, int], ...]:
     return ((1, 0), (0, 0), (0, 1), (1, 1)) if stride == 2 else ((0, 0),)
 
 
+@functools.lru_cache
 def winograd_regions(window: int, stride: int) -> tuple[WinogradRegion, ...]:
     """All positions of a tile, in the order that they are stored in. With a stride of 2, the odd
     rows meet filters of one row, which have nothing at infinity, and so the odd columns."""

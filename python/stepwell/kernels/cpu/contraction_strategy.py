@@ -9,9 +9,10 @@ after panel as well, each asked for while they meet the one before.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stepwell.kernels.cpu import halo
@@ -576,13 +577,18 @@ def gathers_panels(shape: ContractionShape, strategy: ContractionStrategy, lanes
 
 
 def summation_levels(
-    extents: list[int], chains: int = 1, *, exact: bool = False
+    extents: Sequence[int], chains: int = 1, *, exact: bool = False
 ) -> list[tuple[int, int, int, bool]]:
     """The loops over k, outermost first: (position in the reduced dimensions, iterations, factor of
     the loop variable, whether each iteration sums apart). Where one dimension is cut into chains
     and that can be, their number is a multiple of `chains`; `exact` sums are one chain."""
     if exact:
         return [(axis, size, 1, False) for axis, size in enumerate(extents)]
+    return list(_levels(tuple(extents), chains))
+
+
+@functools.lru_cache(256)
+def _levels(extents: tuple[int, ...], chains: int) -> Sequence[tuple[int, int, int, bool]]:
     levels: list[tuple[int, int, int, bool]] = []
     for axis, size in enumerate(extents):
         inner = math.prod(extents[axis + 1 :])

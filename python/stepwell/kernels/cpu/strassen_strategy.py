@@ -192,8 +192,10 @@ def _strategies(
         pairs = columns // (2 * vectors)
         groups = sorted({min(pairs, g) for g in (1, threads, 2 * threads, 4 * threads)})
         for rows in range(1, _MOST_ROWS + 1):
-            for blocks in range(1, _MOST_BLOCKS + 1):
-                half = math.ceil(math.ceil(shape.m / 2 / blocks) / rows) * rows
+            if not fits_registers(rows, vectors, target):
+                continue
+            parts = (math.ceil(shape.m / 2 / blocks) for blocks in range(1, _MOST_BLOCKS + 1))
+            for half in dict.fromkeys(math.ceil(part / rows) * rows for part in parts):
                 for group in groups:
                     taken = StrassenStrategy(half, rows, vectors, math.ceil(pairs / group))
                     if not problem(taken, shape, target):
