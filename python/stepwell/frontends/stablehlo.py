@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from stepwell.frontends import (
     open_values,
     probes,
     quantized,
+    shape_assertions,
     tuples,
 )
 from stepwell.frontends.bounds import open_bounded
@@ -58,11 +60,6 @@ _DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 _KEPT = frozenset(["mhlo.attributes", "mhlo.backend_config"])
 """What custom calls are told."""
-
-_SHAPE_ASSERTION = "shape_assertion"
-"""The custom call with which a polymorphic export of JAX says what sizes it takes."""
-
-_LIMIT = re.compile(r"symbolic shape constraint (\w+) <= (\d+)\.")
 
 _SEPARATOR = re.compile(rb"^// -----", re.MULTILINE)
 """What stands between the programs of a file that tools split."""
@@ -173,7 +170,7 @@ def from_parsed(
             chlo.legalize(main)
         except ir.MLIRError as error:
             reason = first_line(error)
-            _, asserted, sentence = reason.partition(f'"{_SHAPE_ASSERTION}": ')
+            _, asserted, sentence = reason.partition(f'"{shape_assertions.TARGET}": ')
             if asserted:
                 raise ModelError(f"the inputs do not fit the model: {sentence}") from None
             raise ModelError(f"{source} cannot be normalised: {reason}") from None
@@ -241,8 +238,10 @@ def _refine(module: ir.Module, main: ir.Operation, shapes: Shapes, values: Value
     try:
         types = [_refined(t, f"arg{i}", shapes) for i, t in enumerate(kind.inputs)]
     except OpenModelError as error:
-        inputs, outputs = _open_specs(kind.inputs, "arg"), _open_specs(kind.results, "out")
-        raise OpenModelError(str(error), inputs, outputs, limits=_limits(main)) from None
+        names = shape_assertions.names(main)
+        inputs, outputs = _open_specs(kind.inputs, "arg", names), _open_specs(kind.results, "out")
+        limits = shape_assertions.limits(main)
+        raise OpenModelError(str(error), inputs, outputs, limits=limits) from None
     if types != list(kind.inputs):
         text = ",".join(str(t) for t in types)
         run_upstream(module.operation, f"stablehlo-refine-arguments{{types={text}}},{_REFINE}")
@@ -260,19 +259,6 @@ def _refine(module: ir.Module, main: ir.Operation, shapes: Shapes, values: Value
             outputs,
             values=missing,
         )
-
-
-def _limits(main: ir.Operation) -> dict[str, int]:
-    """The largest that dimensions may be, by the names that JAX has for them, as the assertions of
-    an exported function say it."""
-    found: dict[str, int] = {}
-    for op in _walk(main):
-        if op.name == "stablehlo.custom_call" and "error_message" in op.attributes:
-            limit = _LIMIT.search(ir.StringAttr(op.attributes["error_message"]).value)
-            if limit is not None:
-                name, most = limit[1], int(limit[2])
-                found[name] = min(most, found.get(name, most))
-    return found
 
 
 def _legalize_dynamic_and_quantized(module: ir.Module, main: ir.Operation) -> None:
@@ -306,14 +292,18 @@ def _refined(kind: ir.Type, name: str, shapes: Shapes) -> ir.Type:
     return ir.RankedTensorType.get(list(given), kind.element_type)
 
 
-def _open_specs(types: Sequence[ir.Type], prefix: str) -> tuple[OpenSpec, ...]:
-    """The signature as declared; an open dimension is called "?"."""
+def _open_specs(
+    types: Sequence[ir.Type],
+    prefix: str,
+    names: Mapping[tuple[int, int], str] = MappingProxyType({}),
+) -> tuple[OpenSpec, ...]:
+    """The signature as declared; an open dimension is called "?" unless it is in `names`."""
     tensors = [ir.RankedTensorType(kind) for kind in types]
     return tuple(
         OpenSpec(
             f"{prefix}{i}",
             dtypes.to_numpy(kind.element_type).name,
-            tuple("?" if n == _DYNAMIC else n for n in kind.shape),
+            tuple(names.get((i, d), "?") if n == _DYNAMIC else n for d, n in enumerate(kind.shape)),
         )
         for i, kind in enumerate(tensors)
     )

@@ -6,6 +6,7 @@ Results agree within 2e-6: sums of few numbers around one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -196,6 +197,38 @@ def test_a_largest_size_below_16() -> None:
     assert code.capacities == {"b": 8, "n": 16}
     with pytest.raises(stepwell.InputError, match="dimension 0, b, may be 8 at most"):
         exe(np.zeros((9, 5), np.float32))
+
+
+def test_names_and_largest_sizes_of_a_file(tmp_path: Path) -> None:
+    """What the file of an export says of its dimensions stands in its assertions."""
+    scope = jax.export.SymbolicScope(["b <= 8"])
+    texts = {"w": "2*b, n", "x": "b, n + 1", "z": "n, 5, b"}
+    specs = {
+        name: jax.ShapeDtypeStruct(jax.export.symbolic_shape(text, scope=scope), np.float32)
+        for name, text in texts.items()
+    }
+
+    def function(p: dict[str, jax.Array], scale: jax.Array) -> jax.Array:
+        return p["w"].sum() * scale[0] * p["x"] @ jnp.ones((p["x"].shape[1], 3)) + p["z"].max()
+
+    scale = jax.ShapeDtypeStruct((3,), np.float32)
+    path = tmp_path / "function.jax"
+    path.write_bytes(jax.export.export(jax.jit(function))(specs, scale).serialize())
+    exe = stepwell.compile(path, threads=1, options={"progress": False})
+    shapes = [spec.shape for spec in exe.inputs]
+    assert shapes == [("2*b", "n"), ("b", "n + 1"), ("n", 5, "b"), (3,)]
+    ahead = stepwell.compile(path, threads=1, max_sizes={"b": 8, "n": 20})
+    assert isinstance(ahead, OpenSizeExecutable)
+    assert ahead.capacities == {"b": 8, "n": 20}
+    for b, n in ((2, 3), (5, 4), (8, 20)):
+        sizes = [(2 * b, n), (b, n + 1), (n, 5, b), (3,)]
+        arrays = [R.standard_normal(size).astype(np.float32) for size in sizes]
+        wanted = function(dict(zip(specs, arrays, strict=False)), arrays[3])
+        for code in (exe, ahead):
+            # A sum of up to 320 numbers, times those of up to 21.
+            np.testing.assert_allclose(code(*arrays)[0], wanted, 1e-4, 1e-3)
+    with pytest.raises(stepwell.UsageError, match="the model takes 8 at most"):
+        stepwell.compile(path, max_sizes={"b": 9, "n": 20})
 
 
 def test_bits_of_threefry_are_generated_for_each_shape() -> None:
