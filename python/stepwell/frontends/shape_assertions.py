@@ -18,7 +18,9 @@ from stepwell.mlir import ir, nested_operations
 TARGET = "shape_assertion"
 """The custom call with which a polymorphic export says what sizes it takes."""
 
-_LIMIT = re.compile(r"symbolic shape constraint (\w+) <= (\d+)\.")
+_LIMIT = re.compile(r"Expected '- (?:(\d+)\*)?(\w+) \+ (\d+)' to be greater or equal to 0")
+"""What a constraint such as `2*b <= 17` says, as JAX has it whatever way it was written."""
+
 _DIMENSIONS = (
     re.compile(r"from specification '(?P<name>[^']+)' for dimension .+? \(= \{(?P<place>\d+)\}\)"),
     re.compile(
@@ -32,8 +34,9 @@ def limits(main: ir.Operation) -> dict[str, int]:
     """The largest that dimensions may be, by name."""
     found: dict[str, int] = {}
     for message, _ in _assertions(main):
-        if limit := _LIMIT.search(message):
-            found[limit[1]] = min(int(limit[2]), found.get(limit[1], int(limit[2])))
+        if match := _LIMIT.search(message):
+            factor, name, most = int(match[1] or 1), match[2], int(match[3])
+            found[name] = min(most // factor, found.get(name, most))
     return found
 
 

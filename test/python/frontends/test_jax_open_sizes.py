@@ -183,8 +183,9 @@ def test_batches(name: str) -> None:
     assert isinstance(exe.specialized(*arrays), OpenSizeExecutable)
 
 
-def test_a_largest_size_below_16() -> None:
-    shape = jax.export.symbolic_shape("b, n", constraints=["b <= 8", "b >= 2"])
+@pytest.mark.parametrize("limit", ["b <= 8", "8>=b", "2*b - 17 <= 0"])
+def test_a_largest_size_below_16(limit: str) -> None:
+    shape = jax.export.symbolic_shape("b, n", constraints=[limit, "b >= 2", "b <= n + 90"])
     function = jax.jit(lambda x: jax.nn.softmax(x @ x.T))
     exported = jax.export.export(function)(jax.ShapeDtypeStruct(shape, np.float32))
     exe = stepwell.compile(exported, threads=1, options={"progress": False})
