@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -119,3 +120,10 @@ def guarded_memory() -> Iterator[None]:
     patch.setattr(executable.Executable, "_run", run)
     yield
     patch.undo()
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers() -> None:
+    """PyTorch's begin anew, so that a test has the same ones whatever ran before it."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
