@@ -108,6 +108,17 @@ class Index:
         """Whether there is no quotient or remainder in it."""
         return all(isinstance(atom, Variable) for atom, _ in self.terms)
 
+    def known_below(self, bound: int) -> Index:
+        """The same number where code runs only if it is less than `bound`, which a variable's
+        range then says; other forms are as they were."""
+        match self.terms:
+            case ((Variable() as variable, 1),) if self.constant == 0 and bound <= variable.high:
+                narrowed = Variable(
+                    variable.name, variable.low, bound - 1, variable.value, variable.computed
+                )
+                return Index.of(narrowed)
+        return self
+
     def coefficient(self, atom: Atom) -> int:
         """The factor of `atom`, 0 when it does not occur."""
         return next((c for a, c in self.terms if a == atom), 0)

@@ -121,6 +121,7 @@ def test_what_cost_models_say_can_be(node: str) -> None:
         ("dense", "strategy", {"box": [1, 20]}, "no register tile of 1x20 rows"),
         ("dense", "strategy", {"panels": 0}, "panels is 0"),
         ("dense", "strategy", {"ask_panels": True, "chains": 2}, "one chain at a time"),
+        ("dense", "strategy", {"ask_rows": True, "chains": 2}, "one chain at a time"),
         ("dense", "strategy", {"apart": True}, "apart, a task has one panel"),
         ("dense", "strategy", {"vectors": "two"}, 'vectors is "two"'),
         ("dense", "strategy", {"width": 2}, "there is no field width"),

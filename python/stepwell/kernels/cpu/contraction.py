@@ -223,14 +223,25 @@ class Contraction:
 
             def body(tile: Index) -> None:
                 here = at(tile)
-                self.tiles.run(here, self._ask_panel(here, tile - block * taken))
+                self.tiles.run(here, self._ask_ahead(here, tile - block * taken))
 
             self._for_tiles(block, taken, full, body)
 
         self._for_panels(dims, column_group, run, gather=True)
 
+    def _ask_ahead(self, tile: RegisterTile, number: Index) -> Callable[[Index], None] | None:
+        """What prefetches, of what comes next, the share of tile number `number` of its block."""
+        found = (self._ask_panel(tile, number), self.tiles.prefetching.rows(tile))
+        asked = [ask for ask in found if ask is not None]
+
+        def ask_all(k: Index) -> None:
+            for ask in asked:
+                ask(k)
+
+        return ask_all if asked else None
+
     def _ask_panel(self, tile: RegisterTile, number: Index) -> Callable[[Index], None] | None:
-        """What prefetches the share of the next panel of tile number `number` of its block."""
+        """What asks for a share of the next panel."""
         if not self.strategy.ask_panels or self.shape.widened:
             return None
         after = tile.panel + (0 if self.following else 1)
@@ -270,8 +281,8 @@ class Contraction:
         self, block: Index, taken: int, full: int, body: Callable[[Index], None], rest: int = 0
     ) -> None:
         """The tiles of a block, of `full` in all; the last block may be of the `rest` alone."""
-        if taken == 1 and not rest:
-            body(block)
+        if taken == 1 and not rest and (known := block.known_below(full)).high < full:
+            body(known)
             return
         start, used = block * taken, self.used_rows
         if used is not None:

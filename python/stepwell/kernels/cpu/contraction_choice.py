@@ -14,6 +14,7 @@ from stepwell.kernels.cpu.contraction_strategy import (
     Tile,
     choose,
     most_chains,
+    reads_whole_rows,
     register_tiles,
     row_tiles_apart,
     with_tile,
@@ -70,6 +71,7 @@ class _Space:
             {"panels": 2 * chosen.panels},
             {"ask_panels": not chosen.ask_panels},
             {"ask_results": not chosen.ask_results},
+            {"ask_rows": not chosen.ask_rows},
         ):
             yield dataclasses.replace(chosen, **changes)
         for tile in self.tiles()[:_VARIANT_TILES]:
@@ -96,10 +98,13 @@ class _Space:
             return "ask_panels is for weights, and its rhs is none"
         if strategy.ask_results and not (strategy.merge_rows and shape.terms == 1):
             return "ask_results needs rows that are walked as one, and one term an instruction"
+        if strategy.ask_rows and not (reads_whole_rows(strategy, shape)):
+            return "ask_rows needs rows that are walked as one, and the terms of a sum side by side"
         if strategy.chains != 1 and strategy.chains != most_chains(strategy, shape, target):
             return f"its sum is not taken in {strategy.chains} chains at a time"
-        if strategy.ask_panels and strategy.chains > 1 and not shape.widened:
-            return "ask_panels is for sums that are taken in one chain at a time"
+        asks = (strategy.ask_panels and not shape.widened) or strategy.ask_rows
+        if asks and strategy.chains > 1:
+            return "ask_panels and ask_rows are for sums that are taken in one chain at a time"
         most = row_tiles_apart(strategy, shape, target)
         whole = self.packed and strategy.panels == strategy.chains == 1
         if strategy.apart and not (whole and strategy.row_tiles <= most):

@@ -104,10 +104,11 @@ class ContractionStrategy:
     `box` is the register tile's extent in the last two m dimensions, `vectors` its vectors in n;
     `row_tiles` tiles of rows and `panels` panels make one task; `merge_rows` walks all m dimensions
     as one; `ask_results` and `ask_panels` prefetch what a tile writes and the panel that comes
-    next, or what follows of weights that are widened. With `apart`, the chains that a long sum is
-    taken in are loops around the tiles of a block; of those of one tile, `chains` are summed side
-    by side. With `panels_first`, all of a batch meet a panel before they meet the next: neighbours
-    may read the same one. An instruction adds `terms` products to each sum.
+    next, or what follows of weights that are widened; `ask_rows` the rows of the next task. With
+    `apart`, the chains that a long sum is taken in are loops around the tiles of a block; of those
+    of one tile, `chains` are summed side by side. With `panels_first`, all of a batch meet a panel
+    before they meet the next: neighbours may read the same one. An instruction adds `terms`
+    products to each sum.
     """
 
     box: tuple[int, int]
@@ -117,6 +118,7 @@ class ContractionStrategy:
     merge_rows: bool
     ask_results: bool = False
     ask_panels: bool = False
+    ask_rows: bool = False
     apart: bool = False
     panels_first: bool = False
     chains: int = 1
@@ -146,7 +148,7 @@ class ContractionStrategy:
         return ContractionStrategy((low, high), **number, **flags)
 
 
-_FLAGS = ("merge_rows", "ask_results", "ask_panels", "apart", "panels_first")
+_FLAGS = ("merge_rows", "ask_results", "ask_panels", "ask_rows", "apart", "panels_first")
 
 
 @dataclass(frozen=True)
@@ -448,9 +450,11 @@ def _block(
     if cold and rhs_bytes <= half:
         taken = _even_blocks(row_tiles, row_tiles, panels * shape.extent(shape.batch))
         return dataclasses.replace(strategy, row_tiles=taken, ask_panels=True)
+    writes = shape.m * shape.n * shape.extent(shape.batch) * 4
     if rhs_bytes <= half or not packed:
         taken, width = 1, panels
-        while row_tiles // taken > 64:
+        in_order = packed and writes > half  # results that go further than L2
+        while not in_order and row_tiles // taken > 64:
             taken *= 2
         if row_tiles // taken < 8:
             width = max(1, panels // max(1, 8 // max(row_tiles, 1)))
@@ -472,7 +476,6 @@ def _block(
     if streams:
         groups = math.ceil(panels / width) * shape.extent(shape.batch)
         taken = _even_blocks(row_tiles, taken, groups)
-    writes = shape.m * shape.n * shape.extent(shape.batch) * 4
     return dataclasses.replace(
         strategy,
         row_tiles=taken,
@@ -481,8 +484,20 @@ def _block(
             strategy.merge_rows and shape.terms == 1 and writes > half and shape.k in ASKING_EXTENTS
         ),
         ask_panels=streams and (taken > 1 or shape.widened),
+        ask_rows=(
+            in_place
+            and rhs_bytes <= half < lhs_bytes
+            and shape.k > shape.n
+            and reads_whole_rows(strategy, shape)
+        ),
         chains=_chains(strategy, shape, target, streams) if row_tiles == 1 else 1,
     )
+
+
+def reads_whole_rows(strategy: ContractionStrategy, shape: ContractionShape) -> bool:
+    """Whether the terms of a sum lie side by side in the lhs, and rows are walked as one."""
+    one = all(shape.sizes[d] == 1 for d in shape.reduced[:-1])
+    return one and strategy.merge_rows and shape.terms == 1
 
 
 def _even_blocks(row_tiles: int, most: int, groups: int) -> int:

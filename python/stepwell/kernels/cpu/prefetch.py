@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from stepwell.kernels.builder import NestBuilder
 from stepwell.kernels.cpu.contraction_strategy import (
     TURN,
     ContractionShape,
@@ -16,6 +18,7 @@ from stepwell.kernels.group import KernelGroup, accesses
 from stepwell.kernels.index import Index, apply_map, linearize
 from stepwell.kernels.structured import Structured, element_type, shape_of
 from stepwell.kernels.widened_weights import WidenedWeights
+from stepwell.mlir import ir
 from stepwell.packing import WORD_CODES
 
 _LINE_BYTES, _WORD_BYTES = 64, 4
@@ -29,6 +32,37 @@ _BYTES_AHEAD = 8192
 
 _ASKED_AT_ONCE = 16
 """Most lines of results that are asked for in front of a sum."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A place in a flat buffer, in the first row of a tile, and how far apart its rows are: those
+    of later tiles lie as far apart, so that no quotients have to be worked out to find them."""
+
+    buffer: ir.Value
+    first: Index
+    stride: int
+    write: bool
+
+    def ask(self, nest: NestBuilder, row: Index | int, column: Index | int) -> None:
+        """Prefetch what lies so many rows and elements further on."""
+        nest.prefetch(self.buffer, [self.first + row * self.stride + column], write=self.write)
+
+
+def _line_of(
+    nest: NestBuilder,
+    buffer: ir.Value,
+    at: list[Index],
+    below: list[Index],
+    *,
+    write: bool = False,
+) -> list[_Line]:
+    """The line at `at`, if the one at `below`, a row further on, is always as far away."""
+    first, second = (linearize(place, buffer.type.shape) for place in (at, below))
+    stride = second - first
+    if not stride.is_constant:
+        return []
+    return [_Line(nest.flattened(buffer), first, stride.constant, write)]
 
 
 class Prefetching:
@@ -77,6 +111,28 @@ class Prefetching:
 
         return ask
 
+    def rows(self, tile: RegisterTile) -> Callable[[Index], None] | None:
+        """What asks, in each iteration over k, for a line of one of the rows that the tile at this
+        place of the next block has: row after row, and of several lines of a row that as many
+        iterations go along, another one with each panel. None where the kernel would not gain."""
+        if not self.strategy.ask_rows:
+            return None
+        origin = [Index()] * len(self.reduced_sizes)
+        point = apply_map(self.op.maps[self.shape.lhs], tile.place((0, 0), tile.start, origin))
+        below = apply_map(self.op.maps[self.shape.lhs], tile.place((0, 1), tile.start, origin))
+        found = self._lines(self.op.inputs[self.shape.lhs], point, below)
+        read = [line for _, line in found if line.stride]
+        unroll = steps_at_once(tile.rows * len(tile.vectors), self.shape.unfused)
+        around = _power_of_two(tile.rows)
+        lines = max(1, around * unroll // self.line)
+
+        def ask(k: Index) -> None:
+            row = k.floordiv(unroll).mod(around) + tile.rows * self.strategy.row_tiles
+            for line in read:
+                line.ask(self.nest, row, k + tile.panel.mod(lines) * self.line)
+
+        return ask
+
     def results(self, tile: RegisterTile) -> Callable[[Index], None] | None:
         """What asks for one line of the tile's results, and of what the epilogue reads with them,
         at a step of k: one after the other, so that they do not hold up the loads of the sum. None
@@ -86,30 +142,54 @@ class Prefetching:
             return None
         result = self.op.op.results[0]
         size = math.prod(shape_of(result))
+        origin = [Index()] * len(self.shape.reduced)
+        rows = [
+            apply_map(self.op.output_map, tile.place((0, row), tile.start, origin))
+            for row in range(2)
+        ]
+        lines: list[_Line] = []
+        for output in self.group.outputs:
+            there, below = (self.group.point_of(output, result, row) for row in rows)
+            placed, next_placed = (
+                [index + low for index, low in zip(at, output.low, strict=True)]
+                for at in (there, below)
+            )
+            lines += _line_of(self.nest, output.buffer, placed, next_placed, write=True)
+            lines += [
+                line
+                for value, line in self._lines(output.value, there, below)
+                if math.prod(shape_of(value)) == size
+            ]
 
-        def prefetch(row: Index | int, column: Index) -> None:
-            dims = tile.place((0, row), column, [Index()] * len(self.shape.reduced))
-            point = apply_map(self.op.output_map, dims)
-            for output in self.group.outputs:
-                there = self.group.point_of(output, result, point)
-                place = [index + low for index, low in zip(there, output.low, strict=True)]
-                self.nest.prefetch(output.buffer, place, write=True)
-                for value, indices in accesses(output.value, there, set(self.group.inputs)):
-                    if math.prod(shape_of(value)) == size:
-                        self.nest.prefetch(self.evaluator.buffers[value], indices)
+        def prefetch(row: Index | int, column: Index | int) -> None:
+            for line in lines:
+                line.ask(self.nest, row, column)
 
         columns = range(0, self.width, self.line)
         if tile.rows * len(columns) <= _ASKED_AT_ONCE:
             for row in range(tile.rows, 2 * tile.rows):
                 for column in columns:
-                    prefetch(row, tile.start + column)
+                    prefetch(row, column)
             return None
         around, across = _power_of_two(tile.rows), _power_of_two(len(tile.vectors))
 
         def ask(k: Index) -> None:
-            prefetch(k.mod(around), tile.start + k.floordiv(around).mod(across) * self.lanes)
+            prefetch(k.mod(around), k.floordiv(around).mod(across) * self.lanes)
 
         return ask
+
+    def _lines(
+        self, value: ir.Value, point: list[Index], below: list[Index]
+    ) -> list[tuple[ir.Value, _Line]]:
+        """The group's inputs that `value` at `point` is computed from, and where that is; `below`
+        is the point in the next row."""
+        leaves = set(self.group.inputs)
+        found = [list(accesses(value, at, leaves, self.evaluator)) for at in (point, below)]
+        return [
+            (leaf, line)
+            for (leaf, at), (_, next_at) in zip(*found, strict=True)
+            for line in _line_of(self.nest, self.evaluator.buffers[leaf], at, next_at)
+        ]
 
     def narrow_weights(self, tile: RegisterTile) -> Callable[[Index], None] | None:
         """What asks, before a round of turns from row `k` on, for as many weights that are widened,
