@@ -224,6 +224,8 @@ def lines_ahead(
     iteration = k.floordiv(unroll)
     if share < iterations:
         slowness = 1 << ((iterations // share).bit_length() - 1)
+        if line % (slowness * unroll) == 0:  # any place in a line will do
+            return [tile * share * line + k * (line // (slowness * unroll))]
         return [(tile * share + iteration.floordiv(slowness)) * line]
     at_once = math.ceil(share / iterations)
     return [(tile * share + iteration * at_once + number) * line for number in range(at_once)]
