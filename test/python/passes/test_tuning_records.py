@@ -116,7 +116,12 @@ def test_what_cost_models_say_can_be(node: str) -> None:
     ("node", "kind", "chosen", "sentence"),
     [
         ("conv", "algorithm", {"tile": 3}, "tile is 3, which is none of it"),
-        ("conv", "strategy", {"rows": 14, "vectors": 4, "block": 14}, "do not fit x86_64-v3"),
+        (
+            "conv",
+            "strategy",
+            {"rows": 14, "vectors": 4, "block": 14, "panels": 1},
+            "do not fit x86_64-v3",
+        ),
         ("conv", "strategy", {"block": 7, "rows": 3}, "no whole register tiles of 3"),
         ("dense", "strategy", {"box": [1, 20]}, "no register tile of 1x20 rows"),
         ("dense", "strategy", {"panels": 0}, "panels is 0"),

@@ -435,6 +435,9 @@ _IN_FLIGHT = 0.8
 _IN_ORDER = 1.6
 """How much faster L3 gives transformed tiles, which are read in order, than it gives others."""
 
+_WRITTEN = 2
+"""Times that reading them takes, what it takes to write them where L2 cannot hold them."""
+
 
 def _time(
     strategy: WinogradStrategy, shape: ConvolutionShape, target: Target, threads: int
@@ -466,7 +469,7 @@ def _time(
     moved = strategy.block * sums * 4
     in_l2 = moved <= target.l2_bytes * 3 // 4
     rate = target.vector_bits / 16 if in_l2 else _IN_ORDER * target.l3_rate
-    read = blocks * panels * moved / rate
+    read = blocks * (panels if in_l2 else panels + _WRITTEN) * moved / rate
     time = max(products, weights) + target.waiting * min(products, weights) + there + back + read
     tasks = shape.groups * blocks * groups
     time *= shape.groups
