@@ -98,7 +98,7 @@ class _Space:
             return "ask_panels is for weights, and its rhs is none"
         if strategy.ask_results and not (strategy.merge_rows and shape.terms == 1):
             return "ask_results needs rows that are walked as one, and one term an instruction"
-        if strategy.ask_rows and not (reads_whole_rows(strategy, shape)):
+        if strategy.ask_rows and not reads_whole_rows(strategy, shape):
             return "ask_rows needs rows that are walked as one, and the terms of a sum side by side"
         if strategy.chains != 1 and strategy.chains != most_chains(strategy, shape, target):
             return f"its sum is not taken in {strategy.chains} chains at a time"

@@ -182,12 +182,13 @@ class Prefetching:
         self, value: ir.Value, point: list[Index], below: list[Index]
     ) -> list[tuple[ir.Value, _Line]]:
         """The group's inputs that `value` at `point` is computed from, and where that is; `below`
-        is the point in the next row."""
+        is the point in the next row, and where that reads something else, nothing is asked for."""
         leaves = set(self.group.inputs)
         found = [list(accesses(value, at, leaves, self.evaluator)) for at in (point, below)]
         return [
             (leaf, line)
-            for (leaf, at), (_, next_at) in zip(*found, strict=True)
+            for (leaf, at), (next_leaf, next_at) in zip(*found, strict=False)
+            if leaf == next_leaf
             for line in _line_of(self.nest, self.evaluator.buffers[leaf], at, next_at)
         ]
 
