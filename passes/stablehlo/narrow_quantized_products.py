@@ -10,7 +10,8 @@ a zero point times a scale become products of integers, and the scales go behind
     %p = stablehlo.dot_general (%x as i32), (w as i32) : .. -> tensor<8x4xi32>
     %z = stablehlo.convert %p * (broadcast of %s) * (broadcast of %t) : tensor<8x4xf32>
 
-So ONNX writes layers between DequantizeLinear and QuantizeLinear (QDQ). One operand is a constant:
+So ONNX writes layers between DequantizeLinear and QuantizeLinear (QDQ), and so PyTorch's quantisers
+write theirs, whose zero points may be bytes that are found at run time. One operand is a constant:
 run this before fold-constants, which makes floats of it, and narrow-integer-products afterwards,
 which takes the bytes out of the integers. What it would not take stays as it is. The sums are
 exact, so that results differ from those of f32 by rounding. Precision "strict" keeps the floats.
@@ -29,7 +30,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo._evaluate import is_constant
+from stepwell.passes.stablehlo._evaluate import EVALUATORS, is_constant
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
     compact,
@@ -37,8 +38,8 @@ from stepwell.passes.stablehlo._values import (
     integer,
     integers,
     optional_integers,
+    padding,
     producer,
-    splat,
 )
 from stepwell.weights import WeightTable
 
@@ -63,8 +64,8 @@ class NarrowQuantizedProducts(Pass):
 
 @dataclass(frozen=True)
 class _Quantized:
-    """`bytes` less a zero point, the constant `zeros` or none, times `scale`, of which the
-    dimensions of more than one element lie along those in `along` (a float is the same for all).
+    """`bytes` less a zero point, `zeros` or none, times `scale`, of which the dimensions of more
+    than one element lie along those in `along` (a float is the same for all).
     `move` does to the bytes what was done to the floats; `low` and `high` is where the differences
     lie, and with `one_zero` there is one zero point."""
 
@@ -116,7 +117,7 @@ def dot(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
 @RULES.on("convolution")
 def convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     """The image has one scale, the constant kernel one, or one for each output channel. What pads
-    the image is 0 among the integers too."""
+    the image is 0 among the integers too, which is a known byte."""
     if integer(op, "feature_group_count", 1) != 1 or integer(op, "batch_group_count", 1) != 1:
         return None
     numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
@@ -127,6 +128,10 @@ def convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     sizes = hlo.shape(op.operands[1])
     terms = math.prod(n for d, n in enumerate(sizes) if d != kept)
     places = ({}, {kept: numbers.output_feature_dimension})
+    if any(map(any, padding(op, rank))):
+        image = _quantized(op.operands[0], weights)
+        if image is not None and image.zeros is not None and not is_constant(image.zeros):
+            return None
     return _product(op, terms, places, weights, constants=(1,))
 
 
@@ -173,7 +178,7 @@ def _quantized(value: ir.Value, weights: WeightTable) -> _Quantized | None:
         return None
     if op.name == "stablehlo.multiply":
         numbers = _numbers(op.operands[0], weights)
-        return None if numbers is None else _scaled(numbers, op.operands[1])
+        return None if numbers is None else _scaled(numbers, op.operands[1], weights)
     inner = _quantized(op.operands[0], weights)
     if inner is None:
         return None
@@ -188,11 +193,11 @@ def _quantized(value: ir.Value, weights: WeightTable) -> _Quantized | None:
     return replace(inner, move=lambda bytes: hlo.reshape(inner.move(bytes), hlo.shape(value)))
 
 
-def _scaled(numbers: _Quantized, factor: ir.Value) -> _Quantized | None:
+def _scaled(numbers: _Quantized, factor: ir.Value, weights: WeightTable) -> _Quantized | None:
     """`numbers` times one number, or one along some of their dimensions."""
-    number = splat(factor)
+    number = _one_of(_known(factor, weights))
     if number is not None:
-        return replace(numbers, scale=float(number))
+        return replace(numbers, scale=number)
     op = producer(factor, "broadcast_in_dim")
     if op is None:
         return None
@@ -217,13 +222,12 @@ def _numbers(value: ir.Value, weights: WeightTable) -> _Quantized | None:
 
 
 def _shifted(numbers: _Quantized, op: ir.Operation, weights: WeightTable) -> _Quantized | None:
-    """`numbers` less what `op` subtracts, whole numbers that are known."""
+    """`numbers` less what `op` subtracts: whole numbers that are known, or one byte."""
     zeros = op.operands[1]
-    convert = producer(zeros, "convert")
-    if convert is not None and str(hlo.element_type(convert.operands[0])) in _RANGES:
-        zeros = convert.operands[0]
-    array = constant_array(zeros, weights)
-    if array is None or not array.size or (array != np.rint(array)).any():
+    array = _known(zeros, weights)
+    if array is None:
+        return _shifted_at_run_time(numbers, zeros, weights)
+    if not array.size or (array != np.rint(array)).any():
         return None
     (distinct,) = compact(array)
     least, largest = int(distinct.min()), int(distinct.max())
@@ -236,3 +240,55 @@ def _shifted(numbers: _Quantized, op: ir.Operation, weights: WeightTable) -> _Qu
         low, high = int(differences.min()), int(differences.max())
     one = least == largest
     return replace(numbers, low=low, high=high, zeros=zeros, one_zero=one)
+
+
+def _shifted_at_run_time(
+    numbers: _Quantized, zeros: ir.Value, weights: WeightTable
+) -> _Quantized | None:
+    """`numbers` less one number that a clamp keeps among the bytes, as the quantisers of PyTorch
+    make it of the tensor itself."""
+    op = producer(zeros, "broadcast_in_dim")
+    if op is None or math.prod(hlo.shape(op.operands[0])) != 1:
+        return None
+    zero = op.operands[0]
+    is_whole = _is_integer(zero)
+    while (inner := producer(zero, "convert", "reshape")) is not None:
+        zero = inner.operands[0]
+        is_whole = is_whole or _is_integer(zero)
+    clamp = producer(zero, "clamp")
+    if clamp is None or not is_whole:
+        return None
+    bounds = [_one_of(_known(clamp.operands[i], weights)) for i in (0, 2)]
+    kind = next((kind for kind, limits in _RANGES.items() if _lies_in(bounds, limits)), None)
+    if kind is None:
+        return None
+    low, high = _RANGES[kind]
+    byte = hlo.convert(hlo.reshape(zero, []), np.int8 if kind == "i8" else np.uint8)
+    spread = hlo.broadcast_in_dim(hlo.convert(byte, np.int32), hlo.shape(zeros), [])
+    return replace(numbers, low=numbers.low - high, high=numbers.high - low, zeros=spread)
+
+
+def _is_integer(value: ir.Value) -> bool:
+    return isinstance(hlo.element_type(value), ir.IntegerType)
+
+
+def _lies_in(bounds: Sequence[float | None], limits: tuple[int, int]) -> bool:
+    return all(bound is not None and limits[0] <= bound <= limits[1] for bound in bounds)
+
+
+def _known(value: ir.Value, weights: WeightTable) -> np.ndarray | None:
+    """The data of a constant, which may have been converted, reshaped and broadcast."""
+    op = producer(value, "broadcast_in_dim", "reshape", "convert")
+    if op is None:
+        return constant_array(value, weights)
+    source = _known(op.operands[0], weights)
+    return None if source is None else EVALUATORS[op.name](op, [source])
+
+
+def _one_of(array: np.ndarray | None) -> float | None:
+    """The number that all elements of `array` are."""
+    if array is None or not array.size:
+        return None
+    (distinct,) = compact(array)
+    first = distinct.flat[0]
+    return float(first) if (distinct == first).all() else None

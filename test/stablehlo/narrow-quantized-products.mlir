@@ -59,6 +59,83 @@ func.func @image(%x: tensor<1x8x1xui8>) -> tensor<1x9x2xf32> {
   return %z : tensor<1x9x2xf32>
 }
 
+// A zero point that a clamp keeps among the bytes, made when the model runs, and numbers that were
+// converted, as PyTorch's quantisers write them.
+// CHECK-LABEL: func.func @chosen
+// CHECK: %[[Z:.*]] = stablehlo.convert %{{.*}} : (tensor<f32>) -> tensor<ui8>
+// CHECK: %[[W:.*]] = stablehlo.convert %[[Z]] : (tensor<ui8>) -> tensor<i32>
+// CHECK: %[[O:.*]] = stablehlo.broadcast_in_dim %[[W]], dims = [] : (tensor<i32>) -> tensor<8x2xi32>
+// CHECK: %[[D:.*]] = stablehlo.subtract %{{.*}}, %[[O]] : tensor<8x2xi32>
+// CHECK: stablehlo.dot_general %[[D]], %{{.*}} : (tensor<8x2xi32>, tensor<2x3xi32>) -> tensor<8x3xi32>
+// BYTES-LABEL: func.func @chosen
+// BYTES: stablehlo.dot_general %{{.*}} : (tensor<8x2xi8>, tensor<2x3xi8>) -> tensor<8x3xi32>
+func.func @chosen(%x: tensor<8x2xui8>, %f: tensor<f32>) -> tensor<8x3xf32> {
+  %w = stablehlo.constant dense<7> : tensor<2x3xi8>
+  %none = stablehlo.constant dense<0> : tensor<3xi64>
+  %half = stablehlo.constant dense<0.5> : tensor<1xf64>
+  %low = stablehlo.constant dense<0> : tensor<1xi64>
+  %high = stablehlo.constant dense<255.0> : tensor<f32>
+  %0 = stablehlo.reshape %low : (tensor<1xi64>) -> tensor<i64>
+  %1 = stablehlo.convert %0 : (tensor<i64>) -> tensor<f32>
+  %2 = stablehlo.clamp %1, %f, %high : tensor<f32>
+  %3 = stablehlo.convert %2 : (tensor<f32>) -> tensor<i64>
+  %4 = stablehlo.convert %3 : (tensor<i64>) -> tensor<f32>
+  %5 = stablehlo.broadcast_in_dim %4, dims = [] : (tensor<f32>) -> tensor<8x2xf32>
+  %6 = stablehlo.convert %half : (tensor<1xf64>) -> tensor<1xf32>
+  %7 = stablehlo.reshape %6 : (tensor<1xf32>) -> tensor<f32>
+  %8 = stablehlo.broadcast_in_dim %7, dims = [] : (tensor<f32>) -> tensor<8x2xf32>
+  %a = stablehlo.convert %x : (tensor<8x2xui8>) -> tensor<8x2xf32>
+  %b = stablehlo.subtract %a, %5 : tensor<8x2xf32>
+  %c = stablehlo.multiply %b, %8 : tensor<8x2xf32>
+  %9 = stablehlo.convert %none : (tensor<3xi64>) -> tensor<3xf32>
+  %10 = stablehlo.broadcast_in_dim %9, dims = [1] : (tensor<3xf32>) -> tensor<2x3xf32>
+  %11 = stablehlo.broadcast_in_dim %7, dims = [] : (tensor<f32>) -> tensor<2x3xf32>
+  %d = stablehlo.convert %w : (tensor<2x3xi8>) -> tensor<2x3xf32>
+  %e = stablehlo.subtract %d, %10 : tensor<2x3xf32>
+  %g = stablehlo.multiply %e, %11 : tensor<2x3xf32>
+  %z = stablehlo.dot_general %c, %g, contracting_dims = [1] x [0]
+       : (tensor<8x2xf32>, tensor<2x3xf32>) -> tensor<8x3xf32>
+  return %z : tensor<8x3xf32>
+}
+
+// Rejected: zero points of a clamp to more than bytes, of none, and of one that rounds nothing.
+// CHECK-LABEL: func.func @free
+// CHECK-COUNT-3: stablehlo.dot_general {{.*}} : (tensor<8x2xf32>, tensor<2x3xf32>) -> tensor<8x3xf32>
+func.func @free(%x: tensor<8x2xui8>, %f: tensor<f32>)
+    -> (tensor<8x3xf32>, tensor<8x3xf32>, tensor<8x3xf32>) {
+  %w = stablehlo.constant dense<7> : tensor<2x3xi8>
+  %s = stablehlo.constant dense<0.5> : tensor<8x2xf32>
+  %t = stablehlo.constant dense<0.25> : tensor<2x3xf32>
+  %d = stablehlo.convert %w : (tensor<2x3xi8>) -> tensor<2x3xf32>
+  %e = stablehlo.multiply %d, %t : tensor<2x3xf32>
+  %a = stablehlo.convert %x : (tensor<8x2xui8>) -> tensor<8x2xf32>
+  %low = stablehlo.constant dense<0.0> : tensor<f32>
+  %high = stablehlo.constant dense<256.0> : tensor<f32>
+  %byte = stablehlo.constant dense<255.0> : tensor<f32>
+  %0 = stablehlo.clamp %low, %f, %high : tensor<f32>
+  %1 = stablehlo.convert %0 : (tensor<f32>) -> tensor<i64>
+  %2 = stablehlo.convert %1 : (tensor<i64>) -> tensor<f32>
+  %3 = stablehlo.broadcast_in_dim %2, dims = [] : (tensor<f32>) -> tensor<8x2xf32>
+  %4 = stablehlo.subtract %a, %3 : tensor<8x2xf32>
+  %5 = stablehlo.multiply %4, %s : tensor<8x2xf32>
+  %6 = stablehlo.dot_general %5, %e, contracting_dims = [1] x [0]
+       : (tensor<8x2xf32>, tensor<2x3xf32>) -> tensor<8x3xf32>
+  %7 = stablehlo.convert %f : (tensor<f32>) -> tensor<i64>
+  %8 = stablehlo.convert %7 : (tensor<i64>) -> tensor<f32>
+  %9 = stablehlo.broadcast_in_dim %8, dims = [] : (tensor<f32>) -> tensor<8x2xf32>
+  %10 = stablehlo.subtract %a, %9 : tensor<8x2xf32>
+  %11 = stablehlo.multiply %10, %s : tensor<8x2xf32>
+  %12 = stablehlo.dot_general %11, %e, contracting_dims = [1] x [0]
+       : (tensor<8x2xf32>, tensor<2x3xf32>) -> tensor<8x3xf32>
+  %13 = stablehlo.clamp %low, %f, %byte : tensor<f32>
+  %14 = stablehlo.broadcast_in_dim %13, dims = [] : (tensor<f32>) -> tensor<8x2xf32>
+  %15 = stablehlo.subtract %a, %14 : tensor<8x2xf32>
+  %16 = stablehlo.multiply %15, %s : tensor<8x2xf32>
+  %17 = stablehlo.dot_general %16, %e, contracting_dims = [1] x [0]
+       : (tensor<8x2xf32>, tensor<2x3xf32>) -> tensor<8x3xf32>
+  return %6, %12, %17 : tensor<8x3xf32>, tensor<8x3xf32>, tensor<8x3xf32>
+}
+
 // Rejected: scales along what is summed, no constant, a constant of 9 bits, sums of more than 31.
 // CHECK-LABEL: func.func @others
 // CHECK-COUNT-3: stablehlo.dot_general {{.*}} : (tensor<8x2xf32>, tensor<2x4xf32>) -> tensor<8x4xf32>

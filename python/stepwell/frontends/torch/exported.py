@@ -3,11 +3,15 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import contextlib
+import importlib
+import logging
+import re
 import sys
 import traceback
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -33,6 +37,8 @@ from stepwell.specialization import OpenSpec
 
 Shapes = Mapping[str, Sequence[int]]
 
+_UNKNOWN_OPERATOR = re.compile(r"failed to resolve (torch\.ops\.[\w.]+)")
+
 
 def export(module: torch.nn.Module, example_inputs: object) -> ExportedProgram:
     """`module` exported for inputs like `example_inputs`: a tensor, a tuple or list of positional
@@ -56,10 +62,39 @@ def load(file: Path | IO[bytes], source: str | None = None) -> ExportedProgram:
         file.seek(0)
     if not is_zip:
         raise ModelError(f"{name} is no exported program, which is a zip file, or it is cut short")
+    with contextlib.suppress(ImportError):  # the operators of quantised programs
+        importlib.import_module("torch.ao.quantization.fx._decomposed")
+    logged: list[BaseException] = []
     try:
-        return torch.export.load(file)
+        with _errors_logged_to(logged):
+            return torch.export.load(file)
     except Exception as error:  # zip, JSON, pickle and torch have their own kinds
+        unknown = _UNKNOWN_OPERATOR.search("\n".join(map(str, logged)))
+        if unknown:
+            raise ModelError(
+                f"{name} calls {unknown[1]}, which PyTorch does not know here: in Python, import "
+                "the library that defines it, and compile what torch.export.load gives"
+            ) from error
         raise ModelError(f"{name} is no exported program: {_first_line(error)}") from error
+
+
+@contextlib.contextmanager
+def _errors_logged_to(found: list[BaseException]) -> Iterator[None]:
+    """Enter in `found`, and do not print, the errors that PyTorch logs, and does not raise, while
+    it reads a file."""
+
+    def keep(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            found.append(error)
+        return error is None
+
+    logger = logging.getLogger("torch.export")
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)
 
 
 def program_of(exported: ExportedProgram, shapes: Shapes | None = None) -> Program:

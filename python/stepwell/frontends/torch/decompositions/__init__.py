@@ -41,6 +41,7 @@ from stepwell.frontends.torch.decompositions import (
     polygamma,
     pooling,
     pooling_gradients,
+    quantized_programs,
     quantizing,
     recurrent,
     resampling,
@@ -72,7 +73,12 @@ _FURTHER = (
 
 def decompositions() -> dict[torch._ops.OperatorBase, Decomposition]:
     """The table; what imported libraries have added to PyTorch is in it."""
-    return {**_of_torch(), **grouping.of_transformers(), **arithmetic.of_inductor()}
+    return {
+        **_of_torch(),
+        **arithmetic.of_inductor(),
+        **grouping.of_transformers(),
+        **quantized_programs.of_quantizer(),
+    }
 
 
 @functools.cache
@@ -113,6 +119,7 @@ __all__ = [
     "polygamma",
     "pooling",
     "pooling_gradients",
+    "quantized_programs",
     "quantizing",
     "recurrent",
     "resampling",
