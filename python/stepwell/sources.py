@@ -61,11 +61,20 @@ class _Shaped(Protocol):
 
 
 class _Exported(Protocol):
-    """What `declared_shapes` reads of a `jax.export.Exported`."""
+    """What is used of a `jax.export.Exported`."""
 
     in_avals: Sequence[_Shaped]
     out_avals: Sequence[_Shaped]
     module_kept_var_idx: Sequence[int]
+    platforms: Sequence[str]
+    mlir_module_serialized: bytes
+
+    def mlir_module(self) -> str: ...
+
+
+PLATFORM_INDEX = "_platform_index"
+"""What JAX calls the argument that is the number of the platform; "_platform_index=1" where the
+module says it."""
 
 
 class _Bytecode(Protocol):
@@ -163,7 +172,7 @@ def _serialized(model: Model) -> tuple[bytes, str]:
             return model, ".mlir"
         return model, ".jax_export" if _JAX_EXPORT in model else UNTOLD_SUFFIX
     if hasattr(model, "mlir_module_serialized"):
-        return getattr(model, "mlir_module_serialized"), ".mlirbc"  # noqa: B009
+        return _exported_bytes(cast("_Exported", model))
     if hasattr(model, "SerializeToString"):
         return _onnx_bytes(model), ".onnx"
     model = lowered_if_traced(model)
@@ -174,6 +183,22 @@ def _serialized(model: Model) -> tuple[bytes, str]:
     if hasattr(model, "operation"):
         return _bytecode(getattr(model, "operation")), ".mlirbc"  # noqa: B009
     raise not_a_model(model)
+
+
+def _exported_bytes(exported: _Exported) -> tuple[bytes, str]:
+    """The module of an exported function of JAX, which says by itself whose code is compiled."""
+    if len(exported.platforms) < 2:
+        return exported.mlir_module_serialized, ".mlirbc"
+    number = f'"{PLATFORM_INDEX}={platform_number(exported.platforms)}"'
+    return exported.mlir_module().replace(f'"{PLATFORM_INDEX}"', number).encode(), ".mlir"
+
+
+def platform_number(platforms: Sequence[str]) -> int | None:
+    """Which of the platforms of an exported function is compiled, for whatever target: CPUs, whose
+    routines of linear algebra the compiler knows. None where there is no choice."""
+    if len(platforms) < 2:
+        return None
+    return platforms.index("cpu") if "cpu" in platforms else 0
 
 
 def lowered_if_traced(model: Model) -> Model:

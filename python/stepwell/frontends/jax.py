@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Sequence
 from typing import Protocol
 
 from stepwell.errors import ModelError
 from stepwell.frontends import Imported, Shapes, stablehlo
+from stepwell.sources import platform_number
 
 _ARTIFACT = b"ML\xefR\x0dStableHLO_v"
 
@@ -17,6 +19,7 @@ class Exported(Protocol):
     """What is used of `jax.export.Exported`."""
 
     fun_name: str
+    platforms: Sequence[str]
     mlir_module_serialized: bytes
 
 
@@ -31,7 +34,8 @@ def from_exported(
 ) -> Imported:
     """Import an exported JAX function; inputs are its flattened arguments, arg0, arg1, ..."""
     source = f"the JAX function {exported.fun_name}"
-    return stablehlo.from_bytes(exported.mlir_module_serialized, source, shapes, values)
+    number = platform_number(exported.platforms)
+    return stablehlo.from_bytes(exported.mlir_module_serialized, source, shapes, values, number)
 
 
 def from_lowered(
@@ -60,7 +64,8 @@ def from_serialized(
     start, length = _main_artifact(data)
     if start + length > len(data):
         raise ModelError(f"{source} is an exported JAX function that is cut short")
-    return stablehlo.from_bytes(data[start : start + length], source, shapes, values)
+    number = platform_number(_platforms(data))
+    return stablehlo.from_bytes(data[start : start + length], source, shapes, values, number)
 
 
 def _main_artifact(data: bytes) -> tuple[int, int]:
@@ -80,3 +85,24 @@ def _main_artifact(data: bytes) -> tuple[int, int]:
         pass
     start = data.find(_ARTIFACT)
     return start, struct.unpack_from("<I", data, start - 4)[0]
+
+
+_PLATFORMS_FIELD = 22
+"""Where the list of a file's root table has the place of the platforms' names."""
+
+
+def _platforms(data: bytes) -> list[str]:
+    """The names of the platforms that a function was exported for."""
+
+    def word(place: int) -> int:
+        return struct.unpack_from("<I", data, place)[0]
+
+    root = word(0)
+    fields = root - struct.unpack_from("<i", data, root)[0]
+    size, offset = (struct.unpack_from("<H", data, fields + n)[0] for n in (0, _PLATFORMS_FIELD))
+    if size <= _PLATFORMS_FIELD or not offset:
+        return []
+    names = root + offset + word(root + offset)
+    places = [names + 4 * (1 + i) for i in range(word(names))]
+    texts = [place + word(place) for place in places]
+    return [data[text + 4 : text + 4 + word(text)].decode() for text in texts]

@@ -24,6 +24,7 @@ from stepwell.frontends import (
     checks,
     dynamic_calls,
     open_values,
+    platforms,
     probes,
     quantized,
     shape_assertions,
@@ -73,13 +74,17 @@ _REFINE = (
 
 
 def from_bytes(
-    data: bytes, source: str, shapes: Shapes | None = None, values: Values | None = None
+    data: bytes,
+    source: str,
+    shapes: Shapes | None = None,
+    values: Values | None = None,
+    platform: int | None = None,
 ) -> Imported:
     """Import StableHLO text, MLIR bytecode or a portable artifact.
 
     Inputs are called arg0, arg1, ... and outputs out0, out1, ...; `shapes` uses these names, and so
     does `values`, the data of inputs that shapes depend on. Raises OpenModelError when such shapes
-    or values are missing.
+    or values are missing. `platform` is that of `platforms.choose`.
     """
     if is_for_several_devices(data):
         raise ModelError(f"{source} has parts for each of several devices (sdy.manual_computation)")
@@ -100,7 +105,7 @@ def from_bytes(
                 ) from None
             raise ModelError(f"{source} is not StableHLO: {first_line(error)}") from None
         resources = {} if data.startswith(_BYTECODE) else read_resources(data)
-        return from_parsed(module, source, resources, shapes, values)
+        return from_parsed(module, source, resources, shapes, values, platform)
 
 
 def from_module(module: ir.Module, shapes: Shapes | None = None) -> Imported:
@@ -144,12 +149,14 @@ def from_parsed(
     resources: dict[str, bytes] | None = None,
     shapes: Shapes | None = None,
     values: Values | None = None,
+    platform: int | None = None,
 ) -> Imported:
     """Import `module` itself, in its context, which has to be current. `resources` has the data of
     its `dense_resource`s; the rest is as in `from_bytes`."""
     weights = WeightTable()
     with ir.Location.unknown():
         main = rename_main(module, source)
+        platforms.choose(module, main, platform)
         _drop_attributes(module, main)
         probes.pass_by(module)
         checks.make_custom_calls(module)
