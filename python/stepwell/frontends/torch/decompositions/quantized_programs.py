@@ -96,8 +96,9 @@ def _quantize_rows(
     high: int,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """A scale for each row along the last dimension. PyTorch's kernel multiplies in f64 where
-    scales are of it; so do these scales alone."""
+    """A scale for each row along the last dimension. PyTorch's kernel computes in f64 where scales
+    are of it, this in f32."""
+    x = x.to(torch.float32)
     whole = x * (1.0 / scales).to(x.dtype) + zeros.to(x.dtype)
     return whole.round().clamp(low, high).to(dtype)
 
