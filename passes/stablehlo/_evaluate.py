@@ -15,7 +15,15 @@ from stepwell import dtypes
 from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
-from stepwell.passes.stablehlo._values import broadcast_view, compact, integer, integers
+from stepwell.passes.stablehlo._values import (
+    broadcast_view,
+    compact,
+    constant_attribute,
+    integer,
+    integers,
+    readable,
+)
+from stepwell.weights import WeightTable
 
 Arrays = Sequence[np.ndarray]
 Evaluator = Callable[[ir.Operation, Arrays], np.ndarray | None]
@@ -380,6 +388,22 @@ def _dot_general(op: ir.Operation, arrays: Arrays) -> np.ndarray | None:
     wide: np.dtype = np.dtype(np.float32) if is_half else dtype
     product = np.einsum(lhs.astype(wide), left, rhs.astype(wide), right, result, optimize=True)
     return product.astype(dtype)
+
+
+def known_array(value: ir.Value, weights: WeightTable) -> np.ndarray | None:
+    """The data of something that is made of constants; a view where numbers repeat."""
+    attribute = constant_attribute(value)
+    if attribute is not None:
+        return readable(attribute, weights)
+    if not isinstance(value, ir.OpResult):
+        return None
+    op = value.owner.operation
+    evaluate = EVALUATORS.get(op.name)
+    if evaluate is None or not len(op.operands) or len(op.results) != 1:
+        return None
+    operands = [known_array(operand, weights) for operand in op.operands]
+    known = [array for array in operands if array is not None]
+    return evaluate(op, known) if len(known) == len(operands) else None
 
 
 def is_constant(value: ir.Value) -> bool:

@@ -33,7 +33,7 @@ from stepwell.dialects.narrow_weights import ROUNDABLE
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo._evaluate import EVALUATORS
+from stepwell.passes.stablehlo._evaluate import EVALUATORS, known_array
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import constant_attribute, producer, readable, resource_name
 from stepwell.passes.stablehlo.keep_weights_sparse import part_kept, pays
@@ -216,7 +216,7 @@ def _narrow(value: ir.Value, weights: WeightTable) -> _Narrow | None:
     inner = _narrow(op.operands[0], weights)
     if inner is None or inner.scales is not None or inner.codes.dtype in _HALVES:
         return None
-    array = _known(op.operands[1], weights)
+    array = known_array(op.operands[1], weights)
     if array is None or not np.isfinite(array).all():
         return None
     array = array.astype(np.float32, copy=False)
@@ -250,19 +250,3 @@ def _move(op: ir.Operation, array: np.ndarray) -> np.ndarray:
     moved = EVALUATORS[op.name](op, [array])
     assert moved is not None
     return moved
-
-
-def _known(value: ir.Value, weights: WeightTable) -> np.ndarray | None:
-    """The data of something that constants are made into; a view where numbers repeat."""
-    attribute = constant_attribute(value)
-    if attribute is not None:
-        return readable(attribute, weights)
-    if not isinstance(value, ir.OpResult):
-        return None
-    op = value.owner.operation
-    evaluate = EVALUATORS.get(op.name)
-    if evaluate is None or not len(op.operands) or len(op.results) != 1:
-        return None
-    operands = [_known(operand, weights) for operand in op.operands]
-    known = [array for array in operands if array is not None]
-    return evaluate(op, known) if len(known) == len(operands) else None

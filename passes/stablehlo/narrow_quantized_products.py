@@ -30,7 +30,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo._evaluate import EVALUATORS, is_constant
+from stepwell.passes.stablehlo._evaluate import is_constant, known_array
 from stepwell.passes.stablehlo._rules import Rules
 from stepwell.passes.stablehlo._values import (
     compact,
@@ -195,7 +195,7 @@ def _quantized(value: ir.Value, weights: WeightTable) -> _Quantized | None:
 
 def _scaled(numbers: _Quantized, factor: ir.Value, weights: WeightTable) -> _Quantized | None:
     """`numbers` times one number, or one along some of their dimensions."""
-    number = _one_of(_known(factor, weights))
+    number = _one_of(known_array(factor, weights))
     if number is not None:
         return replace(numbers, scale=number)
     op = producer(factor, "broadcast_in_dim")
@@ -224,7 +224,7 @@ def _numbers(value: ir.Value, weights: WeightTable) -> _Quantized | None:
 def _shifted(numbers: _Quantized, op: ir.Operation, weights: WeightTable) -> _Quantized | None:
     """`numbers` less what `op` subtracts: whole numbers that are known, or one byte."""
     zeros = op.operands[1]
-    array = _known(zeros, weights)
+    array = known_array(zeros, weights)
     if array is None:
         return _shifted_at_run_time(numbers, zeros, weights)
     if not array.size or (array != np.rint(array)).any():
@@ -258,7 +258,7 @@ def _shifted_at_run_time(
     clamp = producer(zero, "clamp")
     if clamp is None or not is_whole:
         return None
-    bounds = [_one_of(_known(clamp.operands[i], weights)) for i in (0, 2)]
+    bounds = [_one_of(known_array(clamp.operands[i], weights)) for i in (0, 2)]
     kind = next((kind for kind, limits in _RANGES.items() if _lies_in(bounds, limits)), None)
     if kind is None:
         return None
@@ -274,15 +274,6 @@ def _is_integer(value: ir.Value) -> bool:
 
 def _lies_in(bounds: Sequence[float | None], limits: tuple[int, int]) -> bool:
     return all(bound is not None and limits[0] <= bound <= limits[1] for bound in bounds)
-
-
-def _known(value: ir.Value, weights: WeightTable) -> np.ndarray | None:
-    """The data of a constant, which may have been converted, reshaped and broadcast."""
-    op = producer(value, "broadcast_in_dim", "reshape", "convert")
-    if op is None:
-        return constant_array(value, weights)
-    source = _known(op.operands[0], weights)
-    return None if source is None else EVALUATORS[op.name](op, [source])
 
 
 def _one_of(array: np.ndarray | None) -> float | None:
