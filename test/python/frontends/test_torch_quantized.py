@@ -197,6 +197,14 @@ def test_files_that_call_unknown_operators(tmp_path, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_packed_weights_are_a_sentence():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        packed = torch.ao.quantization.quantize_dynamic(_perceptron().eval(), {torch.nn.Linear})
+    with pytest.raises(ModelError, match="quantise the module by torchao"):
+        stepwell.compile(packed, R(4, 16))
+
+
 # --- torchao --------------------------------------------------------------------------------------
 
 

@@ -169,6 +169,12 @@ def _export(
                 f"{source} packs sequences, and the shape of a packed sequence depends on data; "
                 "compile it for padded ones"
             ) from error
+        if "torch.classes.quantized." in str(error):
+            raise ModelError(
+                f"{source} holds weights that PyTorch's eager or FX quantisation packed, which "
+                "torch.export cannot export; quantise the module by torchao: quantize_, or "
+                "prepare_pt2e and convert_pt2e"
+            ) from error
         raise ModelError(f"torch.export cannot export {source}: {_first_line(error)}") from error
 
 
