@@ -43,7 +43,7 @@ _DEFAULT_PEERS = ("stepwell", "onnxruntime", "openvino", "eager", "inductor", "x
     help="Another interpreter for a peer, iree=/path/to/python for instance.",
 )
 @click.option("--precision", type=click.Choice(["f32", "bf16"]), default="f32", show_default=True)
-@click.option("--out", type=click.Path(path_type=Path), help="JSON file.  [default: results/]")
+@click.option("--out", type=click.Path(path_type=Path), help="JSON file.  [default: in results/]")
 def main(
     models: str,
     peers: str,
@@ -64,13 +64,21 @@ def main(
     contenders = [peer for peer in contenders if precision in PEERS[peer].precisions]
     others = dict(p.split("=", 1) for p in pythons)
     settings = Settings(rounds, burst, timeout, others, precision)
-    suffix = "" if precision == "f32" else f"-{precision}"
-    out = out or RESULTS / f"{datetime.date.today()}-{machine.slug()}{suffix}.json"
+    out = out or default_path(names, precision)
     catalog.ensure_made(names)
     results = run(names, contenders, counts, settings, out)
     for table in all_tables(results):
         table.print()
     click.echo(f"wrote {out}", err=True)
+
+
+def default_path(names: list[str], precision: str) -> Path:
+    """Where results of today go: those of some models in float32 apart, so that they do not take
+    the place of a run of all, which is what the tables show."""
+    is_part = precision == "f32" and not set(catalog.MODELS) <= set(names)
+    folder = RESULTS / "selected" if is_part else RESULTS
+    suffix = "" if precision == "f32" else f"-{precision}"
+    return folder / f"{datetime.date.today()}-{machine.slug()}{suffix}.json"
 
 
 def _chosen(text: str, known: tuple[str, ...], noun: str) -> list[str]:

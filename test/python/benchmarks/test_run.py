@@ -98,6 +98,14 @@ def test_newest_results_of_each_machine(tmp_path: Path) -> None:
     assert [path.stem for path in found] == ["b", "c"]
 
 
+def test_runs_of_some_models_keep_those_of_all() -> None:
+    everything = list(catalog.MODELS)
+    paths = [run.default_path(names, "f32") for names in (everything, everything[:2])]
+    assert paths[0].name == paths[1].name
+    assert paths[1].parent == paths[0].parent / "selected"
+    assert run.default_path(everything[:2], "bf16").parent == paths[0].parent
+
+
 def test_a_contender_that_fails_is_reported(tmp_path: Path) -> None:
     files = catalog.files(MODEL)
     write_tiny_model(files)
