@@ -202,30 +202,35 @@ def _choose_rows(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, tor
     return scale.to(torch.float64), zero.to(torch.int64)
 
 
+_FUNCTIONS: dict[str, Decomposition] = {
+    "quantize_per_tensor.default": _quantize,
+    "quantize_per_tensor.tensor": _quantize,
+    "quantize_per_tensor.tensor2": _quantize,
+    "dequantize_per_tensor.default": _dequantize,
+    "dequantize_per_tensor.tensor": _dequantize,
+    "dequantize_per_tensor.tensor2": _dequantize,
+    "quantize_per_channel.default": _quantize_channels,
+    "dequantize_per_channel.default": _dequantize_channels,
+    "quantize_per_token.default": _quantize_rows,
+    "dequantize_per_token.default": _dequantize_rows,
+    "quantize_per_channel_group.default": _quantize_groups,
+    "dequantize_per_channel_group.default": _dequantize_groups,
+    "choose_qparams.tensor": _choose,
+    "choose_qparams_symmetric.tensor": _choose_symmetric,
+    "choose_qparams_per_token.default": _choose_rows_symmetric,
+    "choose_qparams_per_token_asymmetric.default": _choose_rows,
+    "_choose_qparams_per_token_asymmetric_impl.default": _choose_rows,
+    "fake_quant_per_channel.default": _fake_quantize_channels,
+    "convert_element_type.no_fuse": torch.Tensor.to,
+}
+
+
 def of_quantizer() -> dict[torch._ops.OperatorBase, Decomposition]:
     """The operators that PyTorch's quantiser, when it is imported, adds."""
-    packets = {
-        "quantize_per_tensor": (("default", "tensor", "tensor2"), _quantize),
-        "dequantize_per_tensor": (("default", "tensor", "tensor2"), _dequantize),
-        "quantize_per_channel": (("default",), _quantize_channels),
-        "dequantize_per_channel": (("default",), _dequantize_channels),
-        "quantize_per_token": (("default",), _quantize_rows),
-        "dequantize_per_token": (("default",), _dequantize_rows),
-        "quantize_per_channel_group": (("default",), _quantize_groups),
-        "dequantize_per_channel_group": (("default",), _dequantize_groups),
-        "choose_qparams": (("tensor",), _choose),
-        "choose_qparams_symmetric": (("tensor",), _choose_symmetric),
-        "choose_qparams_per_token": (("default",), _choose_rows_symmetric),
-        "choose_qparams_per_token_asymmetric": (("default",), _choose_rows),
-        "_choose_qparams_per_token_asymmetric_impl": (("default",), _choose_rows),
-        "fake_quant_per_channel": (("default",), _fake_quantize_channels),
-        "convert_element_type": (("no_fuse",), torch.Tensor.to),
-    }
-    known = torch.ops.quantized_decomposed
-    return {
-        getattr(getattr(known, name), overload): function
-        for name, (overloads, function) in packets.items()
-        if hasattr(known, name)
-        for overload in overloads
-        if hasattr(getattr(known, name), overload)
-    }
+    found = {}
+    for key, function in _FUNCTIONS.items():
+        name, overload = key.split(".")
+        operator = getattr(torch.ops.quantized_decomposed, name, None)
+        if operator is not None and overload in operator.overloads():
+            found[getattr(operator, overload)] = function
+    return found
