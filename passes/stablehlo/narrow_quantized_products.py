@@ -64,16 +64,17 @@ class NarrowQuantizedProducts(Pass):
 
 @dataclass(frozen=True)
 class _Quantized:
-    """`bytes` less a zero point, `zeros` or none, times `scale`, of which the dimensions of more
-    than one element lie along those in `along` (a float is the same for all).
-    `move` does to the bytes what was done to the floats; `low` and `high` is where the differences
-    lie, and with `one_zero` there is one zero point."""
+    """`bytes` less a zero point, which `zeros` writes where there is one, times `scale`, of which
+    the dimensions of more than one element lie along those in `along` (a float is the same for
+    all). `move` does to the bytes what was done to the floats; `low` and `high` is where the
+    differences lie, with `one_zero` there is one zero point, and with `known_zero` a constant."""
 
     bytes: ir.Value
     low: int
     high: int
-    zeros: ir.Value | None = None
+    zeros: Callable[[], ir.Value] | None = None
     one_zero: bool = True
+    known_zero: bool = True
     scale: float | ir.Value = 1.0
     along: tuple[int, ...] = ()
     move: Callable[[ir.Value], ir.Value] = lambda value: value
@@ -82,7 +83,7 @@ class _Quantized:
         """The bytes less the zero point."""
         wide = hlo.convert(self.bytes, np.int32)
         if self.zeros is not None:
-            wide = hlo.subtract(wide, hlo.convert(self.zeros, np.int32))
+            wide = hlo.subtract(wide, hlo.convert(self.zeros(), np.int32))
         return self.move(wide)
 
     def scales(self, shape: Sequence[int], places: Mapping[int, int]) -> ir.Value:
@@ -128,11 +129,8 @@ def convolution(op: ir.Operation, weights: WeightTable) -> ir.Value | None:
     sizes = hlo.shape(op.operands[1])
     terms = math.prod(n for d, n in enumerate(sizes) if d != kept)
     places = ({}, {kept: numbers.output_feature_dimension})
-    if any(map(any, padding(op, rank))):
-        image = _quantized(op.operands[0], weights)
-        if image is not None and image.zeros is not None and not is_constant(image.zeros):
-            return None
-    return _product(op, terms, places, weights, constants=(1,))
+    padded = any(map(any, padding(op, rank)))
+    return _product(op, terms, places, weights, constants=(1,), padded=padded)
 
 
 def _product(
@@ -141,15 +139,16 @@ def _product(
     places: tuple[Mapping[int, int], Mapping[int, int]],
     weights: WeightTable,
     constants: tuple[int, ...] = (0, 1),
+    padded: bool = False,
 ) -> ir.Value | None:
     """The product of the integers, of which each element sums `terms`, times the scales. `places`
     says where the dimensions of either operand that stay are in the result, `constants` which of
-    them may be the constant one."""
+    them may be the constant one; what pads the image of a `padded` one stands for 0."""
     if "algorithm" in op.attributes or not isinstance(hlo.element_type(op.results[0]), ir.F32Type):
         return None
     found = [_quantized(operand, weights) for operand in op.operands]
     pair = [own for own in found if own is not None]
-    if len(pair) < 2:
+    if len(pair) < 2 or (padded and not all(own.known_zero for own in pair)):
         return None
     if not any(pair[i].is_constant_of_bytes() and pair[1 - i].one_zero for i in constants):
         return None
@@ -239,7 +238,7 @@ def _shifted(numbers: _Quantized, op: ir.Operation, weights: WeightTable) -> _Qu
         differences = data.astype(np.int32) - array.astype(np.int32)
         low, high = int(differences.min()), int(differences.max())
     one = least == largest
-    return replace(numbers, low=low, high=high, zeros=zeros, one_zero=one)
+    return replace(numbers, low=low, high=high, zeros=lambda: zeros, one_zero=one)
 
 
 def _shifted_at_run_time(
@@ -263,9 +262,14 @@ def _shifted_at_run_time(
     if kind is None:
         return None
     low, high = _RANGES[kind]
-    byte = hlo.convert(hlo.reshape(zero, []), np.int8 if kind == "i8" else np.uint8)
-    spread = hlo.broadcast_in_dim(hlo.convert(byte, np.int32), hlo.shape(zeros), [])
-    return replace(numbers, low=numbers.low - high, high=numbers.high - low, zeros=spread)
+    byte, shape = np.int8 if kind == "i8" else np.uint8, hlo.shape(zeros)
+
+    def make() -> ir.Value:
+        whole = hlo.convert(hlo.convert(hlo.reshape(zero, []), byte), np.int32)
+        return hlo.broadcast_in_dim(whole, shape, [])
+
+    low, high = numbers.low - high, numbers.high - low
+    return replace(numbers, low=low, high=high, zeros=make, known_zero=False)
 
 
 def _is_integer(value: ir.Value) -> bool:

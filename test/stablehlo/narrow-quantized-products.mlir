@@ -136,6 +136,30 @@ func.func @free(%x: tensor<8x2xui8>, %f: tensor<f32>)
   return %6, %12, %17 : tensor<8x3xf32>, tensor<8x3xf32>, tensor<8x3xf32>
 }
 
+// Rejected: what pads an image whose zero point is found at run time is no known byte.
+// CHECK-LABEL: func.func @padded
+// CHECK: stablehlo.convolution{{.*}} (tensor<1x8x1xf32>, tensor<3x1x2xf32>) -> tensor<1x9x2xf32>
+func.func @padded(%x: tensor<1x8x1xui8>, %f: tensor<f32>) -> tensor<1x9x2xf32> {
+  %w = stablehlo.constant dense<2> : tensor<3x1x2xi8>
+  %t = stablehlo.constant dense<0.5> : tensor<3x1x2xf32>
+  %s = stablehlo.constant dense<0.25> : tensor<1x8x1xf32>
+  %low = stablehlo.constant dense<0.0> : tensor<f32>
+  %high = stablehlo.constant dense<255.0> : tensor<f32>
+  %0 = stablehlo.clamp %low, %f, %high : tensor<f32>
+  %1 = stablehlo.convert %0 : (tensor<f32>) -> tensor<i64>
+  %2 = stablehlo.convert %1 : (tensor<i64>) -> tensor<f32>
+  %o = stablehlo.broadcast_in_dim %2, dims = [] : (tensor<f32>) -> tensor<1x8x1xf32>
+  %a = stablehlo.convert %x : (tensor<1x8x1xui8>) -> tensor<1x8x1xf32>
+  %b = stablehlo.subtract %a, %o : tensor<1x8x1xf32>
+  %c = stablehlo.multiply %b, %s : tensor<1x8x1xf32>
+  %d = stablehlo.convert %w : (tensor<3x1x2xi8>) -> tensor<3x1x2xf32>
+  %e = stablehlo.multiply %d, %t : tensor<3x1x2xf32>
+  %z = stablehlo.convolution(%c, %e) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+       window = {pad = [[1, 2]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x8x1xf32>, tensor<3x1x2xf32>) -> tensor<1x9x2xf32>
+  return %z : tensor<1x9x2xf32>
+}
+
 // Rejected: scales along what is summed, no constant, a constant of 9 bits, sums of more than 31.
 // CHECK-LABEL: func.func @others
 // CHECK-COUNT-3: stablehlo.dot_general {{.*}} : (tensor<8x2xf32>, tensor<2x4xf32>) -> tensor<8x4xf32>

@@ -92,17 +92,24 @@ _PLATFORMS_FIELD = 22
 
 
 def _platforms(data: bytes) -> list[str]:
-    """The names of the platforms that a function was exported for."""
+    """The names of the platforms that a function was exported for; none where the file's table is
+    damaged."""
 
     def word(place: int) -> int:
         return struct.unpack_from("<I", data, place)[0]
 
-    root = word(0)
-    fields = root - struct.unpack_from("<i", data, root)[0]
-    size, offset = (struct.unpack_from("<H", data, fields + n)[0] for n in (0, _PLATFORMS_FIELD))
-    if size <= _PLATFORMS_FIELD or not offset:
+    try:
+        root = word(0)
+        fields = root - struct.unpack_from("<i", data, root)[0]
+        size = struct.unpack_from("<H", data, fields)[0]
+        if size <= _PLATFORMS_FIELD:
+            return []
+        offset = struct.unpack_from("<H", data, fields + _PLATFORMS_FIELD)[0]
+        if not offset:
+            return []
+        names = root + offset + word(root + offset)
+        places = [names + 4 * (1 + i) for i in range(word(names))]
+        texts = [place + word(place) for place in places]
+        return [data[text + 4 : text + 4 + word(text)].decode() for text in texts]
+    except (struct.error, UnicodeDecodeError):
         return []
-    names = root + offset + word(root + offset)
-    places = [names + 4 * (1 + i) for i in range(word(names))]
-    texts = [place + word(place) for place in places]
-    return [data[text + 4 : text + 4 + word(text)].decode() for text in texts]

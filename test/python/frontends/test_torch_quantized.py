@@ -37,7 +37,8 @@ R = torch.randn
 _I8, _U8, _F32 = torch.int8, torch.uint8, torch.float32
 
 _SCALES, _ZEROS = torch.tensor([0.02, 0.01, 0.05]), torch.tensor([3, -5, 0])
-_ROWS, _ROW_ZEROS = torch.rand(4, 1, dtype=torch.float64) / 50 + 0.01, torch.randint(-9, 9, (4, 1))
+_ROWS = torch.tensor([[0.02], [0.013], [0.03], [0.011]], dtype=torch.float64)
+_ROW_ZEROS = torch.tensor([[3], [-9], [0], [8]])
 _ONE = torch.tensor([0.02], dtype=torch.float64), torch.tensor([7])
 _ENDS = torch.tensor(-100), torch.tensor(100)
 
