@@ -5,6 +5,7 @@ are placed greedily, largest first, each at the lowest offset that is free durin
 a loop uses and is made outside of it lives as long as the loop; what a loop's body makes and uses
 lives there alone, the same memory in every iteration. Of a loop in parts (`block-batches`), which
 threads run at the same time, each part has the memory of the body, and of the counter, for itself.
+What a kernel of a chain (`chain-kernels`) uses lives as long as the chain.
 At the arena's start lies what is to be zeros whenever a kernel takes it (kernels/workspace.py), for
 all kernels the same.
 
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from stepwell.attributes import PARTS, PRIVATE, i64, i64_array
+from stepwell.attributes import CHAIN, PARTS, PRIVATE, i64, i64_array
 from stepwell.errors import LoweringError
 from stepwell.kernels.structured import defining_op, source_name
 from stepwell.kernels.workspace import ZEROED
@@ -90,6 +91,7 @@ class PlanArena(Pass):
 
 def _lifetimes(entry: ir.Block) -> list[_Buffer]:
     spans = _spans(entry)
+    spans |= _chains(spans)
     buffers = []
     for op in list(spans):
         if op.name != "memref.alloc":
@@ -150,6 +152,17 @@ def _spans(entry: ir.Block) -> dict[ir.Operation, tuple[int, int]]:
 
     walk(entry)
     return spans
+
+
+def _chains(spans: dict[ir.Operation, tuple[int, int]]) -> dict[ir.Operation, tuple[int, int]]:
+    """For each call of a chain, its first and last position."""
+    chains: dict[int, list[ir.Operation]] = {}
+    for op in spans:
+        if CHAIN in op.attributes:
+            chains.setdefault(ir.DenseI64ArrayAttr(op.attributes[CHAIN])[0], []).append(op)
+    return {
+        op: (spans[calls[0]][0], spans[calls[-1]][1]) for calls in chains.values() for op in calls
+    }
 
 
 def _users(value: ir.Value) -> list[ir.Operation]:

@@ -2,7 +2,8 @@
 
 A loop in parts becomes a task function of its own, whose tasks are the parts: each sets the counter
 to where it begins, and calls the kernels with all their tasks. When calls are traced, it is a loop
-like others, and the kernels' tasks are shared among the threads."""
+like others, and the kernels' tasks are shared among the threads. So does a chain, whose tasks are
+bands; when calls are traced, its kernels run one after the other."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from stepwell.passes.llvm._host_program import (
     Branch,
+    Chain,
     Copy,
     HostProgram,
     KernelCall,
@@ -31,7 +33,8 @@ _BASES = ("inputs", "outputs", "weights", "arena")
 
 def entry_text(program: HostProgram) -> str:
     """`stepwell_main` in the LLVM dialect's text, and the functions of the parts of its loops."""
-    width = max((len(call.operands) for call in program.calls), default=1)
+    width = max(map(_operands, program.statements()), default=1)
+    chains = list(dict.fromkeys(s for s in program.statements() if isinstance(s, Chain)))
     lines = [
         f"llvm.func @{ENTRY}(%context: !llvm.ptr, %inputs: !llvm.ptr, %outputs: !llvm.ptr, "
         "%weights: !llvm.ptr, %arena: !llvm.ptr) {",
@@ -48,11 +51,19 @@ def entry_text(program: HostProgram) -> str:
     names = _names(program.statements())
     for place, name in names.items():
         lines += _pointer_text(place, name)
-    body = _EntryText(names)
+    body = _EntryText(names, chains)
     lines += body.statements(program.body)
     lines += [*_trace_text(body.calls, -1), "  llvm.return", "}"]
     loops = [s for s in program.statements() if isinstance(s, Parts)]
-    return "\n".join([*lines, *(_part_text(n, loop, width) for n, loop in enumerate(loops))])
+    lines += [_part_text(number, loop, width, chains) for number, loop in enumerate(loops)]
+    return "\n".join([*lines, *(_chain_text(number, chain) for number, chain in enumerate(chains))])
+
+
+def _operands(statement: Statement) -> int:
+    """How many pointers a call or a chain takes."""
+    if isinstance(statement, Chain):
+        return sum(map(_operands, statement.calls))
+    return len(statement.operands) if isinstance(statement, KernelCall) else 0
 
 
 def _names(statements: Iterable[Statement]) -> dict[Place, str]:
@@ -61,12 +72,15 @@ def _names(statements: Iterable[Statement]) -> dict[Place, str]:
 
 
 class _EntryText:
-    """Writes statements in order; counts calls, loops in parts, and labels of blocks. With `alone`,
-    a thread runs all tasks of each kernel. `turn` is 1, or -1 for tasks from the last to the first,
-    in the iteration at hand of a loop that turns."""
+    """Writes statements in order; counts calls, loops in parts, and labels of blocks; `chains` are
+    numbered already. With `alone`, a thread runs all tasks of each kernel. `turn` is 1, or -1 for
+    tasks from the last to the first, in the iteration at hand of a loop that turns."""
 
-    def __init__(self, names: dict[Place, str], *, alone: bool = False) -> None:
+    def __init__(
+        self, names: dict[Place, str], chains: list[Chain], *, alone: bool = False
+    ) -> None:
         self.names = names
+        self.chains = chains
         self.alone = alone
         self.calls = 0
         self.parts = 0
@@ -97,6 +111,8 @@ class _EntryText:
         label = next(self.labels)
         if isinstance(statement, Parts):
             return self._in_parts(statement, label)
+        if isinstance(statement, Chain):
+            return self._chain(statement, label)
         if isinstance(statement, Branch):
             return [
                 f"  llvm.cond_br %c{statement.condition}, ^then{label}, ^else{label}",
@@ -152,16 +168,59 @@ class _EntryText:
             f"^joined{label}:",
         ]
 
-    def _call(self, call: KernelCall) -> list[str]:
-        number = self.calls
-        self.calls += 1
-        lines = [] if self.alone else _trace_text(number, number)
-        for slot, place in enumerate(call.operands):
-            target = f"%s{number}_{slot}"
+    def _chain(self, chain: Chain, label: int) -> list[str]:
+        """Its kernels' first parts, which what threads do in any order may need, then its bands."""
+        lines = []
+        if not self.alone:
+            lines += [
+                f"  llvm.cond_br %traced, ^turns{label}, ^chain{label}",
+                f"^turns{label}:",
+                *self.statements(chain.calls),
+                f"  llvm.br ^joined{label}",
+                f"^chain{label}:",
+            ]
+        places = [place for call in chain.calls for place in call.operands]
+        lines += self._operands(places, f"%l{label}")
+        task = f"@{_chain_name(self.chains.index(chain))}"
+        lines.append(f"  %n_{label} = llvm.mlir.constant({len(chain.bands)} : i64) : i64")
+        if self.alone:
+            return [
+                *lines,
+                f"  llvm.call {task}(%list, %zero, %n_{label}) : (!llvm.ptr, i64, i64) -> ()",
+            ]
+        first = 0
+        for number, call in enumerate(chain.calls):
+            lines += [
+                _slot_text(f"%f{label}_{number}", "list", first),
+                f"  llvm.call @{call.kernel}{TASK_SUFFIX}(%f{label}_{number}, %zero, %zero) : "
+                "(!llvm.ptr, i64, i64) -> ()",
+            ]
+            first += len(call.operands)
+        return [
+            *lines,
+            f"  %t_{label} = llvm.mlir.addressof {task} : !llvm.ptr",
+            f"  llvm.call %parallel_for(%context, %t_{label}, %list, %n_{label}) : "
+            "!llvm.ptr, (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64) -> ()",
+            f"  llvm.br ^joined{label}",
+            f"^joined{label}:",
+        ]
+
+    def _operands(self, operands: Sequence[Place], name: str) -> list[str]:
+        """Put these into the list; `name` begins the names of its places."""
+        lines = []
+        for slot, place in enumerate(operands):
+            target = f"{name}_{slot}"
             lines += [
                 _slot_text(target, "list", slot),
                 f"  llvm.store {self.names[place]}, {target} : !llvm.ptr, !llvm.ptr",
             ]
+        return lines
+
+    def _call(self, call: KernelCall) -> list[str]:
+        number = self.calls
+        self.calls += 1
+        lines = [] if self.alone else _trace_text(number, number)
+        lines += self._operands(call.operands, f"%s{number}")
         task = f"@{call.kernel}{TASK_SUFFIX}"
         if self.alone or call.tasks == 1:
             lines += [
@@ -186,7 +245,63 @@ class _EntryText:
         ]
 
 
-def _part_text(number: int, parts: Parts, width: int) -> str:
+def _chain_name(number: int) -> str:
+    return f"{ENTRY}_chain_{number}"
+
+
+def _chain_text(number: int, chain: Chain) -> str:
+    """The task function of a chain, and a table of what each band needs of each run of a kernel.
+    Behind the first of its bands, it goes on where the one in front has ended."""
+    name, width = _chain_name(number), 2 * sum(chain.runs)
+    table = [task for band in chain.bands for need in band for task in need]
+    lines = [
+        f"llvm.mlir.global internal constant @{name}_needs(dense<{table}> : "
+        f"tensor<{len(table)}xi64>) : !llvm.array<{len(table)} x i64>",
+        f"llvm.func internal @{name}(%list: !llvm.ptr, %begin: i64, %end: i64) {{",
+        "  %zero = llvm.mlir.constant(0 : i64) : i64",
+        "  %one = llvm.mlir.constant(1 : i64) : i64",
+        f"  %width = llvm.mlir.constant({width} : i64) : i64",
+        f"  %in_front = llvm.mlir.constant({1 - width} : i64) : i64",
+        f"  %needs = llvm.mlir.addressof @{name}_needs : !llvm.ptr",
+        "  llvm.br ^band(%begin : i64)",
+        "^band(%band: i64):",
+        '  %is_band = llvm.icmp "slt" %band, %end : i64',
+        "  llvm.cond_br %is_band, ^run, ^done",
+        "^run:",
+        '  %is_first = llvm.icmp "eq" %band, %begin : i64',
+        "  %row = llvm.mul %band, %width : i64",
+        "  %back = llvm.select %is_first, %zero, %in_front : i1, i64",
+        "  %start_row = llvm.add %row, %back : i64",
+        "  %starts = llvm.getelementptr %needs[%start_row] : (!llvm.ptr, i64) -> !llvm.ptr, i64",
+        "  %ends = llvm.getelementptr %needs[%row] : (!llvm.ptr, i64) -> !llvm.ptr, i64",
+    ]
+    first = run = 0
+    for number, call in enumerate(chain.calls):
+        lines.append(_slot_text(f"%list{number}", "list", first))
+        first += len(call.operands)
+        for _ in range(chain.runs[number]):
+            for side, column in (("start", 2 * run), ("end", 2 * run + 1)):
+                lines += [
+                    f"  %{side}{run}_at = llvm.getelementptr %{side}s[{column}] : "
+                    "(!llvm.ptr) -> !llvm.ptr, i64",
+                    f"  %{side}{run} = llvm.load %{side}{run}_at : !llvm.ptr -> i64",
+                ]
+            lines.append(
+                f"  llvm.call @{call.kernel}{TASK_SUFFIX}(%list{number}, %start{run}, %end{run}) : "
+                "(!llvm.ptr, i64, i64) -> ()"
+            )
+            run += 1
+    lines += [
+        "  %next = llvm.add %band, %one : i64",
+        "  llvm.br ^band(%next : i64)",
+        "^done:",
+        "  llvm.return",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def _part_text(number: int, parts: Parts, width: int, chains: list[Chain]) -> str:
     """The task function of a loop in parts."""
     program = HostProgram([parts.loop])
     names = _names(program.statements())
@@ -230,7 +345,7 @@ def _part_text(number: int, parts: Parts, width: int) -> str:
             "  %at = llvm.mul %i, %step : i64",
             "  %count = llvm.trunc %at : i64 to i32",
             f"  llvm.store %count, {names[parts.counter]} : i32, !llvm.ptr",
-            *_EntryText(names, alone=True).statements(parts.loop.body),
+            *_EntryText(names, chains, alone=True).statements(parts.loop.body),
             "  %next = llvm.add %i, %one : i64",
             "  llvm.br ^iteration(%next : i64)",
             "^done:",

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from stepwell.attributes import PARTS, PRIVATE
+from stepwell.attributes import CHAIN, PARTS, PRIVATE
 from stepwell.errors import LoweringError
 from stepwell.kernels.library_call import FUNCTION
 from stepwell.kernels.structured import defining_op
@@ -53,6 +53,17 @@ class KernelCall:
     sources: tuple[str, ...]
     tasks: int
     operands: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Calls that take turns, band by band. The tasks of each call are so many `runs`; for each band
+    there is [begin, end) of what it needs of each run of each call, some of which the band in front
+    has done."""
+
+    calls: tuple[KernelCall, ...]
+    runs: tuple[int, ...]
+    bands: tuple[tuple[tuple[int, int], ...], ...]
 
 
 @dataclass(frozen=True)
@@ -112,7 +123,7 @@ class Parts:
         return place.base == "arena" and self.begin <= place.offset < self.begin + self.size
 
 
-Statement = KernelCall | Copy | Load | Branch | Loop | Parts
+Statement = KernelCall | Chain | Copy | Load | Branch | Loop | Parts
 
 
 @dataclass
@@ -163,6 +174,8 @@ def _inner(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
         return statement.before, statement.body
     if isinstance(statement, Branch):
         return statement.then, statement.otherwise
+    if isinstance(statement, Chain):
+        return (statement.calls,)
     return ((statement.loop,),) if isinstance(statement, Parts) else ()
 
 
@@ -181,6 +194,9 @@ def _mapped(statement: Statement, change: Callable[[Statement], Statement]) -> S
     if isinstance(statement, Parts):
         (loop,) = all_of((statement.loop,))
         return dataclasses.replace(statement, loop=loop)
+    if isinstance(statement, Chain):
+        calls = (call for call in all_of(statement.calls) if isinstance(call, KernelCall))
+        return dataclasses.replace(statement, calls=tuple(calls))
     return change(statement)
 
 
@@ -250,8 +266,27 @@ class _HostReader:
         self.loads: dict[ir.Value, int] = {}
 
     def block(self, block: ir.Block) -> tuple[Statement, ...]:
-        read = (self._statement(child.operation) for child in block.operations)
-        return tuple(statement for statement in read if statement is not None)
+        read: list[Statement] = []
+        chains: dict[int, int] = {}  # where each one stands
+        for child in block.operations:
+            statement = self._statement(child.operation)
+            if not isinstance(statement, KernelCall) or CHAIN not in child.operation.attributes:
+                read += [statement] if statement is not None else []
+                continue
+            number, runs, *tasks = ir.DenseI64ArrayAttr(child.operation.attributes[CHAIN])
+            needs = list(zip(tasks[::2], tasks[1::2], strict=True))
+            bands = tuple(tuple(needs[at : at + runs]) for at in range(0, len(needs), runs))
+            if number not in chains:
+                chains[number] = len(read)
+                read.append(Chain((statement,), (runs,), bands))
+                continue
+            begun = read[-1]
+            if not isinstance(begun, Chain) or chains[number] != len(read) - 1:
+                raise LoweringError("the calls of a chain do not follow each other")
+            together = zip(begun.bands, bands, strict=True)
+            joined = tuple((*before, *need) for before, need in together)
+            read[-1] = Chain((*begun.calls, statement), (*begun.runs, runs), joined)
+        return tuple(read)
 
     def _statement(self, op: ir.Operation) -> Statement | None:
         if op.name == "func.call":

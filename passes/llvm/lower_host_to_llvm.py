@@ -61,12 +61,12 @@ class LowerHostToLlvm(Pass):
         hosts[0].erase()
         counts = {call.kernel: len(call.operands) for call in program.calls}
         text = "\n".join([entry_text(program), *(task_text(k, n) for k, n in counts.items())])
-        declared = "\n".join(
+        declarations = "\n".join(
             f"llvm.func @{name}({'!llvm.ptr, ' * count}i64, i64)" for name, count in counts.items()
         )
-        parsed = ir.Module.parse(f"{declared}\n{text}")
+        parsed = ir.Module.parse(f"{declarations}\n{text}")
         for child in list(parsed.body.operations):
-            if not len(child.operation.regions[0].blocks):
+            if child.operation.name == "llvm.func" and not len(child.operation.regions[0].blocks):
                 continue
             clone = child.operation.clone()
             ir.InsertionPoint(body).insert(clone)

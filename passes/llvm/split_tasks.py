@@ -2,7 +2,8 @@
 
 The one `affine.parallel` of a kernel becomes an `affine.for` over [begin, end), two new arguments;
 how many tasks there are becomes the attribute `kernel.tasks`. A kernel without a parallel loop has
-one.
+one. What the first task does apart from the rest (`kernel.apart`) comes before the loop, so that it
+can be done alone: with tasks 0 to 0.
 
     func.func @k(%x) {                         func.func @k(%x, %begin, %end)
       affine.parallel (%t) = (0) to (48) {  ->     attributes {kernel.tasks = 48} {
@@ -20,6 +21,7 @@ from typing import ClassVar
 
 from stepwell.attributes import i64
 from stepwell.errors import LoweringError
+from stepwell.kernels.builder import APART
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
 
@@ -68,6 +70,10 @@ def _split(loop: ir.Operation, begin: ir.Value, end: ir.Value) -> int:
     target = serial.operation.regions[0].blocks[0]
     if condition is not None:
         _leave_out(condition)
+    for child in list(body.operations):
+        if APART in child.operation.attributes:
+            child.operation.move_before(serial)
+            child.operation.operands[0] = begin
     task.replace_all_uses_with(target.arguments[0])
     for child in list(body.operations):
         child.operation.detach_from_parent()

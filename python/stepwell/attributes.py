@@ -15,6 +15,11 @@ PRIVATE = "stepwell.private"
 """Of such a loop: where the memory begins in the arena that each part has for itself, and its
 bytes; that of the next part follows."""
 
+CHAIN = "stepwell.chain"
+"""Of a call of the host that takes turns with its neighbours (`chain-kernels`): the number of the
+chain, that of the runs of its tasks, then for each band and run begin and end of the tasks that the
+band needs."""
+
 
 def i64(value: int) -> ir.Attribute:
     """A 64-bit integer."""

@@ -36,6 +36,7 @@ from stepwell.options import CompileOptions
 from stepwell.passes.base import State, make_pass
 from stepwell.passes.llvm._host_program import (
     Branch,
+    Chain,
     Copy,
     HostProgram,
     KernelCall,
@@ -301,6 +302,8 @@ def launch_program(
                 slots = max(slots, statement.number + 1)
             elif isinstance(statement, Branch):
                 _branch(statement, code, write)
+            elif isinstance(statement, Chain):
+                write(statement.calls)
             else:
                 loop = statement.loop if isinstance(statement, Parts) else statement
                 _loop(loop, code, write)

@@ -158,6 +158,7 @@ STEPS = (
     Step("lower-groups-to-affine", "affine", ("lower-groups-to-affine",)),
     Step("bufferize-host", "affine", ("bufferize-host",)),
     Step("skip-unused-elements", "affine", ("skip-unused-elements", "mark-exact-arguments")),
+    Step("chain-kernels", "affine", ("chain-kernels",), 2, "cpu"),
     Step("plan-arena", "affine", ("plan-arena",)),
     Step(
         "lower-kernels-to-llvm",

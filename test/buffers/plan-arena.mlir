@@ -35,6 +35,23 @@ func.func private @kernel(memref<10xf32>, memref<10xf32>)
 
 // -----
 
+// Kernels of a chain take turns: what one of them uses lives until the last one ends.
+// CHECK-LABEL: func.func @turns
+// CHECK-SAME: stepwell.arena_bytes = 192 : i64
+func.func @turns(%x: memref<10xf32>, %y: memref<10xf32>) {
+  %a = memref.alloc() : memref<10xf32>
+  %b = memref.alloc() : memref<10xf32>
+  %c = memref.alloc() : memref<10xf32>
+  call @kernel(%x, %a) {stepwell.chain = array<i64: 0, 1, 0, 1>} : (memref<10xf32>, memref<10xf32>) -> ()
+  call @kernel(%a, %b) {stepwell.chain = array<i64: 0, 1, 0, 1>} : (memref<10xf32>, memref<10xf32>) -> ()
+  call @kernel(%b, %c) {stepwell.chain = array<i64: 0, 1, 0, 1>} : (memref<10xf32>, memref<10xf32>) -> ()
+  call @kernel(%c, %y) : (memref<10xf32>, memref<10xf32>) -> ()
+  return
+}
+func.func private @kernel(memref<10xf32>, memref<10xf32>)
+
+// -----
+
 // A view keeps the buffer behind it alive: no sharing here.
 // CHECK-LABEL: func.func @views
 // CHECK-SAME: stepwell.arena_bytes = 128 : i64

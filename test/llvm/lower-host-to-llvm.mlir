@@ -203,3 +203,50 @@ func.func @main(%x: memref<8xf32>, %y: memref<8xf32>) attributes {
   }
   return
 }
+
+// -----
+
+// A chain is a task function of its own, of two bands, behind what the kernels' first tasks do apart;
+// behind its first band it goes on where the one in front has ended. Traced calls run one by one.
+// CHECK-LABEL: llvm.func @stepwell_main
+// CHECK: llvm.cond_br %{{.*}}, ^[[TURNS:bb[0-9]+]], ^[[CHAIN:bb[0-9]+]]
+// CHECK: ^[[TURNS]]:
+// CHECK: llvm.mlir.addressof @kernel_0_task
+// CHECK: llvm.mlir.addressof @kernel_1_task
+// CHECK: ^[[CHAIN]]:
+// CHECK: %[[BANDS:.*]] = llvm.mlir.constant(2 : i64)
+// CHECK: llvm.call @kernel_0_task(%{{.*}}, %[[ZERO:.*]], %[[ZERO]])
+// CHECK: llvm.call @kernel_1_task(%{{.*}}, %[[ZERO]], %[[ZERO]])
+// CHECK: llvm.mlir.addressof @stepwell_main_chain_0
+// CHECK: llvm.call %{{.*}}(%{{.*}}, %{{.*}}, %{{.*}}, %[[BANDS]])
+// CHECK: llvm.mlir.global internal constant @stepwell_main_chain_0_needs(dense<[0, 3, 0, 2, 2, 4, 2, 4]>
+// CHECK-LABEL: llvm.func internal @stepwell_main_chain_0
+// CHECK-SAME: (%{{.*}}: !llvm.ptr, %[[BEGIN:.*]]: i64, %{{.*}}: i64)
+// CHECK: %[[FIRST:.*]] = llvm.icmp "eq" %{{.*}}, %[[BEGIN]]
+// CHECK: llvm.select %[[FIRST]], %{{.*}}, %{{.*}}
+// CHECK: llvm.call @kernel_0_task
+// CHECK: llvm.call @kernel_1_task
+func.func @main(%x: memref<64xf32>, %y: memref<64xf32>, %arena: memref<256xi8>) attributes {
+    stepwell.arena_bytes = 256 : i64,
+    stepwell.inputs = [{name = "x", dtype = "float32", shape = array<i64: 64>}],
+    stepwell.outputs = [{name = "y", dtype = "float32", shape = array<i64: 64>}]} {
+  %zero = arith.constant 0 : index
+  %a = memref.view %arena[%zero][] : memref<256xi8> to memref<64xf32>
+  call @kernel_0(%x, %a) {stepwell.chain = array<i64: 7, 1, 0, 3, 2, 4>} : (memref<64xf32>, memref<64xf32>) -> ()
+  call @kernel_1(%a, %y) {stepwell.chain = array<i64: 7, 1, 0, 2, 2, 4>} : (memref<64xf32>, memref<64xf32>) -> ()
+  return
+}
+func.func private @kernel_0(%x: memref<64xf32>, %y: memref<64xf32>) attributes {kernel.kind = "elementwise"} {
+  affine.parallel (%t) = (0) to (4) {
+    %0 = affine.vector_load %x[%t * 16] : memref<64xf32>, vector<16xf32>
+    affine.vector_store %0, %y[%t * 16] : memref<64xf32>, vector<16xf32>
+  }
+  return
+}
+func.func private @kernel_1(%x: memref<64xf32>, %y: memref<64xf32>) attributes {kernel.kind = "elementwise"} {
+  affine.parallel (%t) = (0) to (4) {
+    %0 = affine.vector_load %x[%t * 16] : memref<64xf32>, vector<16xf32>
+    affine.vector_store %0, %y[%t * 16] : memref<64xf32>, vector<16xf32>
+  }
+  return
+}

@@ -21,6 +21,26 @@ func.func private @serial(%x: memref<48xf32>) attributes {kernel.kind = "scalar"
   return
 }
 
+// What the first task does apart comes before the loop: tasks 0 to 0 do it alone.
+// CHECK-LABEL: func.func private @padded
+// CHECK-SAME: (%arg0: memref<50xf32>, %[[BEGIN:.*]]: index, %[[END:.*]]: index)
+// CHECK: affine.if #{{.*}}(%[[BEGIN]]) {
+// CHECK: affine.store %{{.*}}, %arg0[49]
+// CHECK: } {kernel.apart}
+// CHECK: affine.for %{{.*}} = %[[BEGIN]] to %[[END]] {
+// CHECK-NEXT: affine.store
+func.func private @padded(%x: memref<50xf32>) attributes {kernel.kind = "elementwise"} {
+  %zero = arith.constant 0.0 : f32
+  affine.parallel (%t) = (0) to (48) {
+    affine.if affine_set<(d0) : (d0 == 0)>(%t) {
+      affine.store %zero, %x[0] : memref<50xf32>
+      affine.store %zero, %x[49] : memref<50xf32>
+    } {kernel.apart}
+    affine.store %zero, %x[%t + 1] : memref<50xf32>
+  }
+  return
+}
+
 // Tasks that do nothing are not counted through.
 // CHECK-LABEL: func.func private @used
 // CHECK-SAME: (%arg0: memref<48xf32>, %arg1: index, %[[BEGIN:.*]]: index, %[[END:.*]]: index)

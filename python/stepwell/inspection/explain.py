@@ -14,7 +14,15 @@ from stepwell.kernels.library_call import ATTRIBUTE as LIBRARY_FUNCTION
 from stepwell.kernels.structured import location_names
 from stepwell.mlir import ir, nested_operations
 from stepwell.options import CompileOptions, make_options
-from stepwell.passes.llvm._host_program import Branch, Copy, HostProgram, Loop, Parts, read_host
+from stepwell.passes.llvm._host_program import (
+    Branch,
+    Chain,
+    Copy,
+    HostProgram,
+    Loop,
+    Parts,
+    read_host,
+)
 from stepwell.runtime.threads import default_threads
 
 if TYPE_CHECKING:
@@ -192,6 +200,9 @@ def _host_work(program: HostProgram) -> Iterator[str]:
     parts = [s for s in statements if isinstance(s, Parts)]
     if copies:
         yield f"{len(copies)} copies, {sum(copy.bytes for copy in copies)} bytes"
+    if chains := [s for s in statements if isinstance(s, Chain)]:
+        count = sum(len(chain.calls) for chain in chains)
+        yield f"{len(chains)} chains, in which {count} kernels take turns band by band"
     if loops:
         shared = f", {len(parts)} of them in parts that threads run at the same time"
         yield f"{len(loops)} loops around kernels{shared if parts else ''}"
