@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -35,6 +35,8 @@ class Case:
     onnx: onnx.ModelProto
     onnx_input: np.ndarray
     torch: Callable[[], object]
+    more: dict[str, np.ndarray] = field(default_factory=dict)
+    """Further inputs of both models, by name."""
 
 
 def contraction(m: int, k: int, n: int, kept: float = 1.0) -> Case:
@@ -245,24 +247,24 @@ def group_norm(size: int, channels: int, groups: int) -> Case:
 
 
 def attention(heads: int, queries: int, keys: int, width: int) -> Case:
-    """softmax(q k / sqrt(width)) v with constant keys and values; torch has its fused kernel."""
+    """softmax(q k / sqrt(width)) v; torch has its fused kernel."""
     q = _random(heads, queries, width)
     k, v = _random(heads, keys, width), _random(heads, keys, width)
-    scale = np.float32(1 / np.sqrt(width))
+    more = {"keys": k.transpose(0, 2, 1).copy(), "values": v}
     nodes = [
         helper.make_node("Mul", ["x", "scale"], ["scaled"]),
         helper.make_node("MatMul", ["scaled", "keys"], ["scores"]),
         helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
         helper.make_node("MatMul", ["weights", "values"], ["y"]),
     ]
-    constants = {"scale": np.array(scale), "keys": k.transpose(0, 2, 1).copy(), "values": v}
-    model = _model(nodes, q.shape, q.shape, constants)
+    scale = np.array(np.float32(1 / np.sqrt(width)))
+    model = _model(nodes, q.shape, q.shape, {"scale": scale}, more=more)
     query, key, value = (torch.from_numpy(array)[None] for array in (q, k, v))
     flops = 4 * heads * queries * keys * width
     return Case(
         f"attention {heads}x{queries}x{keys}x{width}",
         flops, _bytes(q, k, v, q.size), model, q, model, q,
-        lambda: torch.nn.functional.scaled_dot_product_attention(query, key, value)[0],
+        lambda: torch.nn.functional.scaled_dot_product_attention(query, key, value)[0], more,
     )  # fmt: skip
 
 
@@ -415,12 +417,16 @@ def _model(
     out: tuple[int, ...],
     constants: dict[str, np.ndarray],
     kinds: tuple[int, int] = (TensorProto.FLOAT, TensorProto.FLOAT),
+    more: dict[str, np.ndarray] | None = None,
 ) -> onnx.ModelProto:
-    """A model from `x` of `shape` to `y` of `out`; `kinds` are their types."""
+    """A model from `x` of `shape` to `y` of `out`; `kinds` are their types. `more` are further
+    inputs, of f32."""
+    inputs = {"x": (kinds[0], shape)}
+    inputs |= {name: (TensorProto.FLOAT, array.shape) for name, array in (more or {}).items()}
     graph = helper.make_graph(
         nodes,
         "kernel",
-        [helper.make_tensor_value_info("x", kinds[0], shape)],
+        [helper.make_tensor_value_info(name, *what) for name, what in inputs.items()],
         [helper.make_tensor_value_info("y", kinds[1], out)],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )

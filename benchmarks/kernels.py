@@ -75,8 +75,9 @@ def measure(case: Case, rounds: int, cpu: int) -> Row:
     except stepwell.Error as error:
         return row | {"error": str(error)}
     assert isinstance(executable, stepwell.Executable)
+    own = (case.own_input, *case.more.values())
     calls: dict[str, Callable[[], object]] = {
-        "stepwell": lambda: executable(case.own_input),
+        "stepwell": lambda: executable(*own),
         "onnxruntime": _onnxruntime_call(case),
         "torch": case.torch,
     }
@@ -88,7 +89,7 @@ def measure(case: Case, rounds: int, cpu: int) -> Row:
         os.sched_setaffinity(0, everywhere)
     return row | {
         "kernels": [kernel.strategy for kernel in executable.kernels],
-        "relative_difference": _difference(case, executable(case.own_input)[0]),
+        "relative_difference": _difference(case, executable(*own)[0]),
         "seconds": times,
     }
 
@@ -102,7 +103,7 @@ def _onnxruntime_call(case: Case) -> Callable[[], object]:
     session = onnxruntime.InferenceSession(
         case.onnx.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    feed = {"x": case.onnx_input}
+    feed = {"x": case.onnx_input, **case.more}
     return lambda: session.run(None, feed)
 
 

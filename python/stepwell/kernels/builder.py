@@ -25,8 +25,8 @@ memref = dialect("memref")
 scf = dialect("scf")
 vector = dialect("vector")
 
-_L2 = 2
-"""Locality hint of a prefetch: into the second level of the cache."""
+_L1, _L2 = 3, 2
+"""Locality hints of a prefetch: into the first or the second level of the cache."""
 
 APART = "kernel.apart"
 """Of a branch at the begin of a task: what is written there has nothing to do with the rest."""
@@ -460,13 +460,17 @@ class NestBuilder(Arithmetic):
         affine_map, operands = found
         affine.AffineVectorStoreOp(value, buffer, operands, map=ir.AffineMapAttr.get(affine_map))
 
-    def prefetch(self, buffer: ir.Value, indices: Sequence[Index], *, write: bool = False) -> None:
-        """Ask the L2 cache for the line at `indices`, to be read or written soon."""
+    def prefetch(
+        self, buffer: ir.Value, indices: Sequence[Index], *, write: bool = False, near: bool = False
+    ) -> None:
+        """Ask the L2 cache, or the L1 cache (`near`), for the line at `indices`, to be read or
+        written soon."""
         buffer, placed = self._place(buffer, indices)
+        hint = _L1 if near else _L2
         attributes: dict[str, ir.Attribute] = {
             "isWrite": ir.BoolAttr.get(write),
             "isDataCache": ir.BoolAttr.get(True),
-            "localityHint": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), _L2),
+            "localityHint": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), hint),
         }
         found = self._affine(placed)
         if found is None:

@@ -2,13 +2,15 @@
 
 Each task is one row. Every reduction is a pass over the row with several vector accumulators;
 values that are costly to compute and needed again (the exponentials of a softmax) are kept in a row
-of scratch; a last pass writes the results. Of an open dimension (docs/levels.md), sums read no more
-than is in use."""
+of scratch; a last pass writes the results. The second pass, whose row is in L1, asks for the next
+row meanwhile, so that computing and reading from beyond L2 overlap. Of an open dimension
+(docs/levels.md), sums read no more than is in use."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes
 from stepwell.kernels.group import KernelGroup, accesses, widths
@@ -38,7 +40,33 @@ def emit(group: KernelGroup, lanes: int) -> None:
     domain = math.prod(reductions[0].loop_sizes())
     rows = elements(reductions[0].op.results[0])
     with group.nest.parallel("row", rows) as row, group.evaluator.scope():
-        Row(group, lanes, Index.of(row), rows, domain // rows).emit(reductions)
+        kernel = Row(group, lanes, Index.of(row), rows, domain // rows)
+        if rows > 1 and kernel.length < LONG_ROW:
+            kernel.next_row = _NextRow(group, reductions[0], row, kernel.length)
+        kernel.emit(reductions)
+
+
+@dataclass(frozen=True)
+class _NextRow:
+    """What `first`, the first reduction of a row of `length` elements, reads of the next one."""
+
+    group: KernelGroup
+    first: Structured
+    row: Variable
+    length: int
+
+    def ask(self, position: Index) -> None:
+        """Prefetch it from there on, where it lies as far behind that of each row."""
+        evaluator, nest = self.group.evaluator, self.group.nest
+        point = loop_point(self.first, Index.of(self.row) * self.length + position)
+        leaves = set(self.group.inputs)
+        for value, affine_map in zip(self.first.inputs, self.first.maps, strict=False):
+            for leaf, indices in accesses(value, apply_map(affine_map, point), leaves, evaluator):
+                place = linearize(indices, shape_of(leaf))
+                stride = place.coefficient(self.row)
+                if place.is_linear and stride:
+                    flat = nest.flattened(evaluator.buffers[leaf])
+                    nest.prefetch(flat, [place + stride], near=True)
 
 
 Place = tuple[ir.Value, Index]
@@ -67,6 +95,8 @@ class Row:
         self.length = length
         self.used = used
         self.kept_in_result = False
+        self.next_row: _NextRow | None = None
+        self.passes = 0
 
     def emit(self, reductions: list[Structured]) -> None:
         """Reduce, and write the group's outputs."""
@@ -90,6 +120,7 @@ class Row:
         """Compute the row's value of each of `reductions`, and let the evaluator know it."""
         for reduction in reductions:
             self._reduce(reduction)
+            self.passes += 1
 
     def walk(self, body: Callable[[Index, Lanes], None]) -> None:
         """Call `body` for the vectors of the row: their place among the elements of all rows."""
@@ -103,7 +134,12 @@ class Row:
         for begin, end, width in widths(self.length, self.lanes):
             vector = Lanes.of(width)
             with self.nest.loop("i", begin, end, width) as i, self.evaluator.scope():
+                self._ask(Index.of(i))
                 body(self.row * self.length + Index.of(i) + vector.index, vector)
+
+    def _ask(self, position: Index) -> None:
+        if self.next_row is not None and self.passes == 1:
+            self.next_row.ask(position)
 
     def _rows(self, shape: tuple[int, ...]) -> int:
         """The element count of a row-level value if `shape` is one, else 0."""
@@ -221,6 +257,7 @@ class Row:
         accumulator: ir.Value,
     ) -> ir.Value:
         dims = loop_point(op, self.row * self.length + position + vector.index)
+        self._ask(position)
         with self.evaluator.scope():
             for value, (buffer, start) in kept.items():
                 flat = self.row * self.length + position + vector.index
