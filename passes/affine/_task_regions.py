@@ -245,7 +245,9 @@ class _Walk:
 
 
 def has_plain_layout(value: ir.Value) -> bool:
-    """Whether a buffer of static shape lies in memory in the order of its indices."""
+    """Whether `value` is a buffer of static shape that lies in the order of its indices."""
+    if not isinstance(value.type, ir.MemRefType):
+        return False
     kind = ir.MemRefType(value.type)
     if not kind.has_static_shape:
         return False

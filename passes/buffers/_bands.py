@@ -93,6 +93,13 @@ def in_bands(links: Sequence[Link], bands: int) -> Bands | None:
     return Bands(tuple(needs), largest)
 
 
+def allocation(buffer: ir.Value) -> ir.Value:
+    """The allocation or argument of the host that `buffer` is a view of."""
+    while (op := defining_op(buffer)) is not None and op.name in VIEWS:
+        buffer = op.operands[0]
+    return buffer
+
+
 def buffer_bytes(buffer: ir.Value) -> int:
     """Bytes of a buffer of the host."""
     kind = ir.MemRefType(buffer.type)

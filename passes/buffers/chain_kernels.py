@@ -20,16 +20,16 @@ and a band with all weights so little that it does hold it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from stepwell.attributes import CHAIN, i64_array
 from stepwell.frontends.open_sizes import EXTENTS
 from stepwell.mlir import ir
 from stepwell.passes.affine._moved_bytes import MOVED_BYTES
-from stepwell.passes.affine._task_regions import TaskRegions
+from stepwell.passes.affine._task_regions import TaskRegions, has_plain_layout
 from stepwell.passes.base import Pass, State
-from stepwell.passes.buffers._bands import Bands, Link, buffer_bytes, in_bands
+from stepwell.passes.buffers._bands import Bands, Link, allocation, buffer_bytes, in_bands
 from stepwell.passes.buffers.plan_arena import VIEWS
 from stepwell.targets import Target
 
@@ -122,7 +122,10 @@ class _Kernel:
     """A call, and how long its kernel takes, in multiply-adds of vectors."""
 
     call: ir.Operation
-    link: Link
+    function: ir.Operation
+    buffers: frozenset[ir.Value]
+    """Of the host, that it reads or writes."""
+
     moved: int
     """Bytes that it reads and writes."""
 
@@ -139,16 +142,19 @@ class _Kernel:
 
 @dataclass(frozen=True)
 class _Chain:
+    """Kernels that take turns, and their links."""
+
+    links: tuple[Link, ...]
     kernels: tuple[_Kernel, ...]
     bands: Bands
     gain: float
 
     def mark(self, number: int) -> None:
         """Set the attributes of the calls."""
-        for kernel, needs in zip(self.kernels, zip(*self.bands.needs, strict=True), strict=True):
+        of_kernels = zip(*self.bands.needs, strict=True)
+        for kernel, link, needs in zip(self.kernels, self.links, of_kernels, strict=True):
             tasks = [task for runs in needs for need in runs for task in need]
-            runs = len(kernel.link.runs)
-            kernel.call.attributes[CHAIN] = i64_array([number, runs, *tasks])
+            kernel.call.attributes[CHAIN] = i64_array([number, len(link.runs), *tasks])
 
 
 @dataclass
@@ -178,15 +184,25 @@ class _Rules:
     def _chains_from(self, kernels: Sequence[_Kernel | None]) -> Iterator[_Chain]:
         """The chains that begin with the first of `kernels`, the shortest first."""
         taken: list[_Kernel] = []
+        links: list[Link] = []
         gain = 0.0
         for kernel in kernels:
-            if kernel is None or any(kernel.link.collides(other.link) for other in taken):
+            if kernel is None:
                 return
             taken.append(kernel)
             if len(taken) == 1:
                 continue
-            more = self._gain(taken)
-            chain = self._chain(taken, gain + more) if more > self.least_gain else None
+            # What tasks read and write is worth finding out where there may be something to gain.
+            if self._gain(taken, [other.buffers for other in taken]) <= self.least_gain:
+                return
+            for other in taken[len(links) :]:
+                link = self._link(other)
+                if link is None or any(link.collides(before) for before in links):
+                    return
+                links.append(link)
+            passed = [frozenset(link.writes) for link in links[:-1]]
+            more = self._gain(taken, [*passed, frozenset(links[-1].reads)])
+            chain = self._chain(taken, links, gain + more) if more > self.least_gain else None
             if chain is None:
                 return
             gain += more
@@ -194,61 +210,67 @@ class _Rules:
 
     def _kernel(self, call: ir.Operation) -> _Kernel | None:
         """What is known of a call; None where its kernel cannot be in a chain."""
-        name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
-        function = self.functions.get(name)
+        function = self.functions.get(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
         if function is None or MOVED_BYTES not in function.attributes:
-            return None
-        if name not in self.regions:
-            self.regions[name] = TaskRegions.of(function)
-        link = Link.of(call, self.regions[name])
-        if link is None or link.tasks == 1:
             return None
         flops = ir.IntegerAttr(function.attributes["kernel.flops"]).value
         kind = ir.StringAttr(function.attributes["kernel.kind"]).value
         return _Kernel(
             call,
-            link,
+            function,
+            frozenset(allocation(value) for value in call.operands if has_plain_layout(value)),
             ir.IntegerAttr(function.attributes[MOVED_BYTES]).value,
             flops / 2 / self.target.vector_lanes,
             0.0 if kind in _MULTIPLYING else _WAITING,
         )
 
-    def _gain(self, kernels: Sequence[_Kernel]) -> float:
+    def _link(self, kernel: _Kernel) -> Link | None:
+        """What the tasks of a kernel read and write; None where it cannot be in a chain."""
+        name = ir.StringAttr(kernel.function.attributes["sym_name"]).value
+        if name not in self.regions:
+            self.regions[name] = TaskRegions.of(kernel.function)
+        link = Link.of(kernel.call, self.regions[name])
+        return link if link is not None and link.tasks > 1 else None
+
+    def _gain(self, kernels: Sequence[_Kernel], buffers: Sequence[frozenset[ir.Value]]) -> float:
         """The time that is won, on each thread, as the last kernel reads from L2, not L3, what
-        little would be left of in L2."""
+        little would be left of in L2: of its `buffers` those that are among those of the others."""
         *before, last = kernels
-        lost = [kernel for kernel in before if kernel.moved / self.threads > _LOST * self.cache]
-        written = {buffer for kernel in lost for buffer in kernel.link.writes}
-        read = sum(buffer_bytes(buffer) for buffer in last.link.reads if buffer in written)
+        written: set[ir.Value] = set()
+        for kernel, some in zip(before, buffers, strict=False):
+            if kernel.moved / self.threads > _LOST * self.cache:
+                written |= some
+        read = sum(buffer_bytes(buffer) for buffer in buffers[-1] & written)
         reading = read / self.target.l3_rate
         return (last.time(reading) - last.time(_FROM_L2 * reading)) / self.threads
 
-    def _chain(self, kernels: Sequence[_Kernel], gain: float) -> _Chain | None:
+    def _chain(
+        self, kernels: Sequence[_Kernel], links: Sequence[Link], gain: float
+    ) -> _Chain | None:
         """With the fewest bands that the cache holds; None where no number does, or more is lost
         than `gain`."""
-        links = [kernel.link for kernel in kernels]
         shares = _SHARES * self.threads if self.threads > 1 else 1
         for count in _BANDS:
             if shares * count > links[-1].tasks:
                 return None
             bands = in_bands(links, shares * count)
             if bands is not None and bands.bytes <= _HELD * self.cache:
-                gain -= 2 * self._again(kernels, bands, shares) / self.threads
-                return _Chain(tuple(kernels), bands, gain) if gain > 0 else None
+                chain = _Chain(tuple(links), tuple(kernels), bands, gain)
+                gain -= 2 * self._again(chain, shares) / self.threads
+                return replace(chain, gain=gain) if gain > 0 else None
         return None
 
-    def _again(self, kernels: Sequence[_Kernel], bands: Bands, shares: int) -> float:
+    def _again(self, chain: _Chain, shares: int) -> float:
         """The time of what is computed twice, at the borders of the parts of a chain."""
-        count = len(bands.needs)
+        needs = chain.bands.needs
         total = 0.0
         for share in range(1, shares):
-            border = count * share // shares
-            for kernel, front, back in zip(
-                kernels, bands.needs[border - 1], bands.needs[border], strict=True
-            ):
+            border = len(needs) * share // shares
+            for number, (kernel, link) in enumerate(zip(chain.kernels, chain.links, strict=True)):
+                front, back = needs[border - 1][number], needs[border][number]
                 twice = sum(
                     max(0, done - begin) for (_, done), (begin, _) in zip(front, back, strict=True)
                 )
                 time = kernel.time(kernel.moved / self.target.l3_rate)
-                total += time * twice / kernel.link.tasks
+                total += time * twice / link.tasks
         return total
