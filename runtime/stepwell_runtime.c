@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "float_mode.h"
 #include "thread_pool.h"
 
 typedef struct context_state {
   stepwell_context context;
   stepwell_pool *pool;
+  uint64_t flushing; /* what is added to the caller's mode of floats */
   uint64_t capacity;
   uint64_t recorded;
   stepwell_share *shares;
@@ -97,14 +99,23 @@ void stepwell_context_destroy(stepwell_context *context) {
     free(context->state);
 }
 
+void stepwell_context_flush_subnormals(stepwell_context *context) {
+  ((context_state *)context->state)->flushing = STEPWELL_FLUSHING;
+}
+
 void stepwell_run(stepwell_context *context, stepwell_entry entry, void *const *inputs,
                   void *const *outputs, const void *weights, void *arena) {
-  stepwell_pool *pool = ((context_state *)context->state)->pool;
-  if (pool)
-    stepwell_pool_acquire(pool);
+  const context_state *state = context->state;
+  if (state->pool)
+    stepwell_pool_acquire(state->pool);
+  const uint64_t mode = stepwell_float_mode();
+  if (state->flushing)
+    stepwell_set_float_mode(mode | state->flushing);
   entry(context, inputs, outputs, weights, arena);
-  if (pool)
-    stepwell_pool_release(pool);
+  if (state->flushing)
+    stepwell_set_float_mode(mode);
+  if (state->pool)
+    stepwell_pool_release(state->pool);
 }
 
 void stepwell_trace_start(stepwell_context *context) {

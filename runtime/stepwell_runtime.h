@@ -58,6 +58,10 @@ STEPWELL_API stepwell_context *stepwell_context_create(stepwell_pool *pool,
                                                        uint64_t trace_capacity);
 STEPWELL_API void stepwell_context_destroy(stepwell_context *context);
 
+/* Let runs of this context take subnormal numbers for zeros, on all their threads. Otherwise these do
+ * with them what the thread does that calls stepwell_run. */
+STEPWELL_API void stepwell_context_flush_subnormals(stepwell_context *context);
+
 /* Calls a compiled model. One context runs one model at a time; nothing is allocated. */
 STEPWELL_API void stepwell_run(stepwell_context *context, stepwell_entry entry,
                                void *const *inputs, void *const *outputs, const void *weights,

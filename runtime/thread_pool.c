@@ -11,6 +11,8 @@
  */
 #include "thread_pool.h"
 
+#include "float_mode.h"
+
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -60,6 +62,7 @@ struct stepwell_pool {
   void *const *arguments;
   int64_t count;
   bool backwards;
+  uint64_t float_mode; /* the caller's */
   uint32_t chunks;
   uint32_t parts;
   _Atomic int32_t processor; /* that the caller runs on */
@@ -241,6 +244,8 @@ static void *work(void *argument) {
     move_freely(self);
     if (!claim(self, ticket))
       continue;
+    if (stepwell_float_mode() != pool->float_mode)
+      stepwell_set_float_mode(pool->float_mode);
     run_parts(pool, self->index + 1);
     atomic_store_explicit(&self->processor, processor(), memory_order_relaxed);
     publish(&self->done, ticket, &self->awaited);
@@ -371,6 +376,7 @@ void stepwell_pool_parallel_for(stepwell_pool *pool, stepwell_task task, void *c
   pool->arguments = arguments;
   pool->count = count;
   pool->backwards = backwards;
+  pool->float_mode = stepwell_float_mode();
   pool->parts = parts;
   pool->chunks = count < parts * CHUNKS ? (uint32_t)count : parts * CHUNKS;
   for (uint32_t i = 0; i < parts; ++i) {

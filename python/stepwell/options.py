@@ -30,7 +30,9 @@ class CompileOptions:
     "tf32" (GPUs multiply f32 operands of contractions with 10 bits of fraction, on tensor cores;
     sums stay f32) or "bf16" (machines that multiply bf16 round f32 operands to it, on CPUs those
     of products by weights; sums stay f32) or "fast" (tf32, and GPUs approximate exp, log, tanh and
-    rsqrt by an instruction each);
+    rsqrt by an instruction each); `flush_subnormals` whether CPUs take numbers below 1.2e-38 (f32)
+    for zeros, which some are a hundred times slower with (otherwise a call does with them what its
+    thread does);
     `dump_phases_to` a folder that gets the IR after each step; `memory_limit_mb` of the compiler's
     process (0: 16 GB plus four times the model); `pack_parameters` whether weights that are
     arguments of the model (those of a JAX function) are packed, which pays when most calls bring
@@ -41,6 +43,7 @@ class CompileOptions:
 
     opt_level: int = 3
     precision: str = "default"
+    flush_subnormals: bool = False
     pack_parameters: bool = True
     any_size: bool = True
     dump_phases_to: str | None = None
@@ -74,6 +77,7 @@ class CompileOptions:
         return {
             "opt_level": self.opt_level,
             "precision": self.precision,
+            "flush_subnormals": self.flush_subnormals,
             "pack_parameters": self.pack_parameters,
             "tuning": chosen.digest if chosen is not None else "",
         }

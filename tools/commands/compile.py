@@ -41,6 +41,9 @@ _NAMES_WEIGHTS = re.compile(
 @common.max_option
 @common.level_option
 @common.precision_option
+@click.option(
+    "--flush-subnormals", is_flag=True, help="Let CPUs take the least of numbers for zeros."
+)
 @common.tuning_option
 @common.threads_option
 @click.option("--dump-phases-to", metavar="DIR", help="Write the IR after each step there.")
@@ -64,6 +67,7 @@ def compile_command(
     max_sizes: tuple[str, ...],
     opt_level: int,
     precision: str,
+    flush_subnormals: bool,
     tuning: str | None,
     threads: int | None,
     dump_phases_to: str | None,
@@ -84,6 +88,7 @@ def compile_command(
     options = CompileOptions(
         opt_level=opt_level,
         precision=precision,
+        flush_subnormals=flush_subnormals,
         dump_phases_to=dump_phases_to,
         use_cache=not no_cache,
         tuning=tuning,

@@ -52,6 +52,8 @@ class Executable(LoadedModel):
             library.pool(self.threads), max(8 * (len(self.kernels) + 1), _TRACE_EVENTS)
         )
         weakref.finalize(self, library.library().stepwell_context_destroy, self._context)
+        if manifest.options.get("flush_subnormals"):
+            library.library().stepwell_context_flush_subnormals(self._context)
 
         self._buffers = ResultBuffers(len(self._results))
         self._input_count = len(self.inputs)

@@ -39,6 +39,8 @@ def _declare(lib: ctypes.CDLL) -> ctypes.CDLL:
     lib.stepwell_context_create.restype = pointer
     lib.stepwell_context_destroy.argtypes = [pointer]
     lib.stepwell_context_destroy.restype = None
+    lib.stepwell_context_flush_subnormals.argtypes = [pointer]
+    lib.stepwell_context_flush_subnormals.restype = None
     lib.stepwell_run.argtypes = [pointer] * 6
     lib.stepwell_run.restype = None
     lib.stepwell_touch_code.argtypes = [pointer]
