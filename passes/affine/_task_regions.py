@@ -66,7 +66,7 @@ class Region:
 @dataclass
 class TaskRegions:
     """Of a kernel: how many tasks it has, and what they read and write by number of argument. What
-    the first task writes around an image (`kernel.apart`) is left out."""
+    the first task begins with and can be done alone (`kernel.apart`, `split-tasks`) is left out."""
 
     tasks: int
     reads: dict[int, Region] = field(default_factory=dict)
@@ -124,7 +124,8 @@ class _Walk:
         elif op.name == "affine.for":
             self._loop(op, samples)
         elif op.name == "affine.if":
-            if APART not in op.attributes:
+            at_begin = op.parent is not None and op.parent.name == "affine.parallel"
+            if APART not in op.attributes or not at_begin:
                 self._branch(op, samples)
         elif op.name in ("affine.apply", "affine.min", "affine.max"):
             self._apply(op, samples)

@@ -33,6 +33,9 @@ from stepwell.passes.buffers._bands import Bands, Link, allocation, buffer_bytes
 from stepwell.passes.buffers.plan_arena import VIEWS
 from stepwell.targets import Target
 
+_FLOPS = "kernel.flops"
+"""Of a kernel: its operations, where they are known."""
+
 _BETWEEN = ("memref.alloc", "memref.dealloc", "arith.constant", *VIEWS)
 """What may stand between two kernels of a chain: it neither reads nor writes."""
 
@@ -211,9 +214,11 @@ class _Rules:
     def _kernel(self, call: ir.Operation) -> _Kernel | None:
         """What is known of a call; None where its kernel cannot be in a chain."""
         function = self.functions.get(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
-        if function is None or MOVED_BYTES not in function.attributes:
+        if function is None or not all(
+            name in function.attributes for name in (_FLOPS, MOVED_BYTES)
+        ):
             return None
-        flops = ir.IntegerAttr(function.attributes["kernel.flops"]).value
+        flops = ir.IntegerAttr(function.attributes[_FLOPS]).value
         kind = ir.StringAttr(function.attributes["kernel.kind"]).value
         return _Kernel(
             call,
