@@ -218,3 +218,27 @@ def test_quantized_weights(config):
     _is_close(stepwell.compile(module, x)(x)[0], expected)
     torch._dynamo.reset()
     _is_close(torch.compile(module, backend="stepwell")(x), expected)
+
+
+@pytest.mark.parametrize("kind", [_U8, _I8])
+def test_products_of_bytes(kind):
+    """As `torchao` has them where the processor multiplies unsigned bytes by signed ones."""
+    x = torch.randint(0, 256, (5, 48)).to(kind)
+    weights = torch.randint(-128, 128, (24, 48)).to(_I8)
+
+    class Product(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("weights", weights)
+
+        def forward(self, x):
+            return torch._int_mm(x, self.weights.T)
+
+    expected = x.int() @ weights.T.int()
+    (result,) = stepwell.compile(Product(), x)(x)
+    np.testing.assert_array_equal(result, expected.numpy())
+    exported = torch.export.export(Product(), (x,))
+    module = str(stepwell.lower(exported, "x86_64-v4+vnni", threads=1).step("linalg"))
+    loops = '["parallel", "parallel", "reduction"]'
+    (product,) = [line for line in module.splitlines() if loops in line]
+    assert product.count("xi8") == 2

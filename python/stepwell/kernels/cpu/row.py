@@ -64,7 +64,8 @@ class _NextRow:
             for leaf, indices in accesses(value, apply_map(affine_map, point), leaves, evaluator):
                 place = linearize(indices, shape_of(leaf))
                 stride = place.coefficient(self.row)
-                if place.is_linear and stride:
+                known = all(variable.value is not None for variable in place.variables())
+                if place.is_linear and stride and known:
                     flat = nest.flattened(evaluator.buffers[leaf])
                     nest.prefetch(flat, [place + stride], near=True)
 

@@ -1,4 +1,4 @@
-"""Quantisation that is only simulated."""
+"""Quantisation that is only simulated, and products of unsigned bytes by signed ones."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
@@ -20,3 +20,12 @@ def _fake_quantize_per_channel(
     whole = (x * (1 / scale)).round() + zero
     inside = (whole >= low) & (whole <= high)
     return (whole.clamp(low, high) - zero) * scale, inside
+
+
+@mend(aten._int_mm.default)
+def _product_of_bytes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """In int32. On processors with VNNI, `torchao` multiplies bytes with and without sign, which
+    the importer's lowering does not know; `narrow-integer-products` finds the bytes again."""
+    if x.dtype == y.dtype:
+        return NotImplemented
+    return torch.mm(x.to(torch.int32), y.to(torch.int32))
