@@ -76,3 +76,36 @@ func.func @halves(%x: tensor<4x64xf16>) -> tensor<4x64xf16> {
   %5 = stablehlo.divide %0, %4 : tensor<4x64xf16>
   return %5 : tensor<4x64xf16>
 }
+
+// -----
+
+// The second pass over a row asks for the next row, into L1.
+// CHECK-LABEL: func.func @next_row
+// CHECK: func.func private @kernel_0(%[[X:.*]]: memref<64x1024xf32>, %{{.*}}: memref<64x1024xf32>)
+// CHECK: %[[FLAT:.*]] = memref.collapse_shape %[[X]]
+// CHECK: affine.parallel (%[[ROW:.*]]) = (0) to (64)
+// CHECK-NOT: affine.prefetch
+// CHECK: arith.addf
+// CHECK: affine.for %[[I:.*]] = 0 to 1024 step 16
+// CHECK: affine.prefetch %[[FLAT]][%[[ROW]] * 1024 + %[[I]] + 1024], read, locality<3>, data
+func.func @next_row(%x: tensor<64x1024xf32>) -> tensor<64x1024xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<64x1024xf32>, tensor<f32>) -> tensor<64xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [0] : (tensor<64xf32>) -> tensor<64x1024xf32>
+  %2 = stablehlo.divide %x, %1 : tensor<64x1024xf32>
+  return %2 : tensor<64x1024xf32>
+}
+
+// -----
+
+// Rejected: two rows of 16,384 bytes and more do not fit L1, and one that is read once is asked for by
+// nobody.
+// CHECK-LABEL: func.func @long_row
+// CHECK-NOT: affine.prefetch
+func.func @long_row(%x: tensor<64x4096xf32>) -> (tensor<64x4096xf32>, tensor<64xf32>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<64x4096xf32>, tensor<f32>) -> tensor<64xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [0] : (tensor<64xf32>) -> tensor<64x4096xf32>
+  %2 = stablehlo.divide %x, %1 : tensor<64x4096xf32>
+  return %2, %0 : tensor<64x4096xf32>, tensor<64xf32>
+}
