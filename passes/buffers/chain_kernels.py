@@ -40,10 +40,7 @@ _BETWEEN = ("memref.alloc", "memref.dealloc", "arith.constant", *VIEWS)
 """What may stand between two kernels of a chain: it neither reads nor writes."""
 
 _BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""How many bands there may be for each part of a chain that one thread does at a time."""
-
-_SHARES = 2
-"""Such parts for each thread: what one is late with, another can do."""
+"""How many bands there may be for each thread."""
 
 _MOST_KERNELS = 8
 """Of a chain."""
@@ -254,23 +251,21 @@ class _Rules:
     ) -> _Chain | None:
         """With the fewest bands that the cache holds; None where no number does, or more is lost
         than `gain`."""
-        shares = _SHARES * self.threads if self.threads > 1 else 1
         for count in _BANDS:
-            if shares * count > links[-1].tasks:
+            if self.threads * count > links[-1].tasks:
                 return None
-            bands = in_bands(links, shares * count)
+            bands = in_bands(links, self.threads * count)
             if bands is not None and bands.bytes <= _HELD * self.cache:
                 chain = _Chain(tuple(links), tuple(kernels), bands, gain)
-                gain -= 2 * self._again(chain, shares) / self.threads
+                gain -= 2 * self._again(chain) / self.threads
                 return replace(chain, gain=gain) if gain > 0 else None
         return None
 
-    def _again(self, chain: _Chain, shares: int) -> float:
-        """The time of what is computed twice, at the borders of the parts of a chain."""
+    def _again(self, chain: _Chain) -> float:
+        """The time of what is computed twice, at the borders of what threads do at a time."""
         needs = chain.bands.needs
         total = 0.0
-        for share in range(1, shares):
-            border = len(needs) * share // shares
+        for border in _begins(len(needs), self.threads)[1:]:
             for number, (kernel, link) in enumerate(zip(chain.kernels, chain.links, strict=True)):
                 front, back = needs[border - 1][number], needs[border][number]
                 twice = sum(
@@ -279,3 +274,17 @@ class _Rules:
                 time = kernel.time(kernel.moved / self.target.l3_rate)
                 total += time * twice / link.tasks
         return total
+
+
+def _begins(bands: int, threads: int) -> list[int]:
+    """The bands that threads begin with: each has a part of them, of which it takes half of what is
+    left at a time (runtime/thread_pool.c), but all at once where it is alone."""
+    if threads == 1:
+        return [0]
+    found = []
+    for thread in range(threads):
+        begin, end = (bands * n // threads for n in (thread, thread + 1))
+        while begin < end:
+            found.append(begin)
+            begin += (end - begin + 1) // 2
+    return found

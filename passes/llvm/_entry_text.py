@@ -33,7 +33,7 @@ _BASES = ("inputs", "outputs", "weights", "arena")
 
 def entry_text(program: HostProgram) -> str:
     """`stepwell_main` in the LLVM dialect's text, and the functions of the parts of its loops."""
-    width = max(map(_operands, program.statements()), default=1)
+    width = max(map(_pointers, program.statements()), default=1)
     chains = list(dict.fromkeys(s for s in program.statements() if isinstance(s, Chain)))
     lines = [
         f"llvm.func @{ENTRY}(%context: !llvm.ptr, %inputs: !llvm.ptr, %outputs: !llvm.ptr, "
@@ -59,10 +59,10 @@ def entry_text(program: HostProgram) -> str:
     return "\n".join([*lines, *(_chain_text(number, chain) for number, chain in enumerate(chains))])
 
 
-def _operands(statement: Statement) -> int:
+def _pointers(statement: Statement) -> int:
     """How many pointers a call or a chain takes."""
     if isinstance(statement, Chain):
-        return sum(map(_operands, statement.calls))
+        return sum(map(_pointers, statement.calls))
     return len(statement.operands) if isinstance(statement, KernelCall) else 0
 
 

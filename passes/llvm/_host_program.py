@@ -169,6 +169,15 @@ class HostProgram:
         self.body = [_mapped(statement, rename) for statement in self.body]
 
 
+def _joined(chain: Chain, link: Chain) -> Chain:
+    """`chain` with the call of `link` behind it."""
+    if len(chain.bands) != len(link.bands):
+        raise LoweringError(f"{CHAIN} of {link.calls[0].kernel} has another number of bands")
+    together = zip(chain.bands, link.bands, strict=True)
+    bands = tuple((*before, *need) for before, need in together)
+    return Chain((*chain.calls, *link.calls), (*chain.runs, *link.runs), bands)
+
+
 def _inner(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
     if isinstance(statement, Loop):
         return statement.before, statement.body
@@ -267,26 +276,43 @@ class _HostReader:
 
     def block(self, block: ir.Block) -> tuple[Statement, ...]:
         read: list[Statement] = []
-        chains: dict[int, int] = {}  # where each one stands
+        known: set[int] = set()
+        last = None
         for child in block.operations:
             statement = self._statement(child.operation)
+            if statement is None:
+                continue
             if not isinstance(statement, KernelCall) or CHAIN not in child.operation.attributes:
-                read += [statement] if statement is not None else []
+                read.append(statement)
+                last = None
                 continue
-            number, runs, *tasks = ir.DenseI64ArrayAttr(child.operation.attributes[CHAIN])
-            needs = list(zip(tasks[::2], tasks[1::2], strict=True))
-            bands = tuple(tuple(needs[at : at + runs]) for at in range(0, len(needs), runs))
-            if number not in chains:
-                chains[number] = len(read)
-                read.append(Chain((statement,), (runs,), bands))
-                continue
-            begun = read[-1]
-            if not isinstance(begun, Chain) or chains[number] != len(read) - 1:
-                raise LoweringError("the calls of a chain do not follow each other")
-            together = zip(begun.bands, bands, strict=True)
-            joined = tuple((*before, *need) for before, need in together)
-            read[-1] = Chain((*begun.calls, statement), (*begun.runs, runs), joined)
+            number, *numbers = ir.DenseI64ArrayAttr(child.operation.attributes[CHAIN])
+            link = self._link(statement, numbers)
+            if number == last and isinstance(begun := read[-1], Chain):
+                read[-1] = _joined(begun, link)
+            elif number in known:
+                raise LoweringError(f"the calls of chain {number} do not follow each other")
+            else:
+                read.append(link)
+            known.add(number)
+            last = number
         return tuple(read)
+
+    def _link(self, call: KernelCall, numbers: list[int]) -> Chain:
+        """A call as a chain of its own: `numbers` are that of its runs, then what bands need."""
+        runs, *tasks = numbers or [0]
+        if runs < 1 or not tasks or len(tasks) % (2 * runs):
+            raise LoweringError(
+                f"{CHAIN} of {call.kernel} has {len(tasks)} numbers behind that of its runs, "
+                f"{runs}: it should have begin and end of the tasks of each run for each band"
+            )
+        needs = list(zip(tasks[::2], tasks[1::2], strict=True))
+        if call.kernel in self.tasks and max(end for _, end in needs) != call.tasks:
+            raise LoweringError(
+                f"{CHAIN} of {call.kernel} is about other tasks than its {call.tasks}"
+            )
+        bands = (tuple(needs[at : at + runs]) for at in range(0, len(needs), runs))
+        return Chain((call,), (runs,), tuple(bands))
 
     def _statement(self, op: ir.Operation) -> Statement | None:
         if op.name == "func.call":

@@ -61,10 +61,10 @@ class LowerHostToLlvm(Pass):
         hosts[0].erase()
         counts = {call.kernel: len(call.operands) for call in program.calls}
         text = "\n".join([entry_text(program), *(task_text(k, n) for k, n in counts.items())])
-        declarations = "\n".join(
+        declared = "\n".join(
             f"llvm.func @{name}({'!llvm.ptr, ' * count}i64, i64)" for name, count in counts.items()
         )
-        parsed = ir.Module.parse(f"{declarations}\n{text}")
+        parsed = ir.Module.parse(f"{declared}\n{text}")
         for child in list(parsed.body.operations):
             if child.operation.name == "llvm.func" and not len(child.operation.regions[0].blocks):
                 continue

@@ -11,9 +11,9 @@
 // CHECK: call @double({{.*}}stepwell.chain = array<i64: 0, 1, 0, 6, 4, 10, {{.*}} 66>}
 // CHECK: call @three({{.*}}stepwell.chain = array<i64: 0, 1, 0, 4, 4, 8, {{.*}} 64>}
 
-// Two threads have two parts each, of two bands at least.
+// Two threads have three bands each.
 // TWO-LABEL: func.func @window
-// TWO: call @double({{.*}}stepwell.chain = array<i64: 0, 1, 0, 10, 8, 18, 16, 26, 24, 34, 32, 42, 40, 50, 48, 58, 56, 66>}
+// TWO: call @double({{.*}}stepwell.chain = array<i64: 0, 1, 0, 13, 11, 23, 21, 34, 32, 45, 43, 55, 53, 66>}
 
 // FITS-LABEL: func.func @window
 // FITS-NOT: stepwell.chain

@@ -250,3 +250,21 @@ func.func private @kernel_1(%x: memref<64xf32>, %y: memref<64xf32>) attributes {
   }
   return
 }
+
+// -----
+
+// Rejected: what was changed by hand, the tasks of a kernel or the numbers of bands.
+// expected-error@+1 {{stepwell.chain of kernel_0 is about other tasks than its 4}}
+func.func @main(%x: memref<64xf32>, %y: memref<64xf32>) attributes {
+    stepwell.inputs = [{name = "x", dtype = "float32", shape = array<i64: 64>}],
+    stepwell.outputs = [{name = "y", dtype = "float32", shape = array<i64: 64>}]} {
+  call @kernel_0(%x, %y) {stepwell.chain = array<i64: 0, 1, 0, 2, 2, 3>} : (memref<64xf32>, memref<64xf32>) -> ()
+  return
+}
+func.func private @kernel_0(%x: memref<64xf32>, %y: memref<64xf32>) attributes {kernel.kind = "elementwise"} {
+  affine.parallel (%t) = (0) to (4) {
+    %0 = affine.vector_load %x[%t * 16] : memref<64xf32>, vector<16xf32>
+    affine.vector_store %0, %y[%t * 16] : memref<64xf32>, vector<16xf32>
+  }
+  return
+}

@@ -30,7 +30,7 @@ class _Network:
         self.random = np.random.default_rng(seed)
         self.nodes: list[onnx.NodeProto] = []
         self.weights: dict[str, np.ndarray] = {}
-        self.shape = (8, int(self.random.integers(100, 200)), int(self.random.integers(16, 40)))
+        self.shape = (8, int(self.random.integers(200, 400)), int(self.random.integers(16, 40)))
         self.input_shape = (1, *self.shape)
         self.last = "x"
         self.kept: dict[tuple[int, ...], str] = {}
