@@ -25,7 +25,9 @@ CALL = "stepwell.sparse_dot"
 
 @dataclass(frozen=True)
 class SparseRows:
-    """A matrix float32[N, K] without its zeros: those of row n from `starts[n]` on."""
+    """A matrix float32[N, K] without its zeros: those of row n from `starts[n]` on. Where all of
+    them, or all their places, are one number, as those of an identity are, a last term that is no
+    row's differs: constants of one number are folded into what reads them, and are no arrays."""
 
     values: np.ndarray
     places: np.ndarray
@@ -38,7 +40,11 @@ class SparseRows:
         counts = np.bincount(rows, minlength=len(matrix))
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         narrow = np.int16 if matrix.shape[1] <= 1 << 15 else np.int32
-        return SparseRows(matrix[rows, places], places.astype(narrow), starts)
+        values, places = matrix[rows, places], places.astype(narrow)
+        if (values == values[0]).all() or (places == places[0]).all():
+            values, places = np.append(values, values.dtype.type(0)), np.append(places, narrow(0))
+            places[-1] = not places[0]
+        return SparseRows(values, places, starts)
 
 
 def sparse_dot(

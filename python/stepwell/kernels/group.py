@@ -10,6 +10,7 @@ from stepwell.errors import LoweringError
 from stepwell.kernels.builder import Lanes, NestBuilder
 from stepwell.kernels.evaluate import Evaluator, slice_source, to_storage
 from stepwell.kernels.index import (
+    Atom,
     Index,
     Variable,
     apply_map,
@@ -121,11 +122,10 @@ class KernelGroup:
             return list(at)
         if linearize(there, shape_of(anchor)) == linearize(here, shape):
             return reshaped(at, shape_of(anchor), shape)
-        result = [constant(0)] * len(shape)
+        digits: dict[_Digit, Index] = {}
         for index, value in zip(there, at, strict=True):
-            for position, digit in _digits(index, value, dims).items():
-                result[position] = digit
-        return result
+            digits |= _digits(index, value)
+        return [_number(variable, digits) for variable in dims]
 
     def write(self, output: Output, point: list[Index], lanes: Lanes) -> None:
         """Evaluate `output` at `point` and store it."""
@@ -277,20 +277,56 @@ def _constant_index(value: ir.Value) -> Index | None:
     return constant(ir.IntegerAttr(op.attributes["value"]).value)
 
 
-def _digits(index: Index, value: Index, dims: list[Variable]) -> dict[int, Index]:
-    """Where `index` is a number whose digits are some of `dims`, those digits of `value`, by the
-    positions of their dimensions; nothing where it is none."""
-    found: dict[int, Index] = {}
+@dataclass(frozen=True)
+class _Digit:
+    """`(variable floordiv place) mod size`, for a variable from 0 on."""
+
+    variable: Variable
+    place: int
+    size: int
+
+    @staticmethod
+    def of(atom: Atom) -> _Digit | None:
+        """What `atom` is of a variable; None where it is no digit of one."""
+        if isinstance(atom, Variable):
+            return _Digit(atom, 1, atom.high + 1)
+        if len(atom.dividend.terms) != 1 or atom.dividend.constant:
+            return None
+        ((inner, factor),) = atom.dividend.terms
+        digit = _Digit.of(inner) if factor == 1 else None
+        if digit is None or digit.size % atom.divisor:
+            return None
+        if atom.remainder:
+            return _Digit(digit.variable, digit.place, atom.divisor)
+        return _Digit(digit.variable, digit.place * atom.divisor, digit.size // atom.divisor)
+
+
+def _digits(index: Index, value: Index) -> dict[_Digit, Index]:
+    """What the digits that make up `index`, in any order, are where it is `value`; nothing where it
+    is no number of digits."""
+    found: dict[_Digit, Index] = {}
     weight = 1
     terms = sorted(index.terms, key=lambda term: term[1])
     for number, (atom, factor) in enumerate(terms):
-        if factor != weight or atom not in dims or index.constant:
+        digit = _Digit.of(atom)
+        if factor != weight or digit is None or index.constant:
             return {}
-        assert isinstance(atom, Variable)
-        digit, size = value.floordiv(weight), atom.high + 1
-        found[dims.index(atom)] = digit if number + 1 == len(terms) else digit.mod(size)
-        weight *= size
+        read = value.floordiv(weight)
+        found[digit] = read if number + 1 == len(terms) else read.mod(digit.size)
+        weight *= digit.size
     return found
+
+
+def _number(variable: Variable, digits: dict[_Digit, Index]) -> Index:
+    """`variable` by its `digits`, 0 where not all of them are there."""
+    number, weight = Index(), 1
+    own = (digit for digit in digits if digit.variable is variable)
+    for digit in sorted(own, key=lambda digit: digit.place):
+        if digit.place != weight:
+            return Index()
+        number = number + digits[digit] * digit.place
+        weight *= digit.size
+    return number if weight > variable.high else Index()
 
 
 def _output(value: ir.Value, buffer: ir.Value, *, slices: bool) -> Output:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import jax
 import numpy as np
 import pytest
 
@@ -30,3 +33,33 @@ def test_heads_of_a_convolution(precision: str) -> None:
     wanted = sum(padded[i : i + 7, j : j + 7] for i in range(3) for j in range(3)) / 2
     expected = np.broadcast_to(np.abs(wanted).reshape(49), (1, 1, 256, 49))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * expected.max())
+
+
+@pytest.mark.parametrize(("tall", "wide", "window", "flat"), [(14, 21, 7, True), (12, 8, 4, False)])
+def test_products_of_windows_that_are_put_together(
+    tall: int, wide: int, window: int, flat: bool
+) -> None:
+    """A layer of windows of an image, which a residual is added to where they came from: one kernel
+    that permutes its rows as it stores them."""
+    random = np.random.default_rng(tall)
+    weights = random.standard_normal((48, 48), np.float32)
+    sizes = [2, tall // window, window, wide // window, window, 48]
+    in_windows = [sizes[d] for d in (0, 1, 3, 2, 4, 5)]
+
+    def layer(windows: jax.Array, image: jax.Array) -> jax.Array:
+        product = windows.reshape(-1, 48) @ weights
+        together = product.reshape(in_windows).transpose(0, 1, 3, 2, 4, 5)
+        shape = [2, tall * wide, 48] if flat else [2, tall, wide, 48]
+        return image.reshape(shape) + together.reshape(shape)
+
+    windows = random.standard_normal((math.prod(in_windows[:3]), window**2, 48), np.float32)
+    image = random.standard_normal((2, tall, wide, 48), np.float32)
+    exported = jax.export.export(jax.jit(layer))(windows, image)
+    lowered = stepwell.lower(exported, target="host")
+    lowered.step("affine")
+    assert lowered.remarks == []
+    (found,) = stepwell.compile(exported)(windows, image)
+    product = windows.reshape(-1, 48).astype(np.float64) @ weights
+    together = product.reshape(in_windows).transpose(0, 1, 3, 2, 4, 5)
+    expected = image.reshape(found.shape) + together.reshape(found.shape)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)

@@ -76,6 +76,19 @@ def test_places_beyond_16_bits() -> None:
     _check(lambda x: x @ weights, x, x.astype(np.float64) @ weights)
 
 
+@pytest.mark.parametrize("which", ["identity", "column", "element"])
+def test_terms_that_are_all_alike(which: str) -> None:
+    weights = np.eye(192, 192, dtype=np.float32)
+    if which == "column":
+        weights[:] = 0
+        weights[::7, 5] = np.arange(1, 29)
+    elif which == "element":
+        weights[:] = 0
+        weights[3, 7] = 2
+    x = np.random.default_rng(4).standard_normal((50, 192)).astype(np.float32)
+    _check(lambda x: x @ weights.T, x, x.astype(np.float64) @ weights.T)
+
+
 def test_two_layers_with_a_residual_and_a_normalization() -> None:
     first, second = _pruned((192, 768)), _pruned((768, 192))
     x = np.random.default_rng(4).standard_normal((2, 48, 192)).astype(np.float32)
