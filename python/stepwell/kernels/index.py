@@ -300,12 +300,17 @@ def delinearize(flat: Index, shape: Sequence[int]) -> list[Index]:
 
 def reshaped(indices: Sequence[Index], shape: Sequence[int], into: Sequence[int]) -> list[Index]:
     """Indices in the shape `into` of the element at `indices` of `shape`. Dimensions that a reshape
-    leaves alone keep their indices, also where those lie beyond them."""
+    leaves alone, but for others of one element, keep their indices, also where those lie beyond
+    them."""
     result: list[Index] = []
     first = 0
     for begin, end in _common_factors(shape, into):
+        sizes = into[len(result) : end]
         flat = linearize(indices[first:begin], shape[first:begin])
-        result += delinearize(flat, into[len(result) : end])
+        if sum(size != 1 for size in sizes) == 1:
+            result += [Index() if size == 1 else flat for size in sizes]
+        else:
+            result += delinearize(flat, sizes)
         first = begin
     return result
 

@@ -63,3 +63,22 @@ def test_products_of_windows_that_are_put_together(
     together = product.reshape(in_windows).transpose(0, 1, 3, 2, 4, 5)
     expected = image.reshape(found.shape) + together.reshape(found.shape)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+
+
+def test_mean_of_parts_of_an_image() -> None:
+    """Tiles of the pooling reach beyond its 49 positions, which have another dimension above."""
+    x = np.random.default_rng(1).standard_normal((1, 28, 28, 192), np.float32)
+    scale = np.linspace(0, 1, 192, dtype=np.float32)
+
+    def pooled(x: jax.Array) -> jax.Array:
+        rows, window = x.reshape(1, 784, 192).transpose(0, 2, 1)[:, :, None], (1, 1, 1, 16)
+        parts = jax.lax.reduce_window(rows, 0.0, jax.lax.add, window, window, "VALID")
+        return (parts / 16)[:, :, 0].transpose(0, 2, 1) * scale + scale
+
+    exported = jax.export.export(jax.jit(pooled))(x)
+    lowered = stepwell.lower(exported, target="host")
+    lowered.step("affine")
+    assert lowered.remarks == []
+    (found,) = stepwell.compile(exported)(x)
+    expected = x.reshape(1, 49, 16, 192).mean(2) * scale + scale
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)

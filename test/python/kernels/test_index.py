@@ -8,7 +8,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell.kernels.index import Index, Quotient, Variable, delinearize, linearize
+from stepwell.kernels.index import Index, Quotient, Variable, delinearize, linearize, reshaped
 
 SHAPES = st.lists(st.sampled_from([1, 2, 3, 5, 7, 8, 16, 56, 57]), min_size=1, max_size=5)
 
@@ -50,3 +50,11 @@ def test_values(shape: list[int], step: int, lanes: int, offset: int) -> None:
             break
         wanted = [number // n % size for n, size in zip(inner, shape, strict=True)]
         assert [value(part, point) for part in parts] == wanted
+
+
+def test_an_index_beyond_its_dimension_stays_beside_dimensions_of_one_element() -> None:
+    channel, row = Index.of(Variable("c", 0, 15)), Index.of(Variable("i", 0, 55))
+    apart, together = (1, 1, 49, 16), (1, 49, 16)
+    here = [Index(), Index(), row, channel]
+    assert reshaped(here, apart, together) == [Index(), row, channel]
+    assert reshaped([Index(), row, channel], together, apart) == here
