@@ -65,6 +65,8 @@ def _merge(value: ir.Value) -> _Merge | None:
         places = {cut: first + number for number, cut in enumerate(cuts)}
         ends = [1, *accumulate(after, mul)]
         parts += [tuple(range(places[a], places[b])) for a, b in pairwise(ends)]
+    if tuple(apart) == tuple(shape):  # it merges nothing
+        return None
     return _Merge(source, tuple(apart), tuple(parts))
 
 

@@ -68,6 +68,7 @@ class Rules:
         except RuntimeError as error:
             if "converge" not in str(error):
                 raise
+            budget[0] = 0
         if budget[0] <= 0:
             _LOG.info("rewrite rules undid each other until their budget was used up")
 
