@@ -85,7 +85,10 @@ def _transposed(value: ir.Value) -> tuple[ir.Value, list[int]] | None:
     if op is None:
         return None
     source, permutation = op.operands[0], integers(op, "permutation")
-    rank = len(permutation)
+    rank, sizes = len(permutation), hlo.shape(source)
+    long = [d for d in permutation if sizes[d] != 1]
+    if long == sorted(long):  # it becomes a reshape
+        return None
     into_nhwc = permutation == [0, *range(2, rank), 1]
     # In rank 3, into and out of NHWC are the same permutation; an input is in NCHW.
     if into_nhwc and (rank > 3 or not isinstance(source, ir.OpResult)) and _is_for_windows(value):

@@ -15,6 +15,7 @@ they differ for -inf and -0.0 alone. tanh(softplus(x)) takes one exponential (`_
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -401,8 +402,9 @@ def split_batch_of_product(op: ir.Operation, weights: WeightTable) -> ir.Value |
     batch = shape[: len(shape) - len(rest)]
     if batches != ([0], [0]) or len(batch) < 2 or shape[len(batch) :] != rest:
         return None
-    lhs, rhs = (_before_merging(value, batch) for value in dot.operands)
-    if lhs is None or rhs is None:
+    before = [_before_merging(value, batch) for value in dot.operands]
+    found = [each for each in before if each is not None]
+    if len(found) < len(before):
         return None
     leading = list(range(len(batch)))
     summed = [
@@ -411,22 +413,29 @@ def split_batch_of_product(op: ir.Operation, weights: WeightTable) -> ir.Value |
     ]
     dimensions = bindings.DotDimensionNumbers.get(leading, leading, *summed)
     with fused(op, dot):
-        return rebuild(dot, [lhs, rhs], shape, {"dot_dimension_numbers": dimensions})
+        operands = [hlo.transpose(source, order) for source, order in found]
+        return rebuild(dot, operands, shape, {"dot_dimension_numbers": dimensions})
 
 
-def _before_merging(value: ir.Value, batch: tuple[int, ...]) -> ir.Value | None:
-    """What `value` was before a reshape that merged `batch` into its first dimension, if it was."""
+def _before_merging(
+    value: ir.Value, batch: tuple[int, ...]
+) -> tuple[ir.Value, Sequence[int]] | None:
+    """What `value` was, and the order of its dimensions, before a reshape that merged `batch` into
+    its first dimension, if it was."""
     move = producer(value, "transpose")
     if move is not None:
         first, *permutation = integers(move, "permutation")
-        source = _before_merging(move.operands[0], batch) if first == 0 else None
-        if source is None:
+        found = _before_merging(move.operands[0], batch) if first == 0 else None
+        if found is None:
             return None
+        source, order = found
         later = [d + len(batch) - 1 for d in permutation]
-        return hlo.transpose(source, [*range(len(batch)), *later])
+        return source, [order[d] for d in (*range(len(batch)), *later)]
     merged = producer(value, "reshape")
     wanted = (*batch, *hlo.shape(value)[1:])
-    return merged.operands[0] if merged and hlo.shape(merged.operands[0]) == wanted else None
+    if merged is None or hlo.shape(merged.operands[0]) != wanted:
+        return None
+    return merged.operands[0], range(len(wanted))
 
 
 @RULES.on("transpose")

@@ -435,3 +435,15 @@ func.func @activated_once(%x: tensor<1x3x4x5xf32>, %y: tensor<1x3x4x5xf32>, %z: 
   %n = stablehlo.negate %y : tensor<1x3x4x5xf32>
   return %c, %d, %n : tensor<1x4x5x3xf32>, tensor<1x4x5x3xf32>, tensor<1x3x4x5xf32>
 }
+
+// Rejected: a transpose that moves nothing but a dimension of one element is a reshape, which the
+// concatenation keeps in front of it.
+// CHECK-LABEL: func.func @moves_one_element
+// CHECK-NOT: stablehlo.transpose
+// CHECK: stablehlo.concatenate %{{.*}} : (tensor<4x5x1x3xf32>, tensor<4x5x1x3xf32>) -> tensor<4x5x1x6xf32>
+// CHECK-NOT: stablehlo.transpose
+func.func @moves_one_element(%x: tensor<1x4x5x3xf32>, %y: tensor<4x5x1x3xf32>) -> tensor<4x5x1x6xf32> {
+  %t = stablehlo.transpose %x, dims = [1, 2, 0, 3] : (tensor<1x4x5x3xf32>) -> tensor<4x5x1x3xf32>
+  %c = stablehlo.concatenate %t, %y, dim = 3 : (tensor<4x5x1x3xf32>, tensor<4x5x1x3xf32>) -> tensor<4x5x1x6xf32>
+  return %c : tensor<4x5x1x6xf32>
+}

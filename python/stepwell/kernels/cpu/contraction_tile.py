@@ -127,13 +127,15 @@ class ContractionTiles:
 
     def _vectors(self, columns: int) -> list[RegisterVector]:
         """The vectors of a tile of `columns` columns. Where the packed rhs has padding: full ones,
-        and at the end half a one if that does (cores that split full ones take half the
-        time); else halving ones that end with the columns."""
+        or one half if that does; else halving ones that end with the columns. Beside full ones a
+        half saves nothing: LLVM's registers of sums of two widths are not enough for both."""
         if self.packed or self.terms > 1:
             half, vectors = self.lanes // 2, []
             for start in range(0, columns, self.lanes):
                 valid = min(self.lanes, columns - start)
-                vectors.append(RegisterVector(start, half if valid <= half else self.lanes, valid))
+                vectors.append(
+                    RegisterVector(start, half if columns <= half else self.lanes, valid)
+                )
             return vectors
         return [RegisterVector(begin, width, width) for begin, width in pieces(columns, self.lanes)]
 
