@@ -50,8 +50,9 @@ class Rules:
         return enter
 
     def apply(self, op: ir.Operation, weights: WeightTable) -> None:
-        """Rewrite everything inside `op` until no rule matches, or rules that undo each other have
-        used up the module's budget: each rewrite keeps the meaning, so one may stop anywhere."""
+        """Rewrite everything inside `op` until no rule matches, or rules that find no end have used
+        up the module's budget, or the rounds: each rewrite keeps the meaning, so one may stop
+        anywhere."""
         patterns = rewrite.RewritePatternSet()
         budget = [REWRITES_PER_OP * (len(nested_operations(op)) + 8)]
         # Held here: not everything in the bindings keeps the callables that it is given alive.
@@ -70,7 +71,7 @@ class Rules:
                 raise
             budget[0] = 0
         if budget[0] <= 0:
-            _LOG.info("rewrite rules undid each other until their budget was used up")
+            _LOG.info("rewrite rules found no end: some undo each other, or build and then decide")
 
 
 def _driver(
