@@ -12,7 +12,7 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-_LARGE_WINDOWS = [(28, 240, 5), (56, 96, 7), (32, 768, 9)]
+_DEPTHWISE = [(14, 576, 3), (56, 144, 3), (28, 240, 5), (56, 96, 7), (32, 768, 9)]
 _NARROW = [(1, 4096, 4096, 4), (16, 2048, 2048, 4), (128, 768, 3072, 4), (1, 4096, 4096, 16)]
 _BYTES = [(*s, bits) for bits in (8, 7) for s in ((512, 512, 512), (128, 768, 3072))]
 _PRUNED = [(1, 4096, 4096), (16, 1024, 1024), (128, 768, 3072), (197, 768, 768)]
@@ -113,22 +113,22 @@ def convolution(
     size: int,
     channels: int,
     out: int,
-    kernel: int,
+    kernel: tuple[int, int],
     stride: int = 1,
     groups: int = 1,
     dilation: int = 1,
 ) -> Case:
     """A convolution with bias over a size x size image; torch has it prepacked, channels last."""
     image = _random(1, size, size, channels)
-    weight, bias = _random(out, channels // groups, kernel, kernel), _random(out)
-    half = dilation * (kernel // 2)
-    result = (size + 2 * half - dilation * (kernel - 1) - 1) // stride + 1
+    weight, bias = _random(out, channels // groups, *kernel), _random(out)
+    half = [dilation * (terms // 2) for terms in kernel]
+    result = (size + 2 * half[0] - dilation * (kernel[0] - 1) - 1) // stride + 1
     node = helper.make_node(
         "Conv",
         ["image", "weight", "bias"],
         ["result"],
-        kernel_shape=[kernel, kernel],
-        pads=[half] * 4,
+        kernel_shape=kernel,
+        pads=half * 2,
         strides=[stride, stride],
         dilations=[dilation, dilation],
         group=groups,
@@ -146,7 +146,7 @@ def convolution(
         helper.make_node("Transpose", ["result"], ["y"], perm=[0, 2, 3, 1]),
     ]
     own = _model(nodes, image.shape, (1, result, result, out), constants)
-    sizes = [[half] * 2, [stride] * 2, [dilation] * 2, groups]
+    sizes = [half, [stride] * 2, [dilation] * 2, groups]
     packed = torch.ops.mkldnn._reorder_convolution_weight(_tensor(weight), *sizes, list(nchw.shape))
     source = torch.from_numpy(nchw).contiguous(memory_format=torch.channels_last)
     shift = torch.from_numpy(bias)
@@ -160,10 +160,10 @@ def convolution(
     steps = f" s{stride}" if stride > 1 else ""
     steps += f" d{dilation}" if dilation > 1 else ""
     steps += f" g{groups}" if 1 < groups < channels else ""
-    name = f"{kind} {kernel}x{kernel}{steps} {size}x{size}x{channels}"
+    name = f"{kind} {kernel[0]}x{kernel[1]}{steps} {size}x{size}x{channels}"
     name += f"->{out}" if out != channels else ""
     pixels = result * result
-    flops = 2 * pixels * out * channels // groups * kernel * kernel
+    flops = 2 * pixels * out * channels // groups * math.prod(kernel)
     moved = _bytes(image, weight, bias, pixels * out)
     return Case(name, flops, moved, own, image, theirs, nchw, run)
 
@@ -180,20 +180,38 @@ def transposed_product(m: int, k: int, n: int) -> Case:
     )  # fmt: skip
 
 
-def volume(depth: int, size: int, channels: int) -> Case:
-    """A 3x3x3 convolution of `depth` images; torch has channels last, the models channels first."""
+def volume(depth: int, size: int, channels: int, kernel: int) -> Case:
+    """A convolution of `depth` images; torch has channels last, the models channels first."""
     image = _random(1, channels, depth, size, size)
-    weight = _random(channels, channels, 3, 3, 3)
-    node = helper.make_node("Conv", ["x", "weight"], ["y"], kernel_shape=[3] * 3, pads=[1] * 6)
+    weight = _random(channels, channels, kernel, kernel, kernel)
+    half = kernel // 2
+    node = helper.make_node(
+        "Conv", ["x", "weight"], ["y"], kernel_shape=[kernel] * 3, pads=[half] * 6
+    )
     model = _model([node], image.shape, image.shape, {"weight": weight})
     layout = torch.channels_last_3d
     source = torch.from_numpy(image).contiguous(memory_format=layout)
     filters = torch.from_numpy(weight).contiguous(memory_format=layout)
     return Case(
-        f"conv 3x3x3 {depth}x{size}x{size}x{channels}",
-        2 * image.size * channels * 27, _bytes(image, weight, image.size),
+        f"conv {kernel}x{kernel}x{kernel} {depth}x{size}x{size}x{channels}",
+        2 * image.size * channels * kernel**3, _bytes(image, weight, image.size),
         model, image, model, image,
-        lambda: torch.nn.functional.conv3d(source, filters, padding=1),
+        lambda: torch.nn.functional.conv3d(source, filters, padding=half),
+    )  # fmt: skip
+
+
+def signal(length: int, channels: int, kernel: int) -> Case:
+    """A convolution along one dimension, with channels first."""
+    x, weight = _random(1, channels, length), _random(channels, channels, kernel)
+    half = kernel // 2
+    node = helper.make_node("Conv", ["x", "weight"], ["y"], kernel_shape=[kernel], pads=[half] * 2)
+    model = _model([node], x.shape, x.shape, {"weight": weight})
+    source, filters = torch.from_numpy(x), torch.from_numpy(weight)
+    return Case(
+        f"conv {kernel} {length}x{channels}",
+        2 * x.size * channels * kernel, _bytes(x, weight, x.size),
+        model, x, model, x,
+        lambda: torch.nn.functional.conv1d(source, filters, padding=half),
     )  # fmt: skip
 
 
@@ -277,16 +295,19 @@ def makers() -> list[Callable[[], Case]]:
         *(lambda s=s: byte_product(*s) for s in _BYTES),
         *(lambda s=s: narrow_product(*s) for s in _NARROW),
         *(lambda s=s: contraction(*s, kept=0.1) for s in _PRUNED),
-        *(lambda s=s, c=c: convolution(s, c, c, 3) for s, c in spatial),
-        *(lambda s=s, c=c: convolution(s, c, c, 1) for s, c in ((28, 192), (14, 256))),
+        *(lambda s=s, c=c: convolution(s, c, c, (3, 3)) for s, c in spatial),
+        *(lambda s=s, c=c: convolution(s, c, c, (1, 1)) for s, c in ((28, 192), (14, 256))),
         lambda: transposed_product(512, 1024, 512),
-        lambda: convolution(32, 256, 256, 3, dilation=2),
-        lambda: convolution(33, 512, 256, 3, dilation=12),
-        *(lambda s=s, c=c, g=g: convolution(s, c, c, 3, groups=g) for s, c, g in _GROUPED),
-        lambda: volume(8, 28, 128),
-        lambda: convolution(224, 3, 64, 7, stride=2),
-        *(lambda s=s, c=c: convolution(s, c, c, 3, groups=c) for s, c in ((14, 576), (56, 144))),
-        *(lambda s=s, c=c, k=k: convolution(s, c, c, k, groups=c) for s, c, k in _LARGE_WINDOWS),
+        lambda: convolution(27, 64, 192, (5, 5)),
+        lambda: convolution(17, 192, 192, (1, 7)),
+        lambda: signal(1500, 384, 3),
+        lambda: convolution(32, 256, 256, (3, 3), dilation=2),
+        lambda: convolution(33, 512, 256, (3, 3), dilation=12),
+        *(lambda s=s, c=c, g=g: convolution(s, c, c, (3, 3), groups=g) for s, c, g in _GROUPED),
+        lambda: volume(8, 28, 128, 3),
+        lambda: volume(32, 32, 32, 5),
+        lambda: convolution(224, 3, 64, (7, 7), stride=2),
+        *(lambda s=s, c=c, k=k: convolution(s, c, c, (k, k), groups=c) for s, c, k in _DEPTHWISE),
         *(lambda n=n: attention(12, n, n, 64) for n in (128, 512)),
         lambda: _softmax(512, 1024),
         lambda: _softmax(8, 32_000),

@@ -176,8 +176,9 @@ class NeededElements:
             shape = ConvolutionShape.of(op)
             assert shape is not None
             tile = ir.IntegerAttr(op.op.attributes[WINOGRAD]).value
-            for loop, dilation in zip((shape.height, shape.width), shape.dilations, strict=True):
-                loops[loop] = _grown(loops[loop], tile * dilation - 1)
+            for side in shape.sides:
+                reach = side.row(tile).tile * side.dilation
+                loops[side.loop] = _grown(loops[side.loop], reach - 1)
         return [loops.get(loop, closed(size)) for loop, size in enumerate(sizes)]
 
     def _reach(self, index: Index, loops: dict[Variable, Dimension], size: int) -> Dimension:

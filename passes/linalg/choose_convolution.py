@@ -1,8 +1,9 @@
 """`choose-convolution`: mark the convolutions that run by Winograd's algorithm, and pad for it.
 
-A 3x3 convolution of stride 1 or 2 whose filters are weights is marked `kernel.winograd = tile`
-where the target's cost model says that it is faster than direct convolution. Its image is padded to
-whole tiles, by widening the padding that is there, so that no tile reads outside.
+A convolution of stride 1 or 2 whose filters are weights of 2 to 5 or 7 terms, in one dimension or
+two, is marked `kernel.winograd = tile` where the target's cost model says that it is faster than
+direct convolution. Its image is padded to whole tiles, by widening the padding that is there, so
+that no tile reads outside.
 
     %p = tensor.pad %x low[0, 1, 1, 0] high[0, 1, 1, 0]     ->  high[0, 3, 3, 0]
     %0 = linalg.generic (conv 3x3 of 14x14) ins(%p, %w)     ->  {kernel.winograd = 4} ins(%p, %w)
@@ -41,7 +42,8 @@ arith, tensor = dialect("arith"), dialect("tensor")
 
 @dataclass(frozen=True)
 class ChooseConvolution(Pass):
-    """`tile` forces F(tile x tile, 3x3) wherever it applies (0: by the cost model, -1: never).
+    """`tile` forces tiles of so many results in a row wherever there are such (0: by the cost
+    model, -1: never).
 
     Nothing is marked when the compilation asks for strict precision.
     """
@@ -84,7 +86,8 @@ class ChooseConvolution(Pass):
         state: State,
     ) -> int:
         if self.tile:
-            return self.tile if winograd_strategy.applies(shape, target) else 0
+            possible = self.tile in shape.tiles() and winograd_strategy.applies(shape, target)
+            return self.tile if possible else 0
         contraction = ContractionShape.of(convolution, (0, 1))
         direct = estimated_time(convolution, contraction, target)
         if state.precision == "bf16":  # round-convolutions
@@ -110,10 +113,11 @@ def _mark(
 ) -> None:
     op, image = convolution.op, convolution.inputs[0]
     whole = channels_of(image)
-    *images, height, width, channels = current = shape_of(whole)
-    down, across = shape.padded(tile)
-    wanted = (*images, max(height, down), max(width, across), channels)
-    if wanted != current:
+    sizes = list(shape_of(whole))
+    for side in shape.sides:
+        sizes[side.place] = max(sizes[side.place], side.padded(tile))
+    wanted = tuple(sizes)
+    if wanted != tuple(shape_of(whole)):
         key = (image, wanted, op.block)
         if key not in padded:
             with ir.InsertionPoint(op), op.location:

@@ -242,11 +242,7 @@ def _pack_winograd(
     strategy = state.decide(kernel, choice)
     kernel.attributes["kernel.strategy"] = strategy.to_attribute()
     plain = anchor.inputs[1].type
-    *lead, outputs = plain.shape
-    if shape.group is not None:
-        outputs *= lead.pop()
-    lanes = state.target.vector_lanes
-    packing = winograd_strategy.packing((*lead, outputs), strategy, lanes, shape.stride)
+    packing = winograd_strategy.packing(shape, strategy, state.target.vector_lanes)
     kind = ir.RankedTensorType.get(packing.shape, plain.element_type)
     retype_argument(kernel, number, kind)
     with ir.InsertionPoint(anchor.op), anchor.op.location:

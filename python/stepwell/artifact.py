@@ -31,7 +31,7 @@ from stepwell.packing import DerivedWeight, derived_from_dict, derived_to_dict
 from stepwell.sizes import OpenSizes
 
 MAGIC = b"STEPWELL"
-FORMAT_VERSION = 11
+FORMAT_VERSION = 12
 _FIRST_OF_LAUNCHES = 8
 """The first version whose launch programs read as `stepwell.launch` says."""
 

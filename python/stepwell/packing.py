@@ -111,44 +111,59 @@ class WinogradRegion:
     phases: int
 
 
-def winograd_phases(stride: int) -> tuple[tuple[int, int], ...]:
-    """Rows and columns of the image by their remainders: each pair is an image of its own."""
-    return ((1, 0), (0, 0), (0, 1), (1, 1)) if stride == 2 else ((0, 0),)
+def winograd_phases(strides: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+    """Rows and columns of the image by their remainders: each pair is an image of its own. They are
+    in such an order that those of each region are neighbours."""
+    if strides == (2, 2):
+        return ((1, 0), (0, 0), (0, 1), (1, 1))
+    down, across = strides
+    return tuple(itertools.product(range(down), range(across)))
 
 
 @functools.lru_cache
-def winograd_regions(window: int, stride: int) -> tuple[WinogradRegion, ...]:
+def winograd_regions(
+    windows: tuple[int, int], strides: tuple[int, int], filters: tuple[int, int]
+) -> tuple[WinogradRegion, ...]:
     """All positions of a tile, in the order that they are stored in. With a stride of 2, the odd
-    rows meet filters of one row, which have nothing at infinity, and so the odd columns."""
-    if stride == 1:
-        square = tuple((i, j) for i in range(window) for j in range(window))
-        return (WinogradRegion(square, 0, 1),)
-    last = window - 1
-    finite = range(last)
-    return (
-        WinogradRegion(tuple((i, j) for i in finite for j in finite), 0, 4),
-        WinogradRegion(tuple((i, last) for i in finite), 0, 2),
-        WinogradRegion(tuple((last, j) for j in finite), 1, 2),
-        WinogradRegion(((last, last),), 1, 1),
-    )
+    rows of an odd filter are one less, and have nothing at infinity, and so the odd columns."""
+    uneven = [filter % stride > 0 for filter, stride in zip(filters, strides, strict=True)]
+    parts = [
+        [range(window - 1), range(window - 1, window)] if apart else [range(window)]
+        for window, apart in zip(windows, uneven, strict=True)
+    ]
+    regions = []
+    for rows, columns in itertools.product(*parts):
+        at_infinity = [
+            apart and len(part) == 1 for part, apart in zip((rows, columns), uneven, strict=True)
+        ]
+        met = [
+            number
+            for number, phase in enumerate(winograd_phases(strides))
+            if not any(odd and last for odd, last in zip(phase, at_infinity, strict=True))
+        ]
+        positions = tuple(itertools.product(rows, columns))
+        regions.append(WinogradRegion(positions, met[0], len(met)))
+    return tuple(regions)
 
 
 @dataclass(frozen=True)
 class WinogradPacking:
-    """Transformed filters: float32[tap.., k, k, in, out] to G w G^T as [panels, position, phase and
-    tap.. and in, panel], zeros filling the last panel. `matrix` is G, by rows."""
+    """Transformed filters: float32[tap.., rows, columns, in, out] to G w H^T as [panels, position,
+    phase and tap.. and in, panel], zeros filling the last panel. `matrices` are G and H, by
+    rows."""
 
     source: tuple[int, ...]
-    matrix: tuple[tuple[float, ...], ...]
+    matrices: tuple[tuple[tuple[float, ...], ...], tuple[tuple[float, ...], ...]]
     panel: int
-    stride: int = 1
+    strides: tuple[int, int] = (1, 1)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The packed shape."""
         *taps, _, _, inputs, outputs = self.source
-        terms = math.prod(taps) * inputs * len(winograd_phases(self.stride))
-        return (-(-outputs // self.panel), len(self.matrix) ** 2, terms, self.panel)
+        terms = math.prod(taps) * inputs * len(winograd_phases(self.strides))
+        positions = math.prod(map(len, self.matrices))
+        return (-(-outputs // self.panel), positions, terms, self.panel)
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The transformed copy of `array`."""
@@ -159,23 +174,25 @@ class WinogradPacking:
     def fill(self, array: np.ndarray, result: np.ndarray) -> None:
         """Write what `array` becomes, computed in float64, into `result`, zeros or what another
         array became."""
-        g = np.array(self.matrix)
-        *taps, k, _, inputs, outputs = self.source
-        by_tap = array.reshape(math.prod(taps), k, k, inputs, outputs)
-        filters = np.moveaxis(by_tap, 0, 2).reshape(k, k, -1, outputs)
+        g, h = map(np.array, self.matrices)
+        *taps, rows, columns, inputs, outputs = self.source
+        by_tap = array.reshape(math.prod(taps), rows, columns, inputs, outputs)
+        filters = np.moveaxis(by_tap, 0, 2).reshape(rows, columns, -1, outputs)
         count = filters.shape[2]
-        regions = winograd_regions(len(g), self.stride)
+        regions = winograd_regions((len(g), len(h)), self.strides, (rows, columns))
         positions = [at for region in regions for at in region.positions]
-        for phase, (down, across) in enumerate(winograd_phases(self.stride)):
-            taken = filters[down :: self.stride, across :: self.stride]
+        for phase, (down, across) in enumerate(winograd_phases(self.strides)):
+            taken = filters[down :: self.strides[0], across :: self.strides[1]]
             height, width = taken.shape[:2]
-            rows = np.stack([np.outer(g[i, :height], g[j, :width]).ravel() for i, j in positions])
+            factors = np.stack(
+                [np.outer(g[i, :height], h[j, :width]).ravel() for i, j in positions]
+            )
             for number, start in itertools.product(range(len(result)), range(0, count, _CHUNK)):
-                columns = slice(number * self.panel, (number + 1) * self.panel)
-                part = taken[:, :, start : start + _CHUNK, columns].astype(np.float64)
+                panel = slice(number * self.panel, (number + 1) * self.panel)
+                part = taken[:, :, start : start + _CHUNK, panel].astype(np.float64)
                 terms = slice(phase * count + start, phase * count + start + part.shape[2])
-                transformed = (rows @ part.reshape(height * width, -1)).reshape(
-                    len(rows), *part.shape[2:]
+                transformed = (factors @ part.reshape(height * width, -1)).reshape(
+                    len(factors), *part.shape[2:]
                 )
                 result[number, :, terms, : part.shape[3]] = transformed
 
@@ -215,6 +232,9 @@ def packing_to_dict(packing: Packing) -> dict[str, object]:
 def packing_from_dict(data: Mapping[str, object]) -> Packing:
     """The inverse of `packing_to_dict`."""
     fields = {name: _tuples(value) for name, value in data.items() if name != "kind"}
+    if "matrix" in fields:  # up to format 11, rows and columns are transformed alike
+        fields["matrices"] = (fields.pop("matrix"),) * 2
+        fields["strides"] = (fields.pop("stride"),) * 2
     return _KINDS[str(data["kind"])](**fields)  # pyright: ignore[reportArgumentType]
 
 

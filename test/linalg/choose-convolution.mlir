@@ -67,6 +67,43 @@ func.func @strided(%x: tensor<1x52x52x128xf32>, %w: tensor<3x3x128x128xf32> {ste
   return %0 : tensor<1x26x26x128xf32>
 }
 
+// A filter of 5x5 has tiles of 2x2 alone: 8 of them cover 15 rows, and read 20.
+// CHECK-LABEL: func.func @five
+// CHECK: tensor.pad %arg0 low[0, 2, 2, 0] high[0, 3, 3, 0]
+// CHECK: linalg.generic
+// CHECK-SAME: kernel.winograd = 2
+func.func @five(%x: tensor<1x15x15x64xf32>, %w: tensor<5x5x64x64xf32> {stepwell.weight = "w"}) -> tensor<1x15x15x64xf32> {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [1, 1], pad = [[2, 2], [2, 2]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x15x15x64xf32>, tensor<5x5x64x64xf32>) -> tensor<1x15x15x64xf32>
+  return %0 : tensor<1x15x15x64xf32>
+}
+
+// Columns are transformed alone, and padded so.
+// CHECK-LABEL: func.func @columns
+// CHECK: tensor.pad %arg0 low[0, 0, 3, 0] high[0, 0, 4, 0]
+// CHECK: linalg.generic
+// CHECK-SAME: kernel.winograd = 2
+func.func @columns(%x: tensor<1x17x17x128xf32>, %w: tensor<1x7x128x128xf32> {stepwell.weight = "w"}) -> tensor<1x17x17x128xf32> {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [1, 1], pad = [[0, 0], [3, 3]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x17x17x128xf32>, tensor<1x7x128x128xf32>) -> tensor<1x17x17x128xf32>
+  return %0 : tensor<1x17x17x128xf32>
+}
+
+// A signal has one dimension.
+// CHECK-LABEL: func.func @signal
+// CHECK: kernel.winograd = 4
+func.func @signal(%x: tensor<1x402x128xf32>, %w: tensor<3x128x128xf32> {stepwell.weight = "w"}) -> tensor<1x400x128xf32> {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {stride = [1]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x402x128xf32>, tensor<3x128x128xf32>) -> tensor<1x400x128xf32>
+  return %0 : tensor<1x400x128xf32>
+}
+
+// Rejected: filters that do not overlap, and one of eleven terms.
+// CHECK-LABEL: func.func @windows
+// CHECK-NOT: kernel.winograd
+func.func @windows(%x: tensor<1x40x128xf32>, %w: tensor<2x128x128xf32> {stepwell.weight = "w"}, %v: tensor<11x128x128xf32> {stepwell.weight = "v"}) -> (tensor<1x20x128xf32>, tensor<1x30x128xf32>) {
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {stride = [2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x40x128xf32>, tensor<2x128x128xf32>) -> tensor<1x20x128xf32>
+  %1 = stablehlo.convolution(%x, %v) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {stride = [1]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x40x128xf32>, tensor<11x128x128xf32>) -> tensor<1x30x128xf32>
+  return %0, %1 : tensor<1x20x128xf32>, tensor<1x30x128xf32>
+}
+
 // Rejected: a stride of three, and one of two between dilated terms.
 // CHECK-LABEL: func.func @far_apart
 // CHECK-NOT: kernel.winograd

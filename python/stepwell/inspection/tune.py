@@ -101,7 +101,7 @@ def tune(
     budget: float = 300.0,
     on_round: Callable[[str, int], None] | None = None,
 ) -> TuningResult:
-    """Find choices for products, attention and 3x3 convolutions of `model` that are faster on this
+    """Find choices for products, attention and convolutions of `model` that are faster on this
     machine than those of the cost models, running it on the arrays of `feed`, by input name.
 
     First the algorithm of each kind of convolution, one at a time, then the strategies of all

@@ -15,6 +15,7 @@ import stepwell
 from stepwell.kernels.cpu import winograd_strategy
 from stepwell.kernels.cpu.winograd_strategy import (
     ConvolutionShape,
+    Side,
     WinogradStrategy,
     blocking,
     choose,
@@ -28,9 +29,14 @@ TOLERANCE = 1e-5
 """Relative L2 error: sums of 576 terms in float32 by Winograd's algorithm."""
 
 
+def _shape(batch: int, size: int, channels: int) -> ConvolutionShape:
+    """A 3x3 convolution of as many channels as there were."""
+    sides = Side(1, size, 1, 4, 3), Side(2, size, 2, 5, 3)
+    return ConvolutionShape((0,), sides, 3, (), 6, (batch, size, size, channels, 3, 3, channels))
+
+
 def _strategy(batch: int, size: int, channels: int, target: str, threads: int) -> WinogradStrategy:
-    sizes = (batch, size, size, channels, 3, 3, channels)
-    shape = ConvolutionShape((0,), 1, 2, 3, (), 4, 5, 6, sizes)
+    shape = _shape(batch, size, channels)
     strategy = choose(shape, get(target), threads, math.inf)
     assert strategy is not None
     return strategy
@@ -56,10 +62,9 @@ def test_few_tiles_are_shared_by_their_panels(target: str) -> None:
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize(("batch", "size", "channels"), [(64, 14, 256), (1, 64, 256), (8, 7, 2048)])
 def test_scratch_fits_a_stack(tile: int, batch: int, size: int, channels: int) -> None:
-    sizes = (batch, size, size, channels, 3, 3, channels)
-    shape = ConvolutionShape((0,), 1, 2, 3, (), 4, 5, 6, sizes)
+    shape = _shape(batch, size, channels)
     strategy = blocking(tile, shape, get("x86_64-v3"), 2)
-    assert shape.window(tile) ** 2 * strategy.block * channels * 4 <= 3 << 20
+    assert shape.positions(tile) * strategy.block * channels * 4 <= 3 << 20
 
 
 @pytest.mark.parametrize(
@@ -74,8 +79,7 @@ def test_scratch_fits_a_stack(tile: int, batch: int, size: int, channels: int) -
     ],
 )
 def test_a_record_that_cannot_be_names_its_field(field: str, number: int, sentence: str) -> None:
-    sizes = (1, 14, 14, 64, 3, 3, 64)
-    shape, target = ConvolutionShape((0,), 1, 2, 3, (), 4, 5, 6, sizes), get("x86_64-v4")
+    shape, target = _shape(1, 14, 64), get("x86_64-v4")
     strategy = WinogradStrategy(tile=4, block=16, rows=8, vectors=2, panels=1)
     assert winograd_strategy.problem(strategy, 4, shape, target) == ""
     wrong = dataclasses.replace(strategy, **{field: number})
@@ -89,9 +93,7 @@ def test_few_tiles_transform_filters_where_memory_is_slow() -> None:
     slow = dataclasses.replace(plain, l2_bytes=2 << 20, **MICROARCHITECTURES["emeraldrapids"])  # pyright: ignore[reportArgumentType]
 
     def chosen(size: int, channels: int, target: Target) -> WinogradStrategy:
-        sizes = (1, size, size, channels, 3, 3, channels)
-        shape = ConvolutionShape((0,), 1, 2, 3, (), 4, 5, 6, sizes)
-        strategy = choose(shape, target, 1, math.inf)
+        strategy = choose(_shape(1, size, channels), target, 1, math.inf)
         assert strategy is not None
         return strategy
 
@@ -130,6 +132,24 @@ def test_uneven_groups_match(monkeypatch: pytest.MonkeyPatch) -> None:
         ((13, 18), (3, 3), (2, 2), 1, 1),
         ((14, 9), (3, 3), (2, 2), 1, 2),
         ((5, 14, 9), (3, 3, 3), (1, 2, 2), 1, 1),
+        ((13, 18), (5, 5), (1, 1), 1, 1),
+        ((13, 18), (5, 5), (2, 2), 1, 2),
+        ((13, 18), (5, 3), (1, 1), 2, 1),
+        ((13, 18), (2, 2), (1, 1), 1, 1),
+        ((13, 18), (2, 2), (1, 1), 3, 1),
+        ((14, 9), (4, 4), (2, 2), 1, 1),
+        ((14, 9), (3, 4), (2, 2), 1, 1),
+        ((14, 9), (4, 5), (2, 2), 1, 2),
+        ((13, 18), (1, 4), (1, 1), 1, 1),
+        ((13, 18), (3, 1), (1, 1), 1, 1),
+        ((13, 18), (1, 3), (2, 2), 1, 1),
+        ((13, 18), (1, 5), (1, 1), 1, 3),
+        ((2, 13, 9), (5, 5, 5), (1, 1, 1), 1, 1),
+        ((7, 5, 9), (3, 1, 1), (1, 1, 1), 1, 1),
+        ((29,), (3,), (1,), 1, 1),
+        ((29,), (3,), (2,), 1, 1),
+        ((29,), (5,), (1,), 3, 2),
+        ((29,), (5,), (2,), 1, 1),
     ],
 )
 @pytest.mark.parametrize("tile", [2, 4])
@@ -142,9 +162,28 @@ def test_forms_match(
     dilation: int,
     groups: int,
 ) -> None:
-    """Dilated and grouped filters and filters of three dimensions, a batch of two; channels are
-    whole vectors of every target."""
+    """Dilated and grouped filters, and those of other sizes and numbers of dimensions; a batch of
+    two, channels are whole vectors of every target."""
     _check_form(monkeypatch, tile, size, window, strides, dilation, groups, (32, 48))
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "strides", "dilation", "groups"),
+    [
+        ((13, 18), (7, 1), (1, 1), 1, 1),
+        ((13, 18), (1, 7), (2, 1), 2, 1),
+        ((29,), (7,), (1,), 1, 3),
+    ],
+)
+def test_rows_of_seven_terms_match(
+    monkeypatch: pytest.MonkeyPatch,
+    size: tuple[int, ...],
+    window: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilation: int,
+    groups: int,
+) -> None:
+    _check_form(monkeypatch, 2, size, window, strides, dilation, groups, (32, 48))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +209,7 @@ def test_filters_that_are_transformed_in_registers_match(
     """Also with several register tiles, and channels that are no whole vectors."""
 
     def plain(tile: int, shape: ConvolutionShape, target: Target, _threads: int) -> object:
-        panels = -(-shape.extents()[-1] // target.vector_lanes)
+        panels = -(-shape.columns // target.vector_lanes)
         block = 3 * math.ceil(math.prod(shape.grid(tile)) / 3)
         return WinogradStrategy(tile, block, 3, 1, panels, plain=1)
 

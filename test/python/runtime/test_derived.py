@@ -195,6 +195,14 @@ def test_panels() -> None:
 def test_packings_are_data() -> None:
     for packing in (
         PanelPacking((2, 5, 20), (0, 1, 2), 1, 16),
-        WinogradPacking((3, 3, 16, 16), ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0)), 16),
+        WinogradPacking((1, 3, 16, 16), (((1.0,),), ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0))), 16),
     ):
         assert packing_from_dict(packing_to_dict(packing)) == packing
+
+
+def test_filters_of_earlier_artifacts() -> None:
+    """Up to format 11, a filter's rows and columns had one matrix and one stride."""
+    matrix = [[1.0, 0.5], [0.0, 1.0]]
+    data = {"kind": "winograd", "source": [3, 3, 4, 8], "matrix": matrix, "panel": 8, "stride": 2}
+    rows = ((1.0, 0.5), (0.0, 1.0))
+    assert packing_from_dict(data) == WinogradPacking((3, 3, 4, 8), (rows, rows), 8, (2, 2))

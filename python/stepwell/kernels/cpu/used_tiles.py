@@ -45,7 +45,7 @@ class UsedTiles:
         """Those of the convolution `op` by tiles of `tile` outputs a side; None where all are."""
         places = [expression.position for expression in op.output_map.results]
         needed = dict(zip(places, needed_layout(op.op), strict=False))
-        spatial = (shape.height, shape.width)
+        spatial = [side.loop for side in shape.sides]
         ranks = {len(output.shape) for output in group.outputs}
         if not any(d in needed and is_open(needed[d]) for d in spatial) or ranks != {len(places)}:
             return None
@@ -56,16 +56,14 @@ class UsedTiles:
             if d not in filled:
                 counts[number] = told(group, needed.get(d, closed(grid[number])))
         margins = []
-        for number, (d, dilation) in enumerate(
-            zip(spatial, shape.dilations, strict=True), len(grid) - 2
-        ):
-            step = tile * dilation
+        for number, side in enumerate(shape.sides, len(grid) - 2):
+            step = side.row(tile).tile * side.dilation
 
             def tiles(size: Index, step: int = step) -> Index:
                 return (size + (step - 1)).floordiv(step)
 
-            counts[number] = tiles(told(group, needed.get(d, closed(shape.sizes[d]))))
-            margins.append((counts[number], tiles(_written(group, op, d))))
+            counts[number] = tiles(told(group, needed.get(side.loop, closed(side.size))))
+            margins.append((counts[number], tiles(_written(group, op, side.loop))))
         with nest.at_top():
             limits = [nest.index_value(constant(size), Lanes.of(1)) for size in grid]
             sides = [

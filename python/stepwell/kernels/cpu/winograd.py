@@ -1,15 +1,16 @@
-"""Winograd convolution: 3x3 filters by F(2x2) and F(4x4).
+"""Winograd convolution: filters of 2 to 5 or 7 terms in one or two dimensions, by F(2) and F(4).
 
-Filters may be dilated, in groups, and have further dimensions in front (3-D convolutions): every
-d-th row and column are an image of their own, and the products sum over those dimensions as over
-the channels. With a stride of 2, even and odd rows and columns are four images with filters of 2x2,
-2x1, 1x2 and 1x1, whose products are summed before they are transformed back.
+Filters may be dilated, in groups, and have further dimensions (3-D convolutions): every d-th row
+and column are an image of their own, and the products sum over those dimensions as over the
+channels. With a stride of 2, even and odd rows and columns are four images with filters of 2x2,
+2x1, 1x2 and 1x1 where it was 3x3, whose products are summed before they are transformed back.
 
     output tile = A^T [ (G w G^T) * (B^T d B) ] A        (S. Winograd, 1980; A. Lavin, S. Gray,
     2016)
 
-m x m outputs take (m + 2)^2 multiplications an input and output channel, instead of 9 m^2: 2.25 and
-4 times fewer; with a stride of 2 (2 m + 1)^2, 1.44 and 1.78 times fewer. The weights G w G^T are
+m x m outputs of r x r terms take (m + r - 1)^2 multiplications an input and output channel, instead
+of r^2 m^2: for 3x3 filters 2.25 and 4 times fewer, with a stride of 2 1.44 and 1.78 times; for 5x5
+filters by F(2x2) 2.78 times. The weights G w G^T are
 made at compile time in float64, or in registers where tiles are so few that reading them takes
 longer. A task transforms a block of input tiles into scratch that stays in L2, then, a panel of
 output channels at a time, multiplies each position as a small matrix product and transforms back,
@@ -35,7 +36,7 @@ from stepwell.kernels.cpu.contraction_strategy import steps_at_once, summation_l
 from stepwell.kernels.cpu.prefetch import lines_ahead
 from stepwell.kernels.cpu.used_tiles import UsedTiles
 from stepwell.kernels.cpu.winograd_strategy import LINE, ConvolutionShape, WinogradStrategy
-from stepwell.kernels.cpu.winograd_transform import FILTER, Transform
+from stepwell.kernels.cpu.winograd_transform import Transform
 from stepwell.kernels.group import KernelGroup, widths
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
 from stepwell.kernels.structured import element_type
@@ -64,8 +65,9 @@ class _Winograd:
         self.strategy = strategy
         self.lanes = lanes
         self.weights = self.evaluator.buffers[self.op.inputs[1].owner.operands[0]]
-        self.outputs = shape.sizes[shape.outputs]
-        self.transform = Transform(group.nest, strategy.tile, shape.stride)
+        self.outputs = shape.columns
+        rows = shape.rows(strategy.tile)
+        self.down, self.across = (Transform(group.nest, row) for row in rows)
         regions = shape.regions(strategy.tile)
         order = [at for region in regions for at in region.positions]
         self.places = {at: number for number, at in enumerate(order)}
@@ -131,7 +133,7 @@ class _Winograd:
                 with nest.loop("v", begin, end, width) as v, self.evaluator.scope():
                     vector = Lanes.of(width)
                     zero = nest.zero(element_type(self.op.op.results[0]), width)
-                    for i, j in itertools.product(range(self.strategy.tile), repeat=2):
+                    for i, j in itertools.product(range(self.down.tile), range(self.across.tile)):
                         self._store(place, i, j, Index.of(v) + vector.index, zero, vector)
 
     def _for_tiles(self, start: Index, body: Callable[[list[Index], Index], None]) -> None:
@@ -182,7 +184,7 @@ class _Winograd:
         shape = self.shape
         channels = shape.sizes[shape.inputs]
         taps = [shape.sizes[d] for d in shape.taps]
-        for number, phase in enumerate(winograd_phases(shape.stride)):
+        for number, phase in enumerate(winograd_phases(shape.strides)):
             with self.nest.loop("tap", 0, math.prod(taps)) as tap:
                 where = dict(zip(shape.taps, delinearize(Index.of(tap), taps), strict=True))
                 term = local * shape.summed + number * shape.terms + Index.of(tap) * channels
@@ -209,41 +211,44 @@ class _Winograd:
         moved: ir.Value,
         vector: Lanes,
     ) -> None:
-        """Of one phase of the image; odd rows and columns have nothing at infinity."""
+        """Of one phase of the image; the odd terms of an odd filter have nothing at infinity."""
         shape = self.shape
-        window = shape.window(self.strategy.tile)
-        down, across = phase
-        rows, columns = window - down, window - across
+        short = [
+            bool(odd) and side.filter % 2 == 1 for odd, side in zip(phase, shape.sides, strict=True)
+        ]
+        rows, columns = self.down.window - short[0], self.across.window - short[1]
 
         def load(i: int, j: int) -> ir.Value:
             dims = self._at(tile, i, j)
             for dim, index in terms.items():
                 dims[dim] = index
-            dims[shape.filter_height] = constant(down)
-            dims[shape.filter_width] = constant(across)
+            for side, term in zip(shape.sides, phase, strict=True):
+                if side.filter_loop is not None:
+                    dims[side.filter_loop] = constant(term)
             point = apply_map(self.op.maps[0], dims)
             return self.evaluator.at(self.op.inputs[0], point, vector)
 
         moved_columns = [
-            self.transform.of_input([load(i, j) for i in range(rows)], not down)
+            self.down.of_input([load(i, j) for i in range(rows)], not short[0])
             for j in range(columns)
         ]
         for i in range(rows):
-            values = self.transform.of_input([column[i] for column in moved_columns], not across)
+            values = self.across.of_input([column[i] for column in moved_columns], not short[1])
             for j, value in enumerate(values):
                 self.nest.store(value, moved, [constant(self.places[i, j]), place], vector)
 
     def _at(self, tile: list[Index], i: int, j: int) -> list[Index]:
         """The point of the iteration space at row `i` and column `j` of a tile."""
-        shape, side = self.shape, self.strategy.tile
+        shape = self.shape
         *images, down, across, row, column = tile
         dims = [Index()] * len(shape.sizes)
         for dim, index in zip(shape.images, images, strict=True):
             dims[dim] = index
         if shape.group is not None:
             dims[shape.group] = self.here
-        dims[shape.height] = (row * side + i) * shape.dilations[0] + down
-        dims[shape.width] = (column * side + j) * shape.dilations[1] + across
+        height, width = shape.sides
+        dims[height.loop] = (row * self.down.tile + i) * height.dilation + down
+        dims[width.loop] = (column * self.across.tile + j) * width.dilation + across
         return dims
 
     def _multiply(self, panel: Index, start: Index, moved: ir.Value, products: ir.Value) -> None:
@@ -264,7 +269,7 @@ class _Winograd:
         the transformed filters; chunks of the terms, whose filters stay in L1 meanwhile, are added.
         Weights are [panels, tap, in, 3, 3, panel]."""
         terms, rows = self.shape.terms, self.strategy.rows
-        window = self.shape.window(self.strategy.tile)
+        window = self.across.window
         chunk = max(c for c in range(1, _CHUNK + 1) if terms % c == 0)
         if chunk < _SHORTEST_CHUNK:
             chunk = terms
@@ -275,7 +280,7 @@ class _Winograd:
         with self.nest.loop("chunk", 0, terms, chunk) as start:
             with self._rows(begin) as first:
                 tiles = [first + r for r in range(rows)]
-                for i in range(window):
+                for i in range(self.down.window):
                     places = [constant(self.places[i, j]) for j in range(window)]
                     sums = self.nest.reduce_steps(
                         "k",
@@ -313,13 +318,13 @@ class _Winograd:
         filters = [
             [
                 nest.load(self.weights, [*at, constant(a), constant(b), vector.index], vector)
-                for b in range(FILTER)
+                for b in range(self.across.filter)
             ]
-            for a in range(FILTER)
+            for a in range(self.down.filter)
         ]
         following = []
-        row = self.transform.row_of_filter(i, filters)
-        for j, value in enumerate(self.transform.of_filter(row)):
+        row = self.down.row_of_filter(i, filters)
+        for j, value in enumerate(self.across.of_filter(row)):
             for tile in tiles:
                 place = [constant(self.places[i, j]), tile * shape.summed + term]
                 left = nest.as_vector(nest.load(moved, place, one), vector)
@@ -331,9 +336,10 @@ class _Winograd:
     ) -> None:
         """For lines of the next panel, of which each row of positions has its share."""
         terms, rows = self.shape.terms, self.strategy.rows
-        window, tiles = self.shape.window(self.strategy.tile), self.strategy.block // rows
+        window, tiles = self.down.window, self.strategy.block // rows
         number = (start.floordiv(chunk) * tiles + tile.floordiv(rows)) * window + i
-        count, numbers = terms // chunk * tiles * window, terms * FILTER**2 * self.panel
+        count = terms // chunk * tiles * window
+        numbers = terms * math.prod(self.shape.filter) * self.panel
         weights = self.nest.flattened(self.weights)
         for place in lines_ahead(k, number, count, chunk, numbers, unroll):
             self.nest.prefetch(weights, [(panel + 1) * numbers + place])
@@ -453,23 +459,21 @@ class _Winograd:
         products: ir.Value,
         vector: Lanes,
     ) -> None:
-        side, shape = self.strategy.tile, self.shape
-        window = shape.window(side)
         columns = [
-            self.transform.of_output(
+            self.down.of_output(
                 [
                     self.nest.load(
                         products,
                         [constant(self.places[i, j]), local * self.panel + offset],
                         vector,
                     )
-                    for i in range(window)
+                    for i in range(self.down.window)
                 ]
             )
-            for j in range(window)
+            for j in range(self.across.window)
         ]
-        for i in range(side):
-            values = self.transform.of_output([columns[j][i] for j in range(window)])
+        for i in range(self.down.tile):
+            values = self.across.of_output([column[i] for column in columns])
             for j, value in enumerate(values):
                 self._store(tile, i, j, panel * self.panel + offset, value, vector)
 
@@ -481,7 +485,7 @@ class _Winograd:
         shape = self.shape
         dims = self._at(tile, i, j)
         dims[shape.outputs] = channel
-        bounds = [(dims[d], shape.sizes[d]) for d in (shape.height, shape.width)]
+        bounds = [(dims[side.loop], side.size) for side in shape.sides]
         outside = [(index, size) for index, size in bounds if index.high >= size]
         with self.nest.when_all_below(outside):
             self._write(apply_map(self.op.output_map, dims), value, vector)

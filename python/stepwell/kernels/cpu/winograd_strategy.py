@@ -11,15 +11,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stepwell.kernels.cpu.contraction_strategy import fits_registers
-from stepwell.kernels.cpu.winograd_transform import (
-    FILTER,
-    TILES,
-    transform_matrices,
-    window_of,
-)
+from stepwell.kernels.cpu.winograd_transform import Row
 from stepwell.kernels.group import widths
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.strategy import Candidate, Choice, IntegerStrategy
@@ -45,8 +41,14 @@ _MOST_ROWS = 14
 _FEWEST = 16
 """Channels that the transforms are worth, at least."""
 
+TILES = (2, 4)
+"""Outputs of a tile in a row that a filter of several terms computes."""
+
 _LARGE_BLOCKS = 8
 """Up to so many blocks may be larger than L2, of the same size each."""
+
+FILTERS = (2, 3, 4, 5, 7)
+"""Terms of a filter in a dimension that is transformed."""
 
 LINE = 16
 """Numbers that keep the positions of a tile apart: without them, they would lie a power of two
@@ -76,41 +78,63 @@ _VARIANTS = 4
 
 @dataclass(frozen=True)
 class Algorithm:
-    """How a 3x3 convolution is computed: by F(tile x tile, 3x3), or directly where `tile` is 0."""
+    """How a convolution is computed: by Winograd's algorithm in tiles of `tile`, or directly where
+    that is 0."""
 
     tile: int
 
-    def __str__(self) -> str:
-        side = f"{self.tile}x{self.tile}"
-        return f"Winograd F({side}, {FILTER}x{FILTER})" if self.tile else "direct"
+
+@dataclass(frozen=True)
+class Side:
+    """A dimension of an image, whose rows the algorithm transforms: its loop and the number of
+    results along it, the dimension of the image that it is, and the filter in it, whose loop is
+    None where it has one term; a stride is 2 only without dilation."""
+
+    loop: int
+    size: int
+    place: int
+    filter_loop: int | None = None
+    filter: int = 1
+    dilation: int = 1
+    stride: int = 1
+
+    def row(self, tile: int) -> Row:
+        """What is transformed of a tile: a row of it, or a single number."""
+        return Row(tile if self.filter > 1 else 1, self.filter, self.stride)
+
+    def tiles(self, tile: int) -> int:
+        """How many there are in a row; each of the dilated rows has its own."""
+        return -(-self.size // (self.dilation * self.row(tile).tile))
+
+    def padded(self, tile: int) -> int:
+        """Elements of the image that whole tiles read; 0 where they read what results do."""
+        if self.filter == 1:
+            return 0
+        results = self.tiles(tile) * self.row(tile).tile
+        return (results * self.stride + self.filter - self.stride) * self.dilation
 
 
 @dataclass(frozen=True)
 class ConvolutionShape:
-    """A 3x3 convolution on images with channels last: the positions of its loops, their sizes, the
-    dilations of height and width, and the stride of both, 2 only without dilation. There may be
-    further dimensions in front: those of the result are `images`, those that are summed over beside
-    the channels (the depth of a 3-D filter) `taps`. The channels may be in groups: `inputs` and
-    `outputs` are those of one."""
+    """A convolution on images with channels last: the positions of its loops and their sizes.
+
+    Filters have 2 to 5 or 7 terms in one dimension or two, the `sides`; one that is no filter's
+    stands in where it is one. There may be further dimensions: those of the result are `images`,
+    those that are summed over beside the channels (the depth of a 3-D filter) `taps`. The channels
+    may be in groups: `inputs` and `outputs` are those of one."""
 
     images: tuple[int, ...]
-    height: int
-    width: int
+    sides: tuple[Side, Side]
     outputs: int
     taps: tuple[int, ...]
-    filter_height: int
-    filter_width: int
     inputs: int
     sizes: tuple[int, ...]
-    dilations: tuple[int, int] = (1, 1)
     group: int | None = None
-    stride: int = 1
 
     @staticmethod
     def of(op: Structured) -> ConvolutionShape | None:
-        """The shape of `op` if it is such a convolution: lhs [image.., height, width, in], rhs
-        [tap.., 3, 3, in, out], or with groups before the channels, [.., group, in] and
-        [.., in, group, out]."""
+        """The shape of `op` if it is such a convolution: lhs [image.., in], rhs [tap.., in, out],
+        or with groups before the channels, [.., group, in] and [.., in, group, out]."""
         if len(op.inputs) != 2 or str(element_type(op.op.results[0])) != "f32":
             return None
         output, filters = _positions(op.output_map), _positions(op.maps[1])
@@ -121,10 +145,10 @@ class ConvolutionShape:
                 return None
             output, filters = [*output[:-2], output[-1]], [*filters[:-2], filters[-1]]
         here = len(output) + len(filters) + (group is not None)
-        if len(output) < 4 or len(filters) < 4 or here != len(sizes) + 1:
+        if len(output) < 3 or len(filters) < 3 or here != len(sizes) + 1:
             return None
-        *images, height, width, outputs = output
-        *taps, filter_height, filter_width, inputs, last = filters
+        *images, outputs = output
+        *taps, inputs, last = filters
         loops = [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(sizes)]
         reads = [
             {loops.index(v): index.coefficient(v) for v in index.variables()}
@@ -132,41 +156,20 @@ class ConvolutionShape:
         ]
         if group is not None and len(reads) > 1 and reads.pop(-2) != {group: 1}:
             return None
-        if len(reads) != len(output) or last != outputs or reads[-1] != {inputs: 1}:
+        if len(reads) != len(output) or last != outputs or reads.pop() != {inputs: 1}:
             return None
-        down, dilation_down = reads[-3].get(height, 0), reads[-3].get(filter_height, 0)
-        across, dilation_across = reads[-2].get(width, 0), reads[-2].get(filter_width, 0)
-        dilations = (dilation_down, dilation_across)
-        outer = {d for read in reads[:-3] for d in read}
-        if (
-            reads[-3].keys() != {height, filter_height}
-            or reads[-2].keys() != {width, filter_width}
-            or down != across
-            or not (down == 1 or (down == 2 and dilations == (1, 1)))
-            or not outer <= {*images, *taps}
-            or (sizes[filter_height], sizes[filter_width]) != (FILTER, FILTER)
-        ):
+        sides = _sides(images, taps, reads, sizes)
+        if sides is None:
             return None
-        return ConvolutionShape(
-            tuple(images),
-            height,
-            width,
-            outputs,
-            tuple(taps),
-            filter_height,
-            filter_width,
-            inputs,
-            sizes,
-            dilations,
-            group,
-            down,
-        )
-
-    def extents(self) -> tuple[int, int, int, int, int]:
-        """(images, height, width, terms beside those of the 3x3 filter, output channels), those of
-        a group."""
-        s = self.sizes
-        return self.of_all(self.images), s[self.height], s[self.width], self.terms, s[self.outputs]
+        images = [loop for loop in images if loop not in (side.loop for side in sides)]
+        taps = [loop for loop in taps if loop not in (side.filter_loop for side in sides)]
+        others = [read for d, read in enumerate(reads) if d not in (s.place for s in sides)]
+        long = [loop for loop in filters[:-2] if sizes[loop] > 1]
+        apart = [loop for loop in taps if sizes[loop] > 1]
+        apart += [side.filter_loop for side in sides if side.filter_loop is not None]
+        if long != apart or not {d for read in others for d in read} <= {*images, *taps}:
+            return None
+        return ConvolutionShape(tuple(images), sides, outputs, tuple(taps), inputs, sizes, group)
 
     def of_all(self, dims: tuple[int, ...]) -> int:
         return math.prod(self.sizes[d] for d in dims)
@@ -176,22 +179,65 @@ class ConvolutionShape:
         return 1 if self.group is None else self.sizes[self.group]
 
     @property
+    def columns(self) -> int:
+        """Output channels of a group."""
+        return self.sizes[self.outputs]
+
+    @property
+    def filter(self) -> tuple[int, int]:
+        """Terms of a filter, by sides."""
+        down, across = self.sides
+        return down.filter, across.filter
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        down, across = self.sides
+        return down.stride, across.stride
+
+    @property
     def terms(self) -> int:
-        """Terms of a sum beside those of the 3x3 filter."""
+        """Terms of a sum beside those of the sides."""
         return self.of_all((*self.taps, self.inputs))
 
     @property
     def summed(self) -> int:
         """Terms of a position's sum, where all phases of the image are in it."""
-        return self.terms * len(winograd_phases(self.stride))
+        return self.terms * len(winograd_phases(self.strides))
 
-    def window(self, tile: int) -> int:
-        """Positions a side of a tile."""
-        return window_of(tile, self.stride)
+    def rows(self, tile: int) -> tuple[Row, Row]:
+        """What is transformed of a tile in its two dimensions."""
+        down, across = self.sides
+        return down.row(tile), across.row(tile)
+
+    def tiles(self) -> list[int]:
+        """The tiles that there are. Those in two dimensions have windows of 6 at most: larger ones
+        would lose another bit of their results."""
+        most = 6 if min(self.filter) > 1 else 8
+        return [
+            tile
+            for tile in TILES
+            if all(row.has_points and row.window <= most for row in self.rows(tile))
+        ]
+
+    def name(self, tile: int) -> str:
+        """The algorithm in tiles of `tile`, or directly where that is 0, as users know it."""
+        if not tile:
+            return "direct"
+        results, terms = zip(*((row.tile, row.filter) for row in self.rows(tile)), strict=True)
+        return "Winograd F({}x{}, {}x{})".format(*results, *terms)
+
+    def windows(self, tile: int) -> tuple[int, int]:
+        """Positions of a tile in its two dimensions."""
+        down, across = self.rows(tile)
+        return down.window, across.window
+
+    def positions(self, tile: int) -> int:
+        """Positions of a tile."""
+        return math.prod(self.windows(tile))
 
     def regions(self, tile: int) -> tuple[WinogradRegion, ...]:
         """The positions of a tile."""
-        return winograd_regions(self.window(tile), self.stride)
+        return winograd_regions(self.windows(tile), self.strides, self.filter)
 
     def sums(self, tile: int) -> int:
         """Positions of a tile, each as often as phases meet there."""
@@ -200,16 +246,41 @@ class ConvolutionShape:
     def grid(self, tile: int) -> list[int]:
         """How many tiles there are: of images, of phases of dilated rows and columns, which are
         images of their own, of rows and of columns."""
-        spatial = zip((self.height, self.width), self.dilations, strict=True)
-        counts = [-(-self.sizes[d] // (dilation * tile)) for d, dilation in spatial]
-        return [*(self.sizes[d] for d in self.images), *self.dilations, *counts]
+        dilations = (side.dilation for side in self.sides)
+        counts = (side.tiles(tile) for side in self.sides)
+        return [*(self.sizes[d] for d in self.images), *dilations, *counts]
 
-    def padded(self, tile: int) -> tuple[int, int]:
-        """Input rows and columns that whole tiles read."""
-        down, across = self.grid(tile)[-2:]
-        rows, columns = self.dilations
-        by, margin = tile * self.stride, FILTER - self.stride
-        return (down * by + margin) * rows, (across * by + margin) * columns
+
+def _sides(
+    images: Sequence[int],
+    taps: Sequence[int],
+    reads: Sequence[dict[int, int]],
+    sizes: Sequence[int],
+) -> tuple[Side, Side] | None:
+    """The last two dimensions with a filter that can be transformed; of one alone, the other side
+    is a neighbour without a filter."""
+    found, plain = [], []
+    for place, (loop, read) in enumerate(zip(images, reads, strict=True)):
+        if loop not in read or any(loop in other for other in reads if other is not read):
+            continue
+        stride, size = read[loop], sizes[loop]
+        others = [d for d in read if d != loop]
+        long = [d for d in others if sizes[d] > 1]
+        if not long and set(others) <= set(taps):
+            plain.append(Side(loop, size, place))
+        elif len(others) == 1 and long[0] in taps and sizes[long[0]] in FILTERS:
+            dilation = read[long[0]]
+            if stride == 1 or (stride == 2 < sizes[long[0]] and dilation == 1):
+                side = Side(loop, size, place, long[0], sizes[long[0]], dilation, stride)
+                found.append(side)
+    if len(found) == 1:
+        before = [side for side in plain if side.place < found[0].place]
+        after = [side for side in plain if side.place > found[0].place]
+        found += [*before[-1:], *after[:1]][:1]
+    if len(found) < 2:
+        return None
+    down, across = sorted(found[-2:], key=lambda side: side.place)
+    return down, across
 
 
 def _positions(affine_map: ir.AffineMap) -> list[int]:
@@ -219,18 +290,18 @@ def _positions(affine_map: ir.AffineMap) -> list[int]:
     return plain if len(plain) == len(results) else []
 
 
-def packing(
-    filters: tuple[int, ...], strategy: WinogradStrategy, lanes: int, stride: int = 1
-) -> Packing:
-    """How filters of shape [tap.., 3, 3, in, out] are packed, and transformed where the kernel does
-    not; the outputs of all groups are columns."""
+def packing(shape: ConvolutionShape, strategy: WinogradStrategy, lanes: int) -> Packing:
+    """How filters are packed, and transformed where the kernel does not; the outputs of all groups
+    are columns."""
     panel = strategy.vectors * lanes
+    outputs = shape.groups * shape.columns
+    source = (shape.of_all(shape.taps), *shape.filter, shape.sizes[shape.inputs], outputs)
     if strategy.plain:
-        *taps, height, width, inputs, outputs = filters
-        merged = (math.prod(taps), height, width, inputs, outputs)
-        return PanelPacking(merged, (0, 3, 1, 2, 4), 0, panel)
-    _, g, _ = transform_matrices(strategy.tile, stride)
-    return WinogradPacking(filters, tuple(map(tuple, g.tolist())), panel, stride)
+        return PanelPacking(source, (0, 3, 1, 2, 4), 0, panel)
+    down, across = (
+        tuple(map(tuple, row.matrices()[1].tolist())) for row in shape.rows(strategy.tile)
+    )
+    return WinogradPacking(source, (down, across), panel, shape.strides)
 
 
 def applies(shape: ConvolutionShape, target: Target) -> bool:
@@ -261,7 +332,7 @@ def algorithm(
 
     def candidates(chosen: Algorithm) -> list[Candidate]:
         found = sorted(costs.items(), key=lambda item: (item[0] != chosen, item[1]))
-        return [Candidate(str(algorithm), cost) for algorithm, cost in found]
+        return [Candidate(shape.name(algorithm.tile), cost) for algorithm, cost in found]
 
     return Choice(
         ALGORITHM,
@@ -308,7 +379,7 @@ def variants(
 def problem(strategy: WinogradStrategy, tile: int, shape: ConvolutionShape, target: Target) -> str:
     """Why `strategy` cannot be that of F(tile x tile); "" where it can."""
     tiles, lanes = _tiles(tile, shape), target.vector_lanes
-    columns = math.ceil(shape.extents()[-1] / lanes)
+    columns = math.ceil(shape.columns / lanes)
     if strategy.tile != tile:
         return f"tile is {strategy.tile}, and the image is padded for {tile}"
     for field in ("rows", "vectors", "block", "panels"):
@@ -322,9 +393,8 @@ def problem(strategy: WinogradStrategy, tile: int, shape: ConvolutionShape, targ
     if strategy.panels > columns // strategy.vectors:
         return f"panels is {strategy.panels}, of {columns // strategy.vectors}"
     if strategy.plain:
-        most = (target.vector_registers - _WORKING) // shape.window(tile)
-        whole = strategy.vectors == 1 and strategy.block >= tiles and shape.stride == 1
-        fits = strategy.plain == 1 and whole and strategy.rows <= most
+        whole = strategy.vectors == 1 and strategy.block >= tiles and _may_be_plain(shape)
+        fits = strategy.plain == 1 and whole and strategy.rows <= _most_plain(tile, shape, target)
     else:
         fits = fits_registers(strategy.rows, strategy.vectors, target)
     if not fits:
@@ -340,7 +410,7 @@ def _estimates(
     """The best strategy of each tile that can be, and its time."""
     if not applies(shape, target):
         return []
-    strategies = [blocking(tile, shape, target, threads) for tile in TILES]
+    strategies = [blocking(tile, shape, target, threads) for tile in shape.tiles()]
     return [
         (strategy, _time(strategy, shape, target, threads))
         for strategy in strategies
@@ -362,9 +432,9 @@ def _strategies(
 ) -> list[WinogradStrategy]:
     """What `blocking` chooses from."""
     lanes = target.vector_lanes
-    *_, outputs = shape.extents()
+    outputs = shape.columns
     tiles = _tiles(tile, shape)
-    tile_bytes = shape.window(tile) ** 2 * shape.summed * 4
+    tile_bytes = shape.positions(tile) * shape.summed * 4
     most = max(4, target.l2_bytes * 6 // 10 // tile_bytes)
     strategies = []
     for vectors in (v for v in (4, 3, 2, 1) if -(-outputs // lanes) % v == 0):
@@ -391,11 +461,11 @@ def _of_plain_filters(
 ) -> list[WinogradStrategy]:
     """Strategies whose register tiles, a row of positions of some tiles, transform the filters;
     the block is all tiles."""
-    if shape.stride > 1:
+    if not _may_be_plain(shape):
         return []
-    tiles, window = _tiles(tile, shape), shape.window(tile)
-    panels = math.ceil(shape.extents()[-1] / target.vector_lanes)
-    most = (target.vector_registers - _WORKING) // window
+    tiles = _tiles(tile, shape)
+    panels = math.ceil(shape.columns / target.vector_lanes)
+    most = _most_plain(tile, shape, target)
     return [
         WinogradStrategy(
             tile, math.ceil(tiles / rows) * rows, rows, 1, math.ceil(panels / group), plain=1
@@ -405,10 +475,20 @@ def _of_plain_filters(
     ]
 
 
+def _may_be_plain(shape: ConvolutionShape) -> bool:
+    """Whether register tiles can transform filters."""
+    return shape.filter == (3, 3) and shape.strides == (1, 1)
+
+
+def _most_plain(tile: int, shape: ConvolutionShape, target: Target) -> int:
+    """Tiles of a register tile that transforms filters, at most."""
+    return (target.vector_registers - _WORKING) // shape.windows(tile)[1]
+
+
 def _scratch_bytes(strategy: WinogradStrategy, shape: ConvolutionShape, target: Target) -> int:
     """What a task has on its stack: transformed tiles, and products of a panel."""
     panel = strategy.vectors * target.vector_lanes
-    positions = shape.window(strategy.tile) ** 2
+    positions = shape.positions(strategy.tile)
     return positions * (strategy.block * (shape.summed + panel) + 2 * LINE) * 4
 
 
@@ -417,7 +497,8 @@ def _tiles(tile: int, shape: ConvolutionShape) -> int:
 
 
 _THERE, _BACK = 10, 10
-"""Multiply-adds that a position's share of a tile's transforms takes as long as."""
+"""Multiply-adds that a position's share of a tile's transforms takes as long as, in two
+dimensions."""
 
 _WORKING, _FILTERS = 8, 30
 """Registers of a register tile beside its sums where it transforms filters, and what that takes for
@@ -449,23 +530,24 @@ def _time(
     The constants were fitted to 190 strategies of 14 shapes, timed with AVX2, and to those that
     they choose for 15 layers of stride 1 and 2 whose weights come from memory."""
     lanes = target.vector_lanes
-    *_, outputs = shape.extents()
+    outputs = shape.columns
     tiles = _tiles(strategy.tile, shape)
     blocks = math.ceil(tiles / strategy.block)
     panels = math.ceil(outputs / (strategy.vectors * lanes))
     groups = math.ceil(panels / strategy.panels)
-    positions, sums = shape.window(strategy.tile) ** 2, shape.sums(strategy.tile) * shape.terms
+    positions, sums = shape.positions(strategy.tile), shape.sums(strategy.tile) * shape.terms
     register_tiles = blocks * strategy.block // strategy.rows * panels
     steps = sums * _step(strategy, shape.summed, target)
     if strategy.plain:
-        window = shape.window(strategy.tile)
+        window = shape.windows(strategy.tile)[1]
         steps = window * shape.terms * (strategy.rows * window + _FILTERS)
     products = register_tiles * (steps + positions * _TILE)
     weights = _streaming(strategy, shape, target)
     vectors = shape.of_all(shape.taps) * math.ceil(shape.sizes[shape.inputs] / lanes)
-    there = groups * tiles * shape.sums(strategy.tile) * vectors * _THERE
+    transformed = sum(side.filter > 1 for side in shape.sides) / 2
+    there = groups * tiles * shape.sums(strategy.tile) * vectors * _THERE * transformed
     stored = sum((end - begin) // width for begin, end, width in widths(outputs, lanes))
-    back = tiles * stored * positions * _BACK
+    back = tiles * stored * positions * _BACK * transformed
     moved = strategy.block * sums * 4
     in_l2 = moved <= target.l2_bytes * 3 // 4
     rate = target.vector_bits / 16 if in_l2 else _IN_ORDER * target.l3_rate
@@ -488,9 +570,9 @@ def _step(strategy: WinogradStrategy, inputs: int, target: Target) -> float:
 def _streaming(strategy: WinogradStrategy, shape: ConvolutionShape, target: Target) -> float:
     """Vector multiply-adds that take as long as the weights of each block: from memory first, asked
     for a position ahead, then from where they stay."""
-    *_, outputs = shape.extents()
+    outputs = shape.columns
     blocks = math.ceil(_tiles(strategy.tile, shape) / strategy.block)
-    sums = FILTER**2 if strategy.plain else shape.sums(strategy.tile)
+    sums = math.prod(shape.filter) if strategy.plain else shape.sums(strategy.tile)
     weights = sums * shape.terms * outputs * 4
     again = (blocks - 1) * weights if weights > target.l2_bytes // 2 else 0
     rate = target.l3_rate if weights < target.l3_bytes * 3 // 4 else target.asked_rate

@@ -1,76 +1,101 @@
 """The one-dimensional transforms of Winograd convolution, by Toom-Cook interpolation.
 
 A row of `tile` results of a filter of r terms takes tile + r - 1 products: one for each finite
-interpolation point, and one at infinity. r is 3; where the stride is 2, a filter is one of two
-terms on the even inputs and one of a single term on the odd ones.
+interpolation point, and one at infinity. Where the stride is 2, a filter is one of its even terms
+on the even inputs and one of its odd terms on the odd ones.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from stepwell.kernels.builder import NestBuilder
 from stepwell.mlir import ir
 
-FILTER = 3
-
-POINTS: dict[int, dict[int, tuple[float, ...]]] = {
-    1: {2: (1.0,), 4: (0.6875, 1.5)},
-    2: {2: (1.0,), 4: (0.4375, 1.375)},
+POINTS: dict[int, tuple[float, ...]] = {
+    0: (),
+    2: (1.0,),
+    3: (1.0,),
+    4: (0.4375, 1.375),
+    5: (0.6875, 1.5),
+    6: (0.3125, 0.8125, 1.875),
+    7: (0.5, 1.0, 2.0),
 }
-"""By stride and output tile, the positive ones of the symmetric points; where the number of finite
-points is odd, 0 is one more."""
-
-TILES = tuple(POINTS[1])
+"""By the number of finite points, the positive ones of the symmetric points; where the number is
+odd, 0 is one more."""
 
 
-def terms(stride: int) -> int:
-    """Terms of a filter's row, of each phase of the input."""
-    return -(-FILTER // stride)
+@dataclass(frozen=True)
+class Row:
+    """`tile` results in a row, of a filter of `filter` terms."""
 
+    tile: int
+    filter: int
+    stride: int = 1
 
-def window_of(tile: int, stride: int) -> int:
-    """Interpolation points, infinity with them: inputs of a tile's row, of each phase."""
-    return tile + terms(stride) - 1
+    @property
+    def terms(self) -> int:
+        """Terms of the filter's even part, or of all of it."""
+        return -(-self.filter // self.stride)
 
+    @property
+    def window(self) -> int:
+        """Interpolation points, infinity with them: inputs of a tile, of each phase."""
+        return self.tile + self.terms - 1
 
-def _has_zero(tile: int, stride: int) -> bool:
-    return window_of(tile, stride) % 2 == 0
+    @property
+    def has_points(self) -> bool:
+        """Whether there are points for it."""
+        return self.window - 1 in POINTS
 
+    @property
+    def points(self) -> tuple[float, ...]:
+        """The positive ones of the symmetric points."""
+        return POINTS[self.window - 1]
 
-def transform_matrices(tile: int, stride: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(A^T, G, B^T) in float64, infinity last."""
-    zero = [0.0] if _has_zero(tile, stride) else []
-    points = [*zero, *(s * p for p in POINTS[stride][tile] for s in (1, -1))]
-    count = terms(stride)
-    scale = [math.prod(a - b for j, b in enumerate(points) if j != i) for i, a in enumerate(points)]
-    output = np.array(
-        [[p**i for p in points] + [float(i == tile - 1)] for i in range(tile)], np.float64
-    )
-    weights = np.array(
-        [[p**j / f for j in range(count)] for p, f in zip(points, scale, strict=True)]
-        + [[0.0] * (count - 1) + [1.0]]
-    )
-    rows = []
-    for i in range(len(points)):
-        others = [p for j, p in enumerate(points) if j != i]
-        rows.append([*np.poly(others)[::-1], 0.0])
-    rows.append(list(np.poly(points)[::-1]))
-    return output, weights, np.array(rows)
+    @property
+    def has_zero(self) -> bool:
+        """Whether 0 is one of the points."""
+        return self.window % 2 == 0
+
+    def matrices(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(A^T, G, B^T) in float64, infinity last."""
+        zero = [0.0] if self.has_zero else []
+        points = [*zero, *(s * p for p in self.points for s in (1, -1))]
+        scale = [
+            math.prod(a - b for j, b in enumerate(points) if j != i) for i, a in enumerate(points)
+        ]
+        output = np.array(
+            [[p**i for p in points] + [float(i == self.tile - 1)] for i in range(self.tile)],
+            np.float64,
+        )
+        weights = np.array(
+            [[p**j / f for j in range(self.terms)] for p, f in zip(points, scale, strict=True)]
+            + [[0.0] * (self.terms - 1) + [1.0]]
+        )
+        rows = []
+        for i in range(len(points)):
+            others = [p for j, p in enumerate(points) if j != i]
+            rows.append([*_polynomial(others), 0.0])
+        rows.append(_polynomial(points))
+        return output, weights, np.array(rows)
 
 
 class Transform:
     """Writes the transforms of a row; even and odd parts serve both points of a pair."""
 
-    def __init__(self, nest: NestBuilder, tile: int, stride: int) -> None:
+    def __init__(self, nest: NestBuilder, row: Row) -> None:
         self.nest = nest
-        self.tile = tile
-        self.points = POINTS[stride][tile]
-        self.has_zero = _has_zero(tile, stride)
-        self.filter_rows = transform_matrices(tile, stride)[1].tolist()
+        self.tile = row.tile
+        self.filter = row.filter
+        self.window = row.window
+        self.points = row.points
+        self.has_zero = row.has_zero
+        self.filter_rows = row.matrices()[1].tolist()
 
     def of_input(self, d: list[ir.Value], infinity: bool = True) -> list[ir.Value]:
         """B^T d; without `infinity`, d has an element less, and so has the result."""
@@ -94,7 +119,7 @@ class Transform:
         used = [i for i, factor in enumerate(factors) if factor != 0.0]
         return [
             self._combine([factors[i] for i in used], [w[i][column] for i in used])
-            for column in range(FILTER)
+            for column in range(self.filter)
         ]
 
     def of_filter(self, g: list[ir.Value]) -> Iterator[ir.Value]:
@@ -112,6 +137,8 @@ class Transform:
 
     def of_output(self, m: list[ir.Value]) -> list[ir.Value]:
         """A^T m."""
+        if self.window == 1:
+            return m
         first, last = int(self.has_zero), len(m) - 1
         pairs = [(m[i], m[i + 1]) for i in range(first, last, 2)]
         sums = [self.nest.add(a, b) for a, b in pairs]
@@ -144,6 +171,11 @@ class Transform:
         return self.nest.fma(value, self.nest.splat_like(value, factor), addend)
 
 
+def _polynomial(roots: Sequence[float]) -> list[float]:
+    """Coefficients of the product of (x - root), lowest power first."""
+    return [float(c) for c in np.atleast_1d(np.poly(roots))[::-1]]
+
+
 def _even_polynomial(points: Sequence[float]) -> list[float]:
-    """Coefficients of the product of (y - p^2), lowest power first: a polynomial in y = x^2."""
-    return [float(c) for c in np.atleast_1d(np.poly([p * p for p in points]))[::-1]]
+    """Coefficients of the product of (y - p^2), a polynomial in y = x^2."""
+    return _polynomial([p * p for p in points])
