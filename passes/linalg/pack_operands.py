@@ -130,7 +130,7 @@ class PackOperands(Pass):
             choice = contraction_choice.choice(anchor, shape, state.target, is_weight)
             strategy = state.decide(kernel, choice)
         kernel.attributes["kernel.strategy"] = strategy.to_attribute()
-        panel = strategy.vectors * state.target.vector_lanes
+        panel = strategy.columns(state.target.vector_lanes)
         plan = _plan(anchor, shape, panel, slices) if is_weight else None
         if plan is None or number is None:
             return

@@ -7,7 +7,9 @@ rhs and one scalar a row of the lhs, broadcast. The rhs is packed into panels of
 when it is a weight, so that a panel streams from the cache; the epilogue runs on the accumulators.
 A tile's rows are a box of the last two m dimensions, so that each is a constant distance from the
 first and one base register addresses them all. Where an instruction adds several products to each
-sum, a step of k is as many terms, in the lhs a word of them (`dot_products.py`).
+sum, a step of k is as many terms, in the lhs a word of them (`dot_products.py`). Of few columns,
+vectors lie along the terms: a step multiplies some of them of a row by those of a column, and the
+parts of a sum are added up at its end.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ class Contraction:
         self.row_sizes = ([self.shape.m] if strategy.merge_rows else rows) or [1]
         if len(self.row_sizes) == 1:
             self.row_sizes = [1, *self.row_sizes]
-        self.panel = strategy.vectors * lanes
+        self.panel = strategy.columns(lanes)
         self.panels = -(-self.shape.n // self.panel)
         self.gathered = self._gathered_panel()
         self.tiles = ContractionTiles(group, op, self.shape, strategy, lanes, write, written)

@@ -87,7 +87,7 @@ class _Space:
                 f"vectors for it on {target.name}"
             )
         row_tiles = math.ceil(shape.m / (height * width))
-        panels = math.ceil(shape.n / (strategy.vectors * target.vector_lanes))
+        panels = math.ceil(shape.n / strategy.columns(target.vector_lanes))
         if strategy.row_tiles not in range(1, row_tiles + 1):
             return f"row_tiles is {strategy.row_tiles}, of {row_tiles}"
         if strategy.panels not in range(1, panels + 1):
@@ -106,7 +106,7 @@ class _Space:
         if asks and strategy.chains > 1:
             return "ask_panels and ask_rows are for sums that are taken in one chain at a time"
         most = row_tiles_apart(strategy, shape, target)
-        whole = self.packed and strategy.panels == strategy.chains == 1
+        whole = self.packed and strategy.panels == strategy.chains == 1 and not shape.along
         if strategy.apart and not (whole and strategy.row_tiles <= most):
             return f"apart, a task has one panel of weights, one chain, {most} row tiles at most"
         return ""

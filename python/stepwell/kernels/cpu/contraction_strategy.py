@@ -68,6 +68,12 @@ long, they are summed apart."""
 SHORT_CHAIN = 64
 """Terms that are a chain of their own at least, as a rule."""
 
+_MOST_COLUMNS = 8
+"""Columns of a register tile whose vectors lie along the terms."""
+
+_JOINED = 4.0
+"""What adding up the parts of one of its sums takes."""
+
 _ADDED, _SPILLED = 1.0, 3.0
 """What adding a chain's sum to the others takes, with registers for both and without."""
 
@@ -108,7 +114,8 @@ class ContractionStrategy:
     `apart`, the chains that a long sum is taken in are loops around the tiles of a block; of those
     of one tile, `chains` are summed side by side. With `panels_first`, all of a batch meet a panel
     before they meet the next: neighbours may read the same one. An instruction adds `terms`
-    products to each sum.
+    products to each sum; with more than that, it has as many parts of a sum of one row and column,
+    which are added up at the end, and `vectors` are columns.
     """
 
     box: tuple[int, int]
@@ -123,6 +130,15 @@ class ContractionStrategy:
     panels_first: bool = False
     chains: int = 1
     terms: int = 1
+
+    @property
+    def along(self) -> bool:
+        """Whether vectors lie along the terms."""
+        return self.terms > BYTES
+
+    def columns(self, lanes: int) -> int:
+        """Columns of a panel."""
+        return self.vectors if self.along else self.vectors * lanes
 
     def to_attribute(self) -> ir.Attribute:
         """As a dictionary attribute, to stand on a kernel function."""
@@ -157,7 +173,8 @@ class ContractionShape:
 
     Where an instruction takes `terms` products, they make one word, and the last reduced extent
     counts words: like a number of f32, one has four bytes. Sums of integers are `exact`. Words that
-    are multiplied by one instruction and added by another are `unfused`.
+    are multiplied by one instruction and added by another are `unfused`. Words of more terms than
+    an instruction adds lie `along` a vector, with a sum for each of them.
     """
 
     lhs: int
@@ -209,6 +226,20 @@ class ContractionShape:
         """Terms of a chain of widened weights: within a block, where chains are scaled."""
         size = self.sizes[self.reduced[0]]
         return next(iter(chains_of_block(self.block or size)), size)
+
+    @property
+    def along(self) -> bool:
+        """Whether words are vectors."""
+        return self.terms > BYTES
+
+    def lanes(self, target: Target) -> int:
+        """Columns that a vector has sums of."""
+        return 1 if self.along else target.vector_lanes
+
+    @property
+    def word_bytes(self) -> int:
+        """Bytes of what a step reads of a row."""
+        return 4 * self.terms if self.along else 4
 
     def extent(self, dims: tuple[int, ...]) -> int:
         return math.prod(self.sizes[d] for d in dims)
@@ -271,7 +302,7 @@ def _rows_in_l1(op: Structured, shape: ContractionShape) -> int:
     flat, dims = flat_lhs(op, shape)
     if not shape.rows:
         return _L1_WAYS
-    stride = 4 // shape.terms * flat.coefficient(dims[shape.rows[-1]])
+    stride = shape.word_bytes // shape.terms * flat.coefficient(dims[shape.rows[-1]])
     return _L1_WAYS * (_L1_WAY_BYTES // math.gcd(stride, _L1_WAY_BYTES) if stride else 1)
 
 
@@ -294,8 +325,9 @@ def with_tile(
     """How the cost model blocks a register tile."""
     flat, box, vectors, _ = tile
     strategy = ContractionStrategy(box, vectors, 1, 1, flat, terms=shape.terms)
-    lhs = 4 * elements(op.inputs[shape.lhs]) // shape.terms
-    strategy = _block(strategy, shape, target, packed, min(lhs, 4 * shape.m * shape.k))
+    word = shape.word_bytes
+    lhs = word * elements(op.inputs[shape.lhs]) // shape.terms
+    strategy = _block(strategy, shape, target, packed, min(lhs, word * shape.m * shape.k))
     shares = slices_behind(op.inputs[shape.rhs]) is not None and lhs <= target.l3_bytes // 2
     return dataclasses.replace(strategy, panels_first=shares)
 
@@ -306,7 +338,7 @@ def estimated_time(op: Structured, shape: ContractionShape, target: Target) -> f
     products = shape.extent(shape.batch) * shape.m * shape.n * shape.k * cost
     if shape.terms == BFLOATS and not shape.exact:
         products /= target.bfloat_rate
-    weights = 4 * shape.extent(shape.batch) * shape.n * shape.k / target.memory_rate
+    weights = shape.word_bytes * shape.extent(shape.batch) * shape.n * shape.k / target.memory_rate
     return max(products, weights) + target.waiting * min(products, weights)
 
 
@@ -335,7 +367,7 @@ def register_tiles(op: Structured, shape: ContractionShape, target: Target) -> I
         parts = _PARTS if is_part else (1.0,)
         needed = [(math.ceil(before * part), math.ceil(last * part)) for part in parts]
         most_rows = _L1_WAYS if merge else _SCATTERED if flat else min(14, _rows_in_l1(op, shape))
-        for vectors in range(1, 5):
+        for vectors in range(1, 1 + min(shape.n, _MOST_COLUMNS) if shape.along else 5):
             for rows in range(1, most_rows + 1):
                 if not fits_registers(rows, vectors, target, shape.unfused) or rows > last:
                     continue
@@ -382,20 +414,23 @@ def tile_cost(
     are the first rows of `before` and of `last` of which anything is needed. Vectors of a panel
     that is larger than L1 come from L2; those of one that L2 cannot hold beside the next, from
     further away."""
-    lanes = target.vector_lanes
-    panel_bytes = shape.k * vectors * lanes * 4
+    columns = vectors * shape.lanes(target)
+    panel_bytes = shape.k * columns * shape.word_bytes
     load = target.l2_load if panel_bytes > target.l1_bytes // 2 else 1.0
     if 2 * panel_bytes > target.l2_bytes * 3 // 4:
         load = target.far_load
 
     def step(rows: int) -> float:
         time = step_time(rows, vectors, target, load) + 0.02 * rows + 0.35
-        return time + _adding_time(rows * vectors, shape, target) / shape.k
+        adding = _adding_time(rows * vectors, shape, target)
+        if shape.along:
+            adding += _JOINED * rows * vectors
+        return time + adding / shape.k
 
     some, many = needed or (before, last)
     down, across = math.ceil(some / box[0]), math.ceil(many / box[1])
     whole, tail = divmod(last, box[1])
-    panels = math.ceil(shape.n / (vectors * lanes))
+    panels = math.ceil(shape.n / columns)
     cycles = down * min(across, whole) * step(box[0] * box[1]) * used[0]
     if across > whole:
         cycles += down * step(box[0] * tail) * used[1]
@@ -443,9 +478,10 @@ def _block(
     half = target.l2_bytes // 2
     rows = strategy.box[0] * strategy.box[1]
     row_tiles = math.ceil(shape.m / rows)
-    panels = math.ceil(shape.n / (strategy.vectors * target.vector_lanes))
-    rhs_bytes = int(shape.k * panels * strategy.vectors * target.vector_lanes * shape.rhs_bytes)
-    lhs_tile_bytes = rows * shape.k * 4
+    columns = strategy.columns(target.vector_lanes)
+    panels = math.ceil(shape.n / columns)
+    rhs_bytes = int(shape.k * panels * columns * shape.rhs_bytes * shape.word_bytes / 4)
+    lhs_tile_bytes = rows * shape.k * shape.word_bytes
     cold = packed and row_tiles > 1 and _is_cold(strategy, shape, target, lhs_bytes)
     if cold and rhs_bytes <= half:
         taken = _even_blocks(row_tiles, row_tiles, panels * shape.extent(shape.batch))
@@ -464,7 +500,8 @@ def _block(
         taken = 1 if rhs_bytes <= half else taken
     streams = packed and rhs_bytes > half
     passes = math.ceil(row_tiles / taken) * rhs_bytes / target.memory_rate
-    if streams and passes > _MOST_WAITING * shape.m * shape.n * shape.k / target.vector_lanes:
+    products = shape.m * shape.n * shape.k / shape.lanes(target)
+    if streams and not shape.along and passes > _MOST_WAITING * products:
         apart = row_tiles_apart(strategy, shape, target)
         if apart > taken:
             return dataclasses.replace(strategy, row_tiles=apart, panels=1, apart=True)
@@ -513,8 +550,8 @@ def _is_cold(
     """Whether a network's weights, which come from memory at every call, are worth asking for, and
     the lhs and two panels stay in L2 meanwhile."""
     reading = 4 * shape.n * shape.k / target.memory_rate
-    products = shape.m * shape.n * shape.k / target.vector_lanes
-    panel_bytes = shape.k * strategy.vectors * target.vector_lanes * 4
+    products = shape.m * shape.n * shape.k / shape.lanes(target)
+    panel_bytes = shape.k * strategy.columns(target.vector_lanes) * shape.word_bytes
     fits = lhs_bytes + 2 * panel_bytes <= target.l2_bytes * 3 // 4
     return fits and strategy.merge_rows and reading > _COLD * products
 
@@ -572,7 +609,7 @@ def _block_gathered(
     so that gathering it pays."""
     rows = strategy.box[0] * strategy.box[1]
     row_tiles = math.ceil(shape.m / rows)
-    panels = math.ceil(shape.n / (strategy.vectors * target.vector_lanes))
+    panels = math.ceil(shape.n / strategy.columns(target.vector_lanes))
     tasks = panels * shape.extent(shape.batch)
     blocks = max(1, math.ceil(8 / tasks))
     return dataclasses.replace(strategy, row_tiles=max(1, row_tiles // blocks), panels=1)

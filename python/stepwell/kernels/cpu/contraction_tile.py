@@ -3,6 +3,7 @@ epilogue on them."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from stepwell.kernels.cpu.contraction_strategy import (
 )
 from stepwell.kernels.cpu.prefetch import Prefetching
 from stepwell.kernels.cpu.register_tile import RegisterTile, RegisterVector, pieces
+from stepwell.kernels.cpu.sum_parts import add_parts
 from stepwell.kernels.cpu.term_loops import TermLoops
 from stepwell.kernels.evaluate import Evaluator
 from stepwell.kernels.group import KernelGroup
@@ -56,9 +58,10 @@ class ContractionTiles:
         self.op, self.shape, self.strategy, self.lanes = op, shape, strategy, lanes
         self.terms = strategy.terms
         self.write = write or self._write_outputs
-        self.panel = strategy.vectors * lanes
+        self.panel = strategy.columns(lanes)
         self.panels = -(-shape.n // self.panel)
         self.packed = is_packed(op, shape)
+        self.parts = strategy.terms if strategy.along else 1
         self.widened = WidenedWeights.of(op.inputs[shape.rhs])
         self.reduced_sizes = [shape.sizes[d] for d in shape.reduced]
         self.prefetching = Prefetching(group, op, shape, strategy, self.panel)
@@ -129,6 +132,8 @@ class ContractionTiles:
         """The vectors of a tile of `columns` columns. Where the packed rhs has padding: full ones,
         or one half if that does; else halving ones that end with the columns. Beside full ones a
         half saves nothing: LLVM's registers of sums of two widths are not enough for both."""
+        if self.strategy.along:
+            return [RegisterVector(column, 1, 1) for column in range(columns)]
         if self.packed or self.terms > 1:
             half, vectors = self.lanes // 2, []
             for start in range(0, columns, self.lanes):
@@ -193,6 +198,8 @@ class ContractionTiles:
     def _multiply_add(
         self, left: ir.Value, right: ir.Value, total: ir.Value, lanes: Lanes
     ) -> ir.Value:
+        if self.strategy.along:
+            return self.nest.fma(left, right, total)
         if self.terms == 1:
             left, right = (self.nest.as_vector(value, lanes) for value in (left, right))
             return self.nest.fma(left, right, total)
@@ -227,6 +234,10 @@ class ContractionTiles:
             return terms.sum(zeros, results, ahead)
 
         sums = self.nest.unless_outside(self.needed_rows(tile), total, zeros)
+        if self.strategy.along:
+            columns = len(tile.vectors)
+            sums = add_parts(sums, columns)
+            tile = dataclasses.replace(tile, vectors=[RegisterVector(0, columns, columns)])
         if self.is_costly:
             self.store_totals(tile, sums, Index())
             self.finish_rows(tile, Index())
@@ -265,7 +276,8 @@ class ContractionTiles:
 
     def zeros(self, tile: RegisterTile) -> list[ir.Value]:
         element = element_type(self.op.op.results[0])
-        return [self.nest.zero(element, register.width) for register in tile.vectors] * tile.rows
+        widths = [register.width * self.parts for register in tile.vectors]
+        return [self.nest.zero(element, width) for width in widths] * tile.rows
 
     def terms_in_image(self, tile: RegisterTile) -> dict[int, tuple[Index, Index]]:
         """By reduced dimension, [start, stop) of the terms that do not meet zeros alone."""

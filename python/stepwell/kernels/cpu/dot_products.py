@@ -11,6 +11,9 @@ lhs is broadcast as a number of f32 is. Sums of integers are exact, modulo 2^32:
 vpmaddubsw multiplies words whose signed bytes are so small that no two products saturate, and
 vpmaddwd adds up its results. Sums of bf16 are rounded to nearest at each product, numbers that are
 not normal being zero.
+
+Where there are few columns, words are whole vectors of numbers, and an instruction has as many sums
+of each row and column.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ def terms_of(op: Structured, operands: tuple[int, int], target: Target, packed: 
     elif target.bfloat_dot and _multiplies_bfloats(op):
         terms = BFLOATS
     else:
-        return 1
+        return _terms_along(op, operands, target) if packed else 1
     shape = ContractionShape.of(op, operands)
     flat, dims = flat_lhs(op, shape)
     last = shape.reduced[-1]
@@ -61,6 +64,26 @@ def terms_of(op: Structured, operands: tuple[int, int], target: Target, packed: 
     if not packed and shape.k * 4 // terms * _MOST_LANES > GATHERED_BYTES:
         return 1
     return terms
+
+
+def _terms_along(op: Structured, operands: tuple[int, int], target: Target) -> int:
+    """How many terms a vector takes of a row and of a column, with few of these, where that is
+    faster than vectors of columns; else 1."""
+    shape = ContractionShape.of(op, operands)
+    kinds = {str(element_type(value)) for value in (*op.inputs, op.op.results[0])}
+    if kinds not in ({"f32"}, {"f64"}) or not shape.m:
+        return 1
+    if shape.n >= 2 * target.vector_lanes or shape.n % target.vector_lanes == 0:
+        return 1
+    flat, dims = flat_lhs(op, shape)
+    last = shape.reduced[-1]
+    if flat.coefficient(dims[last]) != 1:
+        return 1
+    counts = [target.vector_lanes, target.vector_lanes // 2]
+    return min(
+        (1, *(n for n in counts if n > BYTES and shape.sizes[last] % n == 0)),
+        key=lambda terms: estimated_time(op, ContractionShape.of(op, operands, terms), target),
+    )
 
 
 def multiplies_bytes(op: Structured) -> bool:

@@ -83,6 +83,10 @@ class StrassenStrategy(IntegerStrategy):
     vectors: int
     pairs: int
 
+    def columns(self, lanes: int) -> int:
+        """Columns of a panel."""
+        return self.vectors * lanes
+
     def blocks(self, m: int) -> int:
         """Blocks of rows of one of `m` rows' halves."""
         return math.ceil(math.ceil(m / 2) / self.half)

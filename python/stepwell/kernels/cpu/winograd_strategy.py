@@ -210,13 +210,16 @@ class ConvolutionShape:
         return down.row(tile), across.row(tile)
 
     def tiles(self) -> list[int]:
-        """The tiles that there are. Those in two dimensions have windows of 6 at most: larger ones
-        would lose another bit of their results."""
+        """The tiles that there are, and that save products. Those in two dimensions have windows of
+        6 at most: larger ones would lose another bit of their results."""
         most = 6 if min(self.filter) > 1 else 8
+        direct = self.of_all((*self.images, *(side.loop for side in self.sides)))
+        direct *= math.prod(self.filter)
         return [
             tile
             for tile in TILES
             if all(row.has_points and row.window <= most for row in self.rows(tile))
+            and self.sums(tile) * math.prod(self.grid(tile)) < direct
         ]
 
     def name(self, tile: int) -> str:
