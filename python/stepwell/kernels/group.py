@@ -303,18 +303,22 @@ class _Digit:
 
 def _digits(index: Index, value: Index) -> dict[_Digit, Index]:
     """What the digits that make up `index`, in any order, are where it is `value`; nothing where it
-    is no number of digits."""
+    is no number of digits. Some may be reversed, counted from their last down."""
     found: dict[_Digit, Index] = {}
-    weight = 1
-    terms = sorted(index.terms, key=lambda term: term[1])
+    weight, highest = 1, 0
+    terms = sorted(index.terms, key=lambda term: abs(term[1]))
     for number, (atom, factor) in enumerate(terms):
         digit = _Digit.of(atom)
-        if factor != weight or digit is None or index.constant:
+        if abs(factor) != weight or digit is None:
             return {}
         read = value.floordiv(weight)
-        found[digit] = read if number + 1 == len(terms) else read.mod(digit.size)
+        read = read if number + 1 == len(terms) else read.mod(digit.size)
+        if factor < 0:
+            highest += weight * (digit.size - 1)
+            read = constant(digit.size - 1) - read
+        found[digit] = read
         weight *= digit.size
-    return found
+    return found if index.constant == highest else {}
 
 
 def _number(variable: Variable, digits: dict[_Digit, Index]) -> Index:

@@ -7,6 +7,7 @@ import math
 import jax
 import numpy as np
 import pytest
+from jax import lax
 
 import stepwell
 from stepwell.options import CompileOptions
@@ -82,3 +83,24 @@ def test_mean_of_parts_of_an_image() -> None:
     (found,) = stepwell.compile(exported)(x)
     expected = x.reshape(1, 49, 16, 192).mean(2) * scale + scale
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("reversed_dimensions", [(0,), (1,), (0, 1), (2,)])
+def test_products_of_which_rows_are_reversed(reversed_dimensions: tuple[int, ...]) -> None:
+    """A product that is read as it is and from the last row back, as both directions of a recurrent
+    layer do."""
+    random = np.random.default_rng(0)
+    weights = random.standard_normal((24, 48), np.float32)
+    x = random.standard_normal((5, 3, 24), np.float32)
+
+    def layer(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        product = (x.reshape(15, 24) @ weights).reshape(5, 3, 48)
+        return product, 2 * lax.rev(product, reversed_dimensions)
+
+    lowered = stepwell.lower(jax.export.export(jax.jit(layer))(x), target="host")
+    lowered.step("affine")
+    assert lowered.remarks == []
+    plain, turned = lowered.compile()(x)
+    wanted = x.astype(np.float64) @ weights
+    np.testing.assert_allclose(plain, wanted, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(turned, 2 * np.flip(wanted, reversed_dimensions), rtol=0, atol=2e-5)
