@@ -286,6 +286,44 @@ def _sides(
     return down, across
 
 
+@dataclass(frozen=True)
+class _Counts:
+    """How many there are of what a convolution in tiles computes with, in a group of channels:
+    `sums` are the positions of a tile, each as often as phases meet there, `terms` those of each,
+    `summed` those of all phases of the image; `inputs` and `stored` vectors of channels."""
+
+    tiles: int
+    positions: int
+    across: int
+    sums: int
+    terms: int
+    summed: int
+    columns: int
+    inputs: int
+    stored: int
+    groups: int
+    filter: int
+    transformed: int
+
+    @staticmethod
+    def of(tile: int, shape: ConvolutionShape, lanes: int) -> _Counts:
+        stored = widths(shape.columns, lanes)
+        return _Counts(
+            math.prod(shape.grid(tile)),
+            shape.positions(tile),
+            shape.windows(tile)[1],
+            shape.sums(tile),
+            shape.terms,
+            shape.summed,
+            shape.columns,
+            shape.of_all(shape.taps) * math.ceil(shape.sizes[shape.inputs] / lanes),
+            sum((end - begin) // width for begin, end, width in stored),
+            shape.groups,
+            math.prod(shape.filter),
+            sum(side.filter > 1 for side in shape.sides),
+        )
+
+
 def _positions(affine_map: ir.AffineMap) -> list[int]:
     """The loops that the results of a map are; none where one is no plain loop."""
     results = list(affine_map.results)
@@ -363,9 +401,10 @@ def variants(
 ) -> list[WinogradStrategy]:
     """Strategies worth measuring: of each register tile the fastest blocking by the cost model, of
     those the fastest, and two other blocks of the very fastest."""
+    counts = _Counts.of(tile, shape, target.vector_lanes)
     listed = sorted(
         _strategies(tile, shape, target, threads),
-        key=lambda s: _time(s, shape, target, threads),
+        key=lambda s: _time(s, counts, target, threads),
     )
     tiles = {(s.rows, s.vectors, s.plain): s for s in reversed(listed)}
     best = [s for s in listed if tiles[s.rows, s.vectors, s.plain] == s]
@@ -381,8 +420,9 @@ def variants(
 
 def problem(strategy: WinogradStrategy, tile: int, shape: ConvolutionShape, target: Target) -> str:
     """Why `strategy` cannot be that of F(tile x tile); "" where it can."""
-    tiles, lanes = _tiles(tile, shape), target.vector_lanes
-    columns = math.ceil(shape.columns / lanes)
+    lanes = target.vector_lanes
+    counts = _Counts.of(tile, shape, lanes)
+    tiles, columns = counts.tiles, math.ceil(shape.columns / lanes)
     if strategy.tile != tile:
         return f"tile is {strategy.tile}, and the image is padded for {tile}"
     for field in ("rows", "vectors", "block", "panels"):
@@ -397,12 +437,12 @@ def problem(strategy: WinogradStrategy, tile: int, shape: ConvolutionShape, targ
         return f"panels is {strategy.panels}, of {columns // strategy.vectors}"
     if strategy.plain:
         whole = strategy.vectors == 1 and strategy.block >= tiles and _may_be_plain(shape)
-        fits = strategy.plain == 1 and whole and strategy.rows <= _most_plain(tile, shape, target)
+        fits = strategy.plain == 1 and whole and strategy.rows <= _most_plain(counts, target)
     else:
         fits = fits_registers(strategy.rows, strategy.vectors, target)
     if not fits:
         return f"register tiles of {strategy.rows} by {strategy.vectors} do not fit {target.name}"
-    if _scratch_bytes(strategy, shape, target) > _SCRATCH_BYTES:
+    if _scratch_bytes(strategy, counts, target) > _SCRATCH_BYTES:
         return f"a block of {strategy.block} tiles needs more than {_SCRATCH_BYTES} bytes"
     return ""
 
@@ -413,12 +453,13 @@ def _estimates(
     """The best strategy of each tile that can be, and its time."""
     if not applies(shape, target):
         return []
-    strategies = [blocking(tile, shape, target, threads) for tile in shape.tiles()]
-    return [
-        (strategy, _time(strategy, shape, target, threads))
-        for strategy in strategies
-        if _scratch_bytes(strategy, shape, target) <= _SCRATCH_BYTES
-    ]
+    found = []
+    for tile in shape.tiles():
+        counts = _Counts.of(tile, shape, target.vector_lanes)
+        strategy = blocking(tile, shape, target, threads)
+        if _scratch_bytes(strategy, counts, target) <= _SCRATCH_BYTES:
+            found.append((strategy, _time(strategy, counts, target, threads)))
+    return found
 
 
 @functools.lru_cache(256)
@@ -426,8 +467,9 @@ def blocking(tile: int, shape: ConvolutionShape, target: Target, threads: int) -
     """How to run F(tile x tile): register tiles that waste little, as many input tiles a task as
     keep their transforms in L2 (or more, where weights come from memory), and panels in as few
     groups as keep the threads busy, since each group transforms its input tiles itself."""
+    counts = _Counts.of(tile, shape, target.vector_lanes)
     strategies = _strategies(tile, shape, target, threads)
-    return min(strategies, key=lambda s: _time(s, shape, target, threads))
+    return min(strategies, key=lambda s: _time(s, counts, target, threads))
 
 
 def _strategies(
@@ -435,9 +477,9 @@ def _strategies(
 ) -> list[WinogradStrategy]:
     """What `blocking` chooses from."""
     lanes = target.vector_lanes
-    outputs = shape.columns
-    tiles = _tiles(tile, shape)
-    tile_bytes = shape.positions(tile) * shape.summed * 4
+    counts = _Counts.of(tile, shape, lanes)
+    outputs, tiles = counts.columns, counts.tiles
+    tile_bytes = counts.positions * counts.summed * 4
     most = max(4, target.l2_bytes * 6 // 10 // tile_bytes)
     strategies = []
     for vectors in (v for v in (4, 3, 2, 1) if -(-outputs // lanes) % v == 0):
@@ -448,27 +490,26 @@ def _strategies(
                 break
             last = math.ceil(tiles / rows)
             even = {math.ceil(last / blocks) for blocks in range(1, _LARGE_BLOCKS + 1)}
-            counts = {*range(1, min(max(1, most // rows), last) + 1), *even}
+            multiples = {*range(1, min(max(1, most // rows), last) + 1), *even}
             strategies += [
                 WinogradStrategy(tile, rows * count, rows, vectors, math.ceil(panels / group))
-                for count in sorted(counts)
+                for count in sorted(multiples)
                 for group in sorted(groups)
             ]
-    strategies += _of_plain_filters(tile, shape, target, threads)
-    small = [s for s in strategies if _scratch_bytes(s, shape, target) <= _SCRATCH_BYTES]
+    if _may_be_plain(shape):
+        strategies += _of_plain_filters(tile, counts, target, threads)
+    small = [s for s in strategies if _scratch_bytes(s, counts, target) <= _SCRATCH_BYTES]
     return small or strategies[:1]
 
 
 def _of_plain_filters(
-    tile: int, shape: ConvolutionShape, target: Target, threads: int
+    tile: int, counts: _Counts, target: Target, threads: int
 ) -> list[WinogradStrategy]:
     """Strategies whose register tiles, a row of positions of some tiles, transform the filters;
     the block is all tiles."""
-    if not _may_be_plain(shape):
-        return []
-    tiles = _tiles(tile, shape)
-    panels = math.ceil(shape.columns / target.vector_lanes)
-    most = _most_plain(tile, shape, target)
+    tiles = counts.tiles
+    panels = math.ceil(counts.columns / target.vector_lanes)
+    most = _most_plain(counts, target)
     return [
         WinogradStrategy(
             tile, math.ceil(tiles / rows) * rows, rows, 1, math.ceil(panels / group), plain=1
@@ -483,20 +524,15 @@ def _may_be_plain(shape: ConvolutionShape) -> bool:
     return shape.filter == (3, 3) and shape.strides == (1, 1)
 
 
-def _most_plain(tile: int, shape: ConvolutionShape, target: Target) -> int:
+def _most_plain(counts: _Counts, target: Target) -> int:
     """Tiles of a register tile that transforms filters, at most."""
-    return (target.vector_registers - _WORKING) // shape.windows(tile)[1]
+    return (target.vector_registers - _WORKING) // counts.across
 
 
-def _scratch_bytes(strategy: WinogradStrategy, shape: ConvolutionShape, target: Target) -> int:
+def _scratch_bytes(strategy: WinogradStrategy, counts: _Counts, target: Target) -> int:
     """What a task has on its stack: transformed tiles, and products of a panel."""
     panel = strategy.vectors * target.vector_lanes
-    positions = shape.positions(strategy.tile)
-    return positions * (strategy.block * (shape.summed + panel) + 2 * LINE) * 4
-
-
-def _tiles(tile: int, shape: ConvolutionShape) -> int:
-    return math.prod(shape.grid(tile))
+    return counts.positions * (strategy.block * (counts.summed + panel) + 2 * LINE) * 4
 
 
 _THERE, _BACK = 10, 10
@@ -523,41 +559,33 @@ _WRITTEN = 2
 """Times that reading them takes, what it takes to write them where L2 cannot hold them."""
 
 
-def _time(
-    strategy: WinogradStrategy, shape: ConvolutionShape, target: Target, threads: int
-) -> float:
+def _time(strategy: WinogradStrategy, counts: _Counts, target: Target, threads: int) -> float:
     """Estimated time, in vector multiply-adds: the products and the weights they wait for, both
     transforms, and the transformed tiles that each panel reads, half a vector at a time from L2;
     all by the thread that has most.
 
     The constants were fitted to 190 strategies of 14 shapes, timed with AVX2, and to those that
     they choose for 15 layers of stride 1 and 2 whose weights come from memory."""
-    lanes = target.vector_lanes
-    outputs = shape.columns
-    tiles = _tiles(strategy.tile, shape)
-    blocks = math.ceil(tiles / strategy.block)
-    panels = math.ceil(outputs / (strategy.vectors * lanes))
+    blocks = math.ceil(counts.tiles / strategy.block)
+    panels = math.ceil(counts.columns / (strategy.vectors * target.vector_lanes))
     groups = math.ceil(panels / strategy.panels)
-    positions, sums = shape.positions(strategy.tile), shape.sums(strategy.tile) * shape.terms
+    sums = counts.sums * counts.terms
     register_tiles = blocks * strategy.block // strategy.rows * panels
-    steps = sums * _step(strategy, shape.summed, target)
+    steps = sums * _step(strategy, counts.summed, target)
     if strategy.plain:
-        window = shape.windows(strategy.tile)[1]
-        steps = window * shape.terms * (strategy.rows * window + _FILTERS)
-    products = register_tiles * (steps + positions * _TILE)
-    weights = _streaming(strategy, shape, target)
-    vectors = shape.of_all(shape.taps) * math.ceil(shape.sizes[shape.inputs] / lanes)
-    transformed = sum(side.filter > 1 for side in shape.sides) / 2
-    there = groups * tiles * shape.sums(strategy.tile) * vectors * _THERE * transformed
-    stored = sum((end - begin) // width for begin, end, width in widths(outputs, lanes))
-    back = tiles * stored * positions * _BACK * transformed
+        steps = counts.across * counts.terms * (strategy.rows * counts.across + _FILTERS)
+    products = register_tiles * (steps + counts.positions * _TILE)
+    weights = _streaming(strategy, counts, target)
+    sides = counts.transformed / 2
+    there = groups * counts.tiles * counts.sums * counts.inputs * _THERE * sides
+    back = counts.tiles * counts.stored * counts.positions * _BACK * sides
     moved = strategy.block * sums * 4
     in_l2 = moved <= target.l2_bytes * 3 // 4
     rate = target.vector_bits / 16 if in_l2 else _IN_ORDER * target.l3_rate
     read = blocks * (panels if in_l2 else panels + _WRITTEN) * moved / rate
     time = max(products, weights) + target.waiting * min(products, weights) + there + back + read
-    tasks = shape.groups * blocks * groups
-    time *= shape.groups
+    tasks = counts.groups * blocks * groups
+    time *= counts.groups
     return time * math.ceil(tasks / threads) / tasks
 
 
@@ -570,13 +598,12 @@ def _step(strategy: WinogradStrategy, inputs: int, target: Target) -> float:
     return max(rows * vectors, _IN_FLIGHT * target.in_flight, loads) + _STEP + _STEP_ROW * rows
 
 
-def _streaming(strategy: WinogradStrategy, shape: ConvolutionShape, target: Target) -> float:
+def _streaming(strategy: WinogradStrategy, counts: _Counts, target: Target) -> float:
     """Vector multiply-adds that take as long as the weights of each block: from memory first, asked
     for a position ahead, then from where they stay."""
-    outputs = shape.columns
-    blocks = math.ceil(_tiles(strategy.tile, shape) / strategy.block)
-    sums = math.prod(shape.filter) if strategy.plain else shape.sums(strategy.tile)
-    weights = sums * shape.terms * outputs * 4
+    blocks = math.ceil(counts.tiles / strategy.block)
+    sums = counts.filter if strategy.plain else counts.sums
+    weights = sums * counts.terms * counts.columns * 4
     again = (blocks - 1) * weights if weights > target.l2_bytes // 2 else 0
     rate = target.l3_rate if weights < target.l3_bytes * 3 // 4 else target.asked_rate
     return weights / target.asked_rate + again / rate
