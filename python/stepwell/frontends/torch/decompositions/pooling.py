@@ -70,24 +70,23 @@ def _max_pool3d(
         places.append(place.expand(outputs))
     values, best = torch.stack(parts).max(0)
     if x.is_floating_point():
-        image, pads = (padded, [0] * 3) if ceil_mode else (x, padding)
-        values = _largest(image, kernel, stride, pads, dilation)
+        values = _largest(padded, kernel, stride, dilation)
     every = torch.stack(places).reshape(len(places), *[1] * (x.dim() - 3), *outputs)
     return values, every.expand(-1, *values.shape).gather(0, best.unsqueeze(0)).squeeze(0)
 
 
-def _largest(
-    x: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes
-) -> torch.Tensor:
+def _largest(x: torch.Tensor, kernel: Sizes, stride: Sizes, dilation: Sizes) -> torch.Tensor:
     """The largest of each window of three dimensions: of those of its rows and columns, along its
     depth. Channels are the second dimension of both poolings."""
     images = x.transpose(-4, -3)
-    deep, *flat = zip(kernel, stride, padding, dilation, strict=True)
+    deep, *flat = zip(kernel, stride, [0] * 3, dilation, strict=True)
     found, _ = aten.max_pool2d_with_indices(
         images.reshape(-1, *images.shape[-3:]), *map(list, zip(*flat, strict=True))
     )
     rows, columns = found.shape[-2:]
     found = found.reshape(*images.shape[:-2], rows * columns).transpose(-3, -2)
+    if deep[:2] == (1, 1):
+        return found.reshape(*found.shape[:-1], rows, columns)
     along = zip(deep, (1, 1, 0, 1), strict=True)
     found, _ = aten.max_pool2d_with_indices(found, *map(list, along))
     return found.reshape(*found.shape[:-1], rows, columns)
