@@ -2,8 +2,8 @@
 
 A convolution of stride 1 or 2 whose filters are weights of 2 to 5 or 7 terms, in one dimension or
 two, is marked `kernel.winograd = tile` where the target's cost model says that it is faster than
-direct convolution. Its image is padded to whole tiles, by widening the padding that is there, so
-that no tile reads outside.
+direct convolution; longer filters are divided into such (`_long_filters`). Its image is padded to
+whole tiles, by widening the padding that is there, so that no tile reads outside.
 
     %p = tensor.pad %x low[0, 1, 1, 0] high[0, 1, 1, 0]     ->  high[0, 3, 3, 0]
     %0 = linalg.generic (conv 3x3 of 14x14) ins(%p, %w)     ->  {kernel.winograd = 4} ins(%p, %w)
@@ -11,6 +11,7 @@ that no tile reads outside.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,6 +29,7 @@ from stepwell.kernels.structured import (
 )
 from stepwell.mlir import dialect, ir, nested_operations
 from stepwell.passes.base import Pass, State
+from stepwell.passes.linalg import _long_filters
 from stepwell.passes.linalg._fusion_graph import is_host_block
 from stepwell.passes.linalg._grouped_convolution import channels_of
 from stepwell.passes.linalg.hoist_constants import (
@@ -38,6 +40,9 @@ from stepwell.passes.linalg.hoist_constants import (
 from stepwell.targets import Target
 
 arith, tensor = dialect("arith"), dialect("tensor")
+
+_Padded = dict[tuple[ir.Value, tuple[int, ...], ir.Block], ir.Value]
+"""Images as they are padded to whole tiles: by image, size, and where that is."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +62,18 @@ class ChooseConvolution(Pass):
             return
         target = state.target.reading(bytes_of_weights(op), state.threads)
         hoisted: dict[ir.Value, ir.Value] = {}
-        padded: dict[tuple[ir.Value, tuple[int, ...], ir.Block], ir.Value] = {}
+        padded: _Padded = {}
         for inner in nested_operations(op):
             convolution = Structured.of(inner)
             if convolution is None or not is_multiply_add(convolution):
                 continue
             if not is_host_block(inner.block):
                 continue
+            if not _is_weight(convolution.inputs[1], op):
+                continue
             shape = winograd_strategy.ConvolutionShape.of(convolution)
-            if shape is None or not _is_weight(convolution.inputs[1], op):
+            if shape is None or not shape.tiles():
+                self._divide(convolution, op, padded, target, state)
                 continue
             tile = self._tile(convolution, shape, target, state)
             if not tile:
@@ -77,6 +85,40 @@ class ChooseConvolution(Pass):
                     hoisted[filters] = hoist(constant, op, state)
                 convolution.op.operands[1] = hoisted[filters]
             _mark(convolution, shape, tile, padded)
+
+    def _divide(
+        self,
+        convolution: Structured,
+        host: ir.Operation,
+        padded: _Padded,
+        target: Target,
+        state: State,
+    ) -> None:
+        """Mark a convolution with long filters as one with several short ones, if that is faster
+        than any other way."""
+        if not _long_filters.is_known(convolution, host, state):
+            return
+        best = math.inf, None
+        for lengths in _long_filters.lengths(convolution):
+            divided = _long_filters.divide(convolution, lengths)
+            shape = winograd_strategy.ConvolutionShape.of(divided)
+            if shape is not None:
+                time = winograd_strategy.least_time(shape, target, state.threads)
+                best = min(best, (time, lengths), key=lambda found: found[0])
+            _long_filters.erase(divided)
+        if best[1] is None:
+            return
+        divided = _long_filters.divide(convolution, best[1])
+        shape = winograd_strategy.ConvolutionShape.of(divided)
+        assert shape is not None
+        tile = self._tile(convolution, shape, target, state)
+        if not tile:
+            _long_filters.erase(divided)
+            return
+        _long_filters.fill_in(divided, convolution, best[1], host, state)
+        _mark(divided, shape, tile, padded)
+        convolution.op.results[0].replace_all_uses_with(divided.op.results[0])
+        convolution.op.erase()
 
     def _tile(
         self,
@@ -109,7 +151,7 @@ def _mark(
     convolution: Structured,
     shape: winograd_strategy.ConvolutionShape,
     tile: int,
-    padded: dict[tuple[ir.Value, tuple[int, ...], ir.Block], ir.Value],
+    padded: _Padded,
 ) -> None:
     op, image = convolution.op, convolution.inputs[0]
     whole = channels_of(image)

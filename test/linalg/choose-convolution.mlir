@@ -1,5 +1,5 @@
-// RUN: stepwell-opt %s --target=x86_64-v4 --pass-pipeline='builtin.module(legalize-to-linalg,choose-convolution)' | filecheck %s
-// RUN: stepwell-opt %s --target=x86_64-v4 --pass-pipeline='builtin.module(legalize-to-linalg,choose-convolution{tile=-1})' | filecheck %s --check-prefix=NEVER
+// RUN: stepwell-opt %s --target=x86_64-v4 --pass-pipeline='builtin.module(fold-constants,legalize-to-linalg,hoist-constants,choose-convolution)' | filecheck %s
+// RUN: stepwell-opt %s --target=x86_64-v4 --pass-pipeline='builtin.module(fold-constants,legalize-to-linalg,hoist-constants,choose-convolution{tile=-1})' | filecheck %s --check-prefix=NEVER
 
 // NEVER-NOT: kernel.winograd
 
@@ -95,7 +95,21 @@ func.func @signal(%x: tensor<1x402x128xf32>, %w: tensor<3x128x128xf32> {stepwell
   return %0 : tensor<1x400x128xf32>
 }
 
-// Rejected: filters that do not overlap, and one of eleven terms.
+// Eleven terms are three times four, the last of which is zero.
+// CHECK-LABEL: func.func @long
+// CHECK-SAME: tensor<3x4x128x128xf32> {stepwell.weight = "{{[a-z0-9_]+}}_divided"}
+// CHECK: tensor.pad %arg0 low[0, 5, 0] high[0, 6, 0]
+// CHECK: linalg.generic {{.*}} ins(%{{.*}}, %{{.*}} : tensor<1x411x128xf32>, tensor<3x4x128x128xf32>)
+// CHECK-SAME: kernel.winograd = 4
+func.func @long(%x: tensor<1x400x128xf32>) -> tensor<1x400x128xf32> {
+  %r = stablehlo.constant dense<[[[1.0, 2.0]]]> : tensor<1x1x2xf32>
+  %z = stablehlo.constant dense<0.5> : tensor<f32>
+  %w = stablehlo.pad %r, %z, low = [0, 0, 0], high = [10, 127, 126], interior = [0, 0, 0] : (tensor<1x1x2xf32>, tensor<f32>) -> tensor<11x128x128xf32>
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {stride = [1], pad = [[5, 5]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x400x128xf32>, tensor<11x128x128xf32>) -> tensor<1x400x128xf32>
+  return %0 : tensor<1x400x128xf32>
+}
+
+// Rejected: filters that do not overlap, and one of eleven terms whose data is not known.
 // CHECK-LABEL: func.func @windows
 // CHECK-NOT: kernel.winograd
 func.func @windows(%x: tensor<1x40x128xf32>, %w: tensor<2x128x128xf32> {stepwell.weight = "w"}, %v: tensor<11x128x128xf32> {stepwell.weight = "v"}) -> (tensor<1x20x128xf32>, tensor<1x30x128xf32>) {

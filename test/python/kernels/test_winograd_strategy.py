@@ -76,6 +76,7 @@ def test_scratch_fits_a_stack(tile: int, batch: int, size: int, channels: int) -
         ("panels", 0, "panels is 0, which should be positive"),
         ("panels", 99, "panels is 99, of 2"),
         ("vectors", 3, "4 vectors of outputs are no panels of 3"),
+        ("run", 2, "run is 2, and there are 1 tiles that slide over an image"),
     ],
 )
 def test_a_record_that_cannot_be_names_its_field(field: str, number: int, sentence: str) -> None:
@@ -165,6 +166,58 @@ def test_forms_match(
     """Dilated and grouped filters, and those of other sizes and numbers of dimensions; a batch of
     two, channels are whole vectors of every target."""
     _check_form(monkeypatch, tile, size, window, strides, dilation, groups, (32, 48))
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(
+    ("size", "window", "dilation", "groups"),
+    [
+        ((29,), (11,), 1, 1),
+        ((40,), (9,), 2, 2),
+        ((13, 18), (7, 7), 1, 1),
+        ((13, 18), (1, 15), 1, 1),
+        ((13, 18), (9, 3), 1, 3),
+        ((3, 8, 9), (3, 7, 7), 1, 1),
+    ],
+)
+def test_long_filters_match(
+    monkeypatch: pytest.MonkeyPatch,
+    tile: int,
+    size: tuple[int, ...],
+    window: tuple[int, ...],
+    dilation: int,
+    groups: int,
+) -> None:
+    """As several short ones, the last of which is filled up with zeros."""
+    strides = (1,) * len(size)
+    _check_form(monkeypatch, tile, size, window, strides, dilation, groups, (32, 48))
+
+
+@pytest.mark.parametrize("run", [2, 3, 6])
+@pytest.mark.parametrize(
+    ("size", "window", "strides", "groups"),
+    [
+        ((6, 9, 10), (3, 3, 3), (1, 1, 1), 1),
+        ((12, 9, 10), (3, 3, 3), (2, 1, 1), 2),
+        ((6, 10, 9), (6, 3, 3), (1, 1, 1), 1),
+        ((6, 10, 9), (2, 5, 5), (1, 1, 1), 1),
+    ],
+)
+def test_neighbours_that_share_slices_match(
+    monkeypatch: pytest.MonkeyPatch,
+    run: int,
+    size: tuple[int, ...],
+    window: tuple[int, ...],
+    strides: tuple[int, ...],
+    groups: int,
+) -> None:
+    """Of the depth of a volume; in blocks of some runs, the last of which is not full."""
+
+    def shared(tile: int, _shape: ConvolutionShape, target: Target, _threads: int) -> object:
+        return WinogradStrategy(tile, 4, 2, 48 // target.vector_lanes, 1, run=run)
+
+    monkeypatch.setattr(winograd_strategy, "blocking", shared)
+    _check_form(monkeypatch, 2, size, window, strides, 1, groups, (32, 48))
 
 
 @pytest.mark.parametrize(

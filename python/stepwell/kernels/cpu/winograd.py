@@ -71,8 +71,18 @@ class _Winograd:
         regions = shape.regions(strategy.tile)
         order = [at for region in regions for at in region.positions]
         self.places = {at: number for number, at in enumerate(order)}
-        self.grid = shape.grid(strategy.tile)
+        self.run = strategy.run
+        self.grid = shape.grid(strategy.tile, self.run)
         self.tiles = math.prod(self.grid)
+        self.taps = [(d, shape.sizes[d]) for d in shape.taps]
+        self.apart = self.stored = shape.summed
+        """How far apart the terms of neighbours in a run begin, and numbers of a whole run."""
+        if self.run > 1:
+            assert shape.slide is not None
+            slices = shape.slide.slices(self.run)
+            self.taps = [(shape.slide.tap, slices)]
+            self.apart = shape.slide.step * shape.sizes[shape.inputs]
+            self.stored = slices * shape.sizes[shape.inputs]
         self.panel = strategy.vectors * lanes
         self.panels = -(-self.outputs // self.panel)
         self.here = Index()
@@ -83,8 +93,8 @@ class _Winograd:
         strategy, nest = self.strategy, self.nest
         element = element_type(self.op.op.results[0])
         positions = len(self.places)
-        moved = nest.scratch([positions, strategy.block * self.shape.summed + LINE], element)
-        products = nest.scratch([positions, strategy.block * self.panel + LINE], element)
+        moved = nest.scratch([positions, strategy.block * self.stored + LINE], element)
+        products = nest.scratch([positions, strategy.block * self.run * self.panel + LINE], element)
         blocks = -(-self.tiles // strategy.block)
         panels = self.panels
         groups = -(-panels // strategy.panels)
@@ -97,7 +107,7 @@ class _Winograd:
             self._fill_margins(flat)
             self.here, number, block = delinearize(flat, [self.shape.groups, groups, blocks])
             start = block * strategy.block
-            self._for_tiles(start, functools.partial(self._transform_input, moved))
+            self._for_runs(start, functools.partial(self._transform_input, moved))
             first = number * strategy.panels
             with nest.loop_between("panel", first, first + strategy.panels, panels) as panel:
                 if strategy.plain:
@@ -136,18 +146,44 @@ class _Winograd:
                     for i, j in itertools.product(range(self.down.tile), range(self.across.tile)):
                         self._store(place, i, j, Index.of(v) + vector.index, zero, vector)
 
-    def _for_tiles(self, start: Index, body: Callable[[list[Index], Index], None]) -> None:
-        """Call `body(place, number)` in a loop over the tiles of the block from `start` on: the
-        place of a tile in the grid, and its number in the block."""
+    def _for_runs(self, start: Index, body: Callable[[list[Index], Index], None]) -> None:
+        """Call `body(place, number)` in a loop over the runs of tiles of the block from `start` on:
+        the place of the first tile in the grid, and the run's number in the block."""
         stop, total = start + self.strategy.block, self.used.count if self.used else None
         with self.nest.loop_between("tile", start, stop, self.tiles, other=total) as tile:
             with self.evaluator.scope():
                 number = Index.of(tile)
                 if self.used is None:
-                    body(delinearize(number, self.grid), number - start)
+                    place = delinearize(number, self.grid)
+                    if self.run > 1:
+                        assert self.shape.slide is not None
+                        axis = self.shape.slide.axis
+                        place[axis] = place[axis] * self.run
+                    body(place, number - start)
                 else:
                     assert tile.value is not None
                     body(self.used.place(tile.value, self.grid), number - start)
+
+    def _for_tiles(self, start: Index, body: Callable[[list[Index], Index], None]) -> None:
+        """The same of all tiles, whose number is that of their products."""
+
+        def of_run(place: list[Index], number: Index) -> None:
+            with self._members() as member:
+                here = list(place)
+                if self.shape.slide is not None:
+                    here[self.shape.slide.axis] = here[self.shape.slide.axis] + member
+                body(here, member * self.strategy.block + number)
+
+        self._for_runs(start, of_run)
+
+    @contextmanager
+    def _members(self) -> Iterator[Index]:
+        """A loop over the tiles of a run."""
+        if self.run == 1:
+            yield Index()
+            return
+        with self.nest.loop("member", 0, self.run) as member, self.evaluator.scope():
+            yield Index.of(member)
 
     @contextmanager
     def _rows(self, start: Index) -> Iterator[Index]:
@@ -179,15 +215,15 @@ class _Winograd:
                 transform(self.panel)
 
     def _transform_input(self, moved: ir.Value, tile: list[Index], local: Index) -> None:
-        """B^T d B of the tile at a place of the grid, a vector of channels at a time; where they
-        are no whole vectors, the last one begins among those of the one before."""
+        """B^T d B of a run of tiles from a place of the grid on, a vector of channels at a time;
+        where they are no whole vectors, the last one begins among those of the one before."""
         shape = self.shape
         channels = shape.sizes[shape.inputs]
-        taps = [shape.sizes[d] for d in shape.taps]
+        loops, sizes = [d for d, _ in self.taps], [size for _, size in self.taps]
         for number, phase in enumerate(winograd_phases(shape.strides)):
-            with self.nest.loop("tap", 0, math.prod(taps)) as tap:
-                where = dict(zip(shape.taps, delinearize(Index.of(tap), taps), strict=True))
-                term = local * shape.summed + number * shape.terms + Index.of(tap) * channels
+            with self.nest.loop("tap", 0, math.prod(sizes)) as tap:
+                where = dict(zip(loops, delinearize(Index.of(tap), sizes), strict=True))
+                term = local * self.stored + number * shape.terms + Index.of(tap) * channels
 
                 def transform(first: Index, phase=phase, where=where, term=term) -> None:
                     vector = Lanes.of(self.lanes)
@@ -257,9 +293,11 @@ class _Winograd:
         begin = 0
         for region in self.shape.regions(self.strategy.tile):
             end = begin + len(region.positions)
+            terms = (region.first * self.shape.terms, region.phases * self.shape.terms)
             with self.nest.loop("position", begin, end) as position:
-                terms = (region.first * self.shape.terms, region.phases * self.shape.terms)
-                self._multiply_position(panel, start, Index.of(position), terms, moved, products)
+                here = Index.of(position)
+                with self._members() as member:
+                    self._multiply_position(panel, start, here, member, terms, moved, products)
             begin = end
 
     def _multiply_plain(
@@ -363,11 +401,13 @@ class _Winograd:
         panel: Index,
         start: Index,
         here: Index,
+        member: Index,
         terms: tuple[int, int],
         moved: ir.Value,
         products: ir.Value,
     ) -> None:
-        """At one position; `terms` are the first and the number of those of its sum."""
+        """At one position, of one of the tiles of each run; `terms` are the first and the number of
+        those of its sum."""
         strategy, nest = self.strategy, self.nest
         first, count = terms
         zero = nest.zero(moved.type.element_type, self.lanes)
@@ -378,8 +418,8 @@ class _Winograd:
 
         def ask(row: Index, k: Index) -> None:
             """Lines of the weights of the next position."""
-            tile = row.floordiv(strategy.rows)
-            for place in lines_ahead(k, tile, tiles, count, count * self.panel, unroll):
+            tile, every = member * tiles + row.floordiv(strategy.rows), self.run * tiles
+            for place in lines_ahead(k, tile, every, count, count * self.panel, unroll):
                 nest.prefetch(self.weights, [panel, here + 1, constant(first), place])
 
         with self._rows(start) as row:
@@ -392,7 +432,7 @@ class _Winograd:
                 ]
                 following = list(carried)
                 for r, index in enumerate(rows):
-                    place = [here, index * self.shape.summed + first + k]
+                    place = [here, index * self.stored + member * self.apart + first + k]
                     left = nest.as_vector(nest.load(moved, place, one), vectors[0])
                     for n, value in enumerate(right):
                         cell = r * len(vectors) + n
@@ -403,7 +443,8 @@ class _Winograd:
             sums = self._sum(count, step, cells, functools.partial(ask, row))
             for r, index in enumerate(rows):
                 for n, v in enumerate(vectors):
-                    place = [here, index * self.panel + v.index + n * self.lanes]
+                    number = member * strategy.block + index
+                    place = [here, number * self.panel + v.index + n * self.lanes]
                     nest.store(sums[r * len(vectors) + n], products, place, v)
 
     def _sum(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from stepwell.kernels.group import widths
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.strategy import Candidate, Choice, IntegerStrategy
 from stepwell.kernels.structured import Structured, element_type
+from stepwell.kernels.used_elements import needed_layout
 from stepwell.mlir import ir
+from stepwell.open_dimensions import is_open
 from stepwell.packing import (
     Packing,
     PanelPacking,
@@ -50,6 +53,9 @@ _LARGE_BLOCKS = 8
 FILTERS = (2, 3, 4, 5, 7)
 """Terms of a filter in a dimension that is transformed."""
 
+_LONGEST = 32
+"""Tiles of a run at most."""
+
 LINE = 16
 """Numbers that keep the positions of a tile apart: without them, they would lie a power of two
 apart, in few sets of the cache."""
@@ -62,7 +68,8 @@ ATTRIBUTE = "kernel.winograd"
 class WinogradStrategy(IntegerStrategy):
     """`tile` outputs a side; `block` input tiles and `panels` panels of `vectors` vectors a task;
     `rows` tiles in a register tile of the matrix products. With `plain` 1, weights are filters as
-    they are, which register tiles transform, with 0 transformed ones."""
+    they are, which register tiles transform, with 0 transformed ones. Each of the `block` tiles is
+    a `run` of them, neighbours that slide over the same slices of the image."""
 
     tile: int
     block: int
@@ -70,6 +77,7 @@ class WinogradStrategy(IntegerStrategy):
     vectors: int
     panels: int
     plain: int = 0
+    run: int = 1
 
 
 _VARIANTS = 4
@@ -88,7 +96,8 @@ class Algorithm:
 class Side:
     """A dimension of an image, whose rows the algorithm transforms: its loop and the number of
     results along it, the dimension of the image that it is, and the filter in it, whose loop is
-    None where it has one term; a stride is 2 only without dilation."""
+    None where it has one term; a stride is 2 only without dilation. The last of several filters
+    along it is `reach` elements from the first."""
 
     loop: int
     size: int
@@ -97,6 +106,7 @@ class Side:
     filter: int = 1
     dilation: int = 1
     stride: int = 1
+    reach: int = 0
 
     def row(self, tile: int) -> Row:
         """What is transformed of a tile: a row of it, or a single number."""
@@ -111,7 +121,22 @@ class Side:
         if self.filter == 1:
             return 0
         results = self.tiles(tile) * self.row(tile).tile
-        return (results * self.stride + self.filter - self.stride) * self.dilation
+        return (results * self.stride + self.filter - self.stride) * self.dilation + self.reach
+
+
+@dataclass(frozen=True)
+class Slide:
+    """An axis of the grid of tiles, the depth, along which neighbours read the same slices of the
+    image: number i those from i * `step` on, one for each term of the loop `tap`, of `taps`."""
+
+    axis: int
+    tap: int
+    taps: int
+    step: int
+
+    def slices(self, run: int) -> int:
+        """Slices that so many neighbours read."""
+        return (run - 1) * self.step + self.taps
 
 
 @dataclass(frozen=True)
@@ -130,6 +155,7 @@ class ConvolutionShape:
     inputs: int
     sizes: tuple[int, ...]
     group: int | None = None
+    slide: Slide | None = None
 
     @staticmethod
     def of(op: Structured) -> ConvolutionShape | None:
@@ -169,7 +195,12 @@ class ConvolutionShape:
         apart += [side.filter_loop for side in sides if side.filter_loop is not None]
         if long != apart or not {d for read in others for d in read} <= {*images, *taps}:
             return None
-        return ConvolutionShape(tuple(images), sides, outputs, tuple(taps), inputs, sizes, group)
+        slide = None
+        if not any(map(is_open, needed_layout(op.op))):
+            slide = _slide(images, taps, sides, reads, sizes)
+        return ConvolutionShape(
+            tuple(images), sides, outputs, tuple(taps), inputs, sizes, group, slide
+        )
 
     def of_all(self, dims: tuple[int, ...]) -> int:
         return math.prod(self.sizes[d] for d in dims)
@@ -246,12 +277,15 @@ class ConvolutionShape:
         """Positions of a tile, each as often as phases meet there."""
         return sum(len(region.positions) * region.phases for region in self.regions(tile))
 
-    def grid(self, tile: int) -> list[int]:
-        """How many tiles there are: of images, of phases of dilated rows and columns, which are
-        images of their own, of rows and of columns."""
+    def grid(self, tile: int, run: int = 1) -> list[int]:
+        """How many tiles, or runs of them, there are: of images, of phases of dilated rows and
+        columns, which are images of their own, of rows and of columns."""
         dilations = (side.dilation for side in self.sides)
         counts = (side.tiles(tile) for side in self.sides)
-        return [*(self.sizes[d] for d in self.images), *dilations, *counts]
+        grid = [*(self.sizes[d] for d in self.images), *dilations, *counts]
+        if self.slide is not None:
+            grid[self.slide.axis] //= run
+        return grid
 
 
 def _sides(
@@ -268,13 +302,16 @@ def _sides(
             continue
         stride, size = read[loop], sizes[loop]
         others = [d for d in read if d != loop]
-        long = [d for d in others if sizes[d] > 1]
-        if not long and set(others) <= set(taps):
+        long = sorted((d for d in others if sizes[d] > 1), key=lambda d: read[d])
+        if not set(others) <= set(taps):
+            continue
+        if not long:
             plain.append(Side(loop, size, place))
-        elif len(others) == 1 and long[0] in taps and sizes[long[0]] in FILTERS:
-            dilation = read[long[0]]
-            if stride == 1 or (stride == 2 < sizes[long[0]] and dilation == 1):
-                side = Side(loop, size, place, long[0], sizes[long[0]], dilation, stride)
+        elif sizes[long[0]] in FILTERS:
+            dilation, terms = read[long[0]], sizes[long[0]]
+            reach = sum((sizes[d] - 1) * read[d] for d in long[1:])
+            if stride == 1 or (stride == 2 < terms and dilation == 1 and not reach):
+                side = Side(loop, size, place, long[0], terms, dilation, stride, reach)
                 found.append(side)
     if len(found) == 1:
         before = [side for side in plain if side.place < found[0].place]
@@ -284,6 +321,28 @@ def _sides(
         return None
     down, across = sorted(found[-2:], key=lambda side: side.place)
     return down, across
+
+
+def _slide(
+    images: Sequence[int],
+    taps: Sequence[int],
+    sides: Sequence[Side],
+    reads: Sequence[dict[int, int]],
+    sizes: Sequence[int],
+) -> Slide | None:
+    """The dimension with the only terms beside those of the sides, if its slices lie in order, and
+    no side has phases."""
+    long = [loop for loop in taps if sizes[loop] > 1]
+    if len(long) != 1 or any(side.stride > 1 for side in sides):
+        return None
+    found = [read for read in reads if long[0] in read]
+    for axis, loop in enumerate(images):
+        alone = all(loop not in read for read in reads if read not in found)
+        if alone and len(found) == 1 and found[0].keys() == {loop, long[0]} and sizes[loop] > 1:
+            if found[0][long[0]] != 1:
+                return None
+            return Slide(axis, long[0], sizes[long[0]], found[0][loop])
+    return None
 
 
 @dataclass(frozen=True)
@@ -304,12 +363,14 @@ class _Counts:
     groups: int
     filter: int
     transformed: int
+    slide: Slide | None
+    slid: int
 
     @staticmethod
     def of(tile: int, shape: ConvolutionShape, lanes: int) -> _Counts:
-        stored = widths(shape.columns, lanes)
+        stored, slide, grid = widths(shape.columns, lanes), shape.slide, shape.grid(tile)
         return _Counts(
-            math.prod(shape.grid(tile)),
+            math.prod(grid),
             shape.positions(tile),
             shape.windows(tile)[1],
             shape.sums(tile),
@@ -321,7 +382,17 @@ class _Counts:
             shape.groups,
             math.prod(shape.filter),
             sum(side.filter > 1 for side in shape.sides),
+            slide,
+            1 if slide is None else grid[slide.axis],
         )
+
+    def sliced(self, run: int) -> float:
+        """How many times as many numbers of the image neighbours in a run need as one does."""
+        return 1 if self.slide is None else self.slide.slices(run) / self.slide.taps
+
+    def runs(self) -> list[int]:
+        """The runs that all tiles can be in."""
+        return [run for run in range(1, min(self.slid, _LONGEST) + 1) if self.slid % run == 0]
 
 
 def _positions(affine_map: ir.AffineMap) -> list[int]:
@@ -361,6 +432,11 @@ def choose(
     estimates = _estimates(shape, target, threads)
     best = min(estimates, key=lambda estimate: estimate[1], default=None)
     return best[0] if best is not None and best[1] < direct / threads else None
+
+
+def least_time(shape: ConvolutionShape, target: Target, threads: int) -> float:
+    """The estimated time of the best strategy, as `choose` compares it."""
+    return min((time for _, time in _estimates(shape, target, threads)), default=math.inf)
 
 
 def algorithm(
@@ -431,12 +507,16 @@ def problem(strategy: WinogradStrategy, tile: int, shape: ConvolutionShape, targ
             return f"{field} is {number}, which should be positive"
     if columns % strategy.vectors:
         return f"{columns} vectors of outputs are no panels of {strategy.vectors}"
+    if strategy.run not in counts.runs():
+        return f"run is {strategy.run}, and there are {counts.slid} tiles that slide over an image"
+    tiles //= strategy.run
     if strategy.block % strategy.rows or strategy.rows > tiles:
         return f"a block of {strategy.block} tiles has no whole register tiles of {strategy.rows}"
     if strategy.panels > columns // strategy.vectors:
         return f"panels is {strategy.panels}, of {columns // strategy.vectors}"
     if strategy.plain:
-        whole = strategy.vectors == 1 and strategy.block >= tiles and _may_be_plain(shape)
+        whole = strategy.vectors == strategy.run == 1 and strategy.block >= tiles
+        whole = whole and _may_be_plain(shape)
         fits = strategy.plain == 1 and whole and strategy.rows <= _most_plain(counts, target)
     else:
         fits = fits_registers(strategy.rows, strategy.vectors, target)
@@ -478,11 +558,12 @@ def _strategies(
     """What `blocking` chooses from."""
     lanes = target.vector_lanes
     counts = _Counts.of(tile, shape, lanes)
-    outputs, tiles = counts.columns, counts.tiles
-    tile_bytes = counts.positions * counts.summed * 4
-    most = max(4, target.l2_bytes * 6 // 10 // tile_bytes)
+    outputs, tile_bytes = counts.columns, counts.positions * counts.summed * 4
     strategies = []
-    for vectors in (v for v in (4, 3, 2, 1) if -(-outputs // lanes) % v == 0):
+    whole = [v for v in (4, 3, 2, 1) if -(-outputs // lanes) % v == 0]
+    for run, vectors in itertools.product(counts.runs(), whole):
+        tiles = counts.tiles // run
+        most = max(4, int(target.l2_bytes * 6 // 10 // (tile_bytes * counts.sliced(run))))
         panels = math.ceil(outputs / (vectors * lanes))
         groups = {min(panels, g) for g in (1, threads, 2 * threads)}
         for rows in range(1, min(_MOST_ROWS, tiles) + 1):
@@ -492,7 +573,9 @@ def _strategies(
             even = {math.ceil(last / blocks) for blocks in range(1, _LARGE_BLOCKS + 1)}
             multiples = {*range(1, min(max(1, most // rows), last) + 1), *even}
             strategies += [
-                WinogradStrategy(tile, rows * count, rows, vectors, math.ceil(panels / group))
+                WinogradStrategy(
+                    tile, rows * count, rows, vectors, math.ceil(panels / group), run=run
+                )
                 for count in sorted(multiples)
                 for group in sorted(groups)
             ]
@@ -532,7 +615,8 @@ def _most_plain(counts: _Counts, target: Target) -> int:
 def _scratch_bytes(strategy: WinogradStrategy, counts: _Counts, target: Target) -> int:
     """What a task has on its stack: transformed tiles, and products of a panel."""
     panel = strategy.vectors * target.vector_lanes
-    return counts.positions * (strategy.block * (counts.summed + panel) + 2 * LINE) * 4
+    numbers = int(counts.summed * counts.sliced(strategy.run)) + strategy.run * panel
+    return counts.positions * (strategy.block * numbers + 2 * LINE) * 4
 
 
 _THERE, _BACK = 10, 10
@@ -561,28 +645,31 @@ _WRITTEN = 2
 
 def _time(strategy: WinogradStrategy, counts: _Counts, target: Target, threads: int) -> float:
     """Estimated time, in vector multiply-adds: the products and the weights they wait for, both
-    transforms, and the transformed tiles that each panel reads, half a vector at a time from L2;
-    all by the thread that has most.
+    transforms, and the transformed tiles that each panel reads, half a vector at a time from L2,
+    where the products of a run stay, too; all by the thread that has most.
 
     The constants were fitted to 190 strategies of 14 shapes, timed with AVX2, and to those that
     they choose for 15 layers of stride 1 and 2 whose weights come from memory."""
-    blocks = math.ceil(counts.tiles / strategy.block)
+    run, sliced = strategy.run, counts.sliced(strategy.run)
+    blocks = math.ceil(counts.tiles // run / strategy.block)
     panels = math.ceil(counts.columns / (strategy.vectors * target.vector_lanes))
     groups = math.ceil(panels / strategy.panels)
     sums = counts.sums * counts.terms
-    register_tiles = blocks * strategy.block // strategy.rows * panels
+    register_tiles = blocks * strategy.block * run // strategy.rows * panels
     steps = sums * _step(strategy, counts.summed, target)
     if strategy.plain:
         steps = counts.across * counts.terms * (strategy.rows * counts.across + _FILTERS)
     products = register_tiles * (steps + counts.positions * _TILE)
     weights = _streaming(strategy, counts, target)
     sides = counts.transformed / 2
-    there = groups * counts.tiles * counts.sums * counts.inputs * _THERE * sides
+    there = groups * counts.tiles // run * counts.sums * counts.inputs * sliced * _THERE * sides
     back = counts.tiles * counts.stored * counts.positions * _BACK * sides
     moved = strategy.block * sums * 4
-    in_l2 = moved <= target.l2_bytes * 3 // 4
+    panel = strategy.vectors * target.vector_lanes
+    others = strategy.block * (run - 1) * panel * counts.positions * 4
+    in_l2 = moved * sliced + others <= target.l2_bytes * 3 // 4
     rate = target.vector_bits / 16 if in_l2 else _IN_ORDER * target.l3_rate
-    read = blocks * (panels if in_l2 else panels + _WRITTEN) * moved / rate
+    read = blocks * (panels * run if in_l2 else panels * run + _WRITTEN * sliced) * moved / rate
     time = max(products, weights) + target.waiting * min(products, weights) + there + back + read
     tasks = counts.groups * blocks * groups
     time *= counts.groups
@@ -601,7 +688,7 @@ def _step(strategy: WinogradStrategy, inputs: int, target: Target) -> float:
 def _streaming(strategy: WinogradStrategy, counts: _Counts, target: Target) -> float:
     """Vector multiply-adds that take as long as the weights of each block: from memory first, asked
     for a position ahead, then from where they stay."""
-    blocks = math.ceil(counts.tiles / strategy.block)
+    blocks = math.ceil(counts.tiles // strategy.run / strategy.block)
     sums = counts.filter if strategy.plain else counts.sums
     weights = sums * counts.terms * counts.columns * 4
     again = (blocks - 1) * weights if weights > target.l2_bytes // 2 else 0
