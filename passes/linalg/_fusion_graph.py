@@ -9,6 +9,7 @@ trailing dimensions)."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -556,16 +557,24 @@ class FusionGraph:
             there = linearize(indices, shape_of(base))
             size = elements(base)
             if size == total:
-                if not self._same_element(there, here, dims, group):
+                if not self._same_element(there, here, dims, sizes, group):
                     return False
             elif rows is None or size != rows or there != here.floordiv(total // rows):
                 return False
             agree = True
         return agree and all(other.group is not group for other in self.gathered(node))
 
-    def _same_element(self, there: Index, here: Index, dims: list[Variable], group: Group) -> bool:
+    def _same_element(
+        self,
+        there: Index,
+        here: Index,
+        dims: list[Variable],
+        sizes: list[int],
+        group: Group,
+    ) -> bool:
         if there == here:
-            return True
+            anchor = shape_of(group.nodes[0].op.results[0])
+            return group.kind not in ANCHORED or _comes_back(anchor, tuple(sizes))
         if group.kind not in ANCHORED:
             return False
         inner = _innermost(dims)
@@ -643,6 +652,17 @@ class FusionGraph:
                 if producer.group is not group and producer.group is not None:
                     found[producer.group] = None
         return list(found)
+
+
+@functools.lru_cache(1024)
+def _comes_back(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether the indices of an element of `shape` are known again when it is reshaped to `other`:
+    a kernel stores what it computes at the one by the other. Dimensions that cut one another, 15
+    rows of 10 and 6 of 25, leave quotients of sums."""
+    if math.prod(shape) != math.prod(other):
+        return True
+    here = [Index.of(Variable(f"d{i}", 0, max(n, 1) - 1)) for i, n in enumerate(shape)]
+    return reshaped(reshaped(here, shape, other), other, shape) == here
 
 
 def _dims_of(structured: Structured) -> list[Variable]:

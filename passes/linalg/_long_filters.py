@@ -1,8 +1,10 @@
-"""Long filters as several short ones, of which one loop is the numbers.
+"""Long filters as several short ones, whose number is a loop of its own.
 
-y[n, w, o] += x[n, w + k, c] * f[k, c, o]                       k < 11
-  ->
-y[n, w, o] += x[n, w + 4 g + k, c] * f[g, k, c, o]              g < 3, k < 4; f[2, 3] is zero
+    y[n, w, o] += x[n, w + k, c] * f[k, c, o]                  k < 11
+      ->
+    y[n, w, o] += x[n, w + 4 g + k, c] * f[g, k, c, o]         g < 3, k < 4
+
+What lacks of the last one is zero.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ import numpy as np
 from stepwell.attributes import PARTS, i64_array
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.open_sizes import EXTENTS
+from stepwell.kernels.cpu.winograd_strategy import FILTERS, TILES
 from stepwell.kernels.structured import defining_op
 from stepwell.mlir import dialect, ir
 from stepwell.mlir import stablehlo as bindings
@@ -73,9 +74,9 @@ _LEAST_GAIN, _CUT = 0.02, 0.01
 _FIRST = ("stablehlo.convolution", "stablehlo.dot_general", "stablehlo.reduce_window")
 """Operations that begin a kernel."""
 
-_WINOGRAD, _WINOGRAD_WORK = 4, 0.4
-"""How many times larger the filters of a 3x3 convolution become by its transform, and the part of
-the multiplications that is left."""
+_TRANSFORMING, _SMALL = 1.6, 3
+"""How many times its multiplications Winograd's algorithm takes, and the terms of filters that have
+larger tiles."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ def _layer(op: ir.Operation, batched: list[int], numbers: dict[ir.Value, int]) -
         {numbers[value] for value in read if value in numbers},
         [value for value in read if value not in numbers and not _is_repeated(value)],
         _bytes(op.results[0]),
-        whole * _WINOGRAD if _may_be_winograd(op) else whole,
+        whole * _winograd(op)[0],
         _work(op),
     )
 
@@ -214,7 +215,7 @@ def _work(op: ir.Operation) -> float:
         numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
         filters = hlo.shape(op.operands[1])
         sums = math.prod(filters) // filters[numbers.kernel_output_feature_dimension]
-        return count * sums * (_WINOGRAD_WORK if _may_be_winograd(op) else 1)
+        return count * sums * _winograd(op)[1]
     if op.name == "stablehlo.dot_general":
         lhs, rhs = (math.prod(hlo.shape(operand)) for operand in op.operands)
         return math.sqrt(lhs * rhs * count)
@@ -223,15 +224,22 @@ def _work(op: ir.Operation) -> float:
     return count if op.name.removeprefix("stablehlo.") in ELEMENTWISE else 0
 
 
-def _may_be_winograd(op: ir.Operation) -> bool:
+def _winograd(op: ir.Operation) -> tuple[float, float]:
+    """How many times larger the filters of a convolution become by Winograd's transform, and the
+    part of its time that is left, if it may be computed so; else 1 and 1."""
     if op.name != "stablehlo.convolution":
-        return False
+        return 1, 1
     numbers = bindings.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     filters = hlo.shape(op.operands[1])
-    if filters[numbers.kernel_input_feature_dimension] == 1:
-        return False
     spatial = [filters[d] for d in numbers.kernel_spatial_dimensions]
-    return spatial == [3, 3] and optional_integers(op, "window_strides", 2, 1) == [1, 1]
+    strides = optional_integers(op, "window_strides", len(spatial), 1)
+    sides = [size for size in spatial[-2:] if size in FILTERS]
+    if filters[numbers.kernel_input_feature_dimension] == 1 or set(strides) != {1} or not sides:
+        return 1, 1
+    tiles = [max(TILES) if size <= _SMALL else min(TILES) for size in sides]
+    windows = math.prod(tile + size - 1 for tile, size in zip(tiles, sides, strict=True))
+    products = windows / math.prod(tiles) / math.prod(sides)
+    return windows / math.prod(sides), min(1, _TRANSFORMING * products)
 
 
 def _is_repeated(value: ir.Value) -> bool:

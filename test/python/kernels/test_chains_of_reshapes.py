@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
@@ -104,3 +105,24 @@ def test_products_of_which_rows_are_reversed(reversed_dimensions: tuple[int, ...
     wanted = x.astype(np.float64) @ weights
     np.testing.assert_allclose(plain, wanted, rtol=0, atol=1e-5)
     np.testing.assert_allclose(turned, 2 * np.flip(wanted, reversed_dimensions), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(("inner", "outer"), [((4, 15, 10), (6, 2, 10, 5)), ((15, 10), (6, 25))])
+def test_reshapes_whose_dimensions_cut_one_another(
+    inner: tuple[int, ...], outer: tuple[int, ...]
+) -> None:
+    """A product, and a kernel of what is computed of it in the other shape."""
+    random = np.random.default_rng(0)
+    *lead, rows, columns = inner
+    x = random.standard_normal((*lead, rows, 24), np.float32)
+    y = random.standard_normal((*lead, 24, columns), np.float32)
+
+    def layer(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.tanh(jnp.maximum(x @ y, 0).reshape(outer))
+
+    lowered = stepwell.lower(jax.export.export(jax.jit(layer))(x, y), target="host")
+    lowered.step("affine")
+    assert lowered.remarks == []
+    (found,) = lowered.compile()(x, y)
+    wanted = np.tanh(np.maximum(x.astype(np.float64) @ y, 0).reshape(outer))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
