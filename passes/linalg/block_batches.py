@@ -188,7 +188,7 @@ def _layer(op: ir.Operation, batched: list[int], numbers: dict[ir.Value, int]) -
         {numbers[value] for value in read if value in numbers},
         [value for value in read if value not in numbers and not _is_repeated(value)],
         _bytes(op.results[0]),
-        whole * _winograd(op)[0],
+        round(whole * _winograd(op)[0]),
         _work(op),
     )
 

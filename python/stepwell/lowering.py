@@ -12,12 +12,12 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from stepwell import artifact, assembly, codegen, pipeline
+from stepwell import artifact, assembly, codegen, pipeline, pytorch
 from stepwell.artifact import Artifact
 from stepwell.errors import LoweringError, ModelError, UsageError
 from stepwell.frontends import Imported, Shapes, TensorSpec, load
@@ -196,19 +196,24 @@ class Lowered:
 
 def lower(
     model: object,
-    target: str = "cpu",
+    target: str | Sequence[object] = "cpu",
     threads: int | None = None,
     shapes: Shapes | None = None,
     options: Options = None,
     progress: pipeline.Progress | None = None,
+    *,
+    example_inputs: object = None,
 ) -> Lowered:
-    """Import `model` (see `stepwell.frontends.load`) and stand at the top, level "stablehlo".
+    """Import `model` (see `stepwell.frontends.load`) and stand at the top, level "stablehlo". Of a
+    torch.nn.Module, `example_inputs` are what `stepwell.compile` takes, and may stand second, too.
 
     `progress` is called with a step's name and None when it begins, with its seconds when it ends.
 
     Works in this process: a crash of MLIR takes it along, so use `stepwell.compile` in production.
     """
-    imported = load(model, shapes=shapes)
+    if not isinstance(target, str):
+        target, example_inputs = "cpu", target
+    imported = load(pytorch.exported(model, example_inputs), shapes=shapes)
     made = make_options(options)
     walk = pipeline.start(imported, get(target), threads or default_threads(), made)
     return Lowered(walk, made, progress)

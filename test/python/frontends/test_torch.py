@@ -34,6 +34,8 @@ def test_module_and_example_inputs():
         stepwell.compile(module, example_inputs=x),
         stepwell.compile((module, (x,))),
         stepwell.compile(torch.export.export(module, (x,))),
+        stepwell.lower(module, (x,)).compile(),
+        stepwell.lower(module, "cpu", example_inputs=x).compile(),
     ):
         _check(executable, module, x)
         assert [spec.name for spec in executable.inputs] == ["input"]
