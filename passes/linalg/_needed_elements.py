@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from stepwell.errors import LoweringError
 from stepwell.extents import Extent
+from stepwell.kernels.cpu.winograd_shape import ConvolutionShape
 from stepwell.kernels.cpu.winograd_strategy import ATTRIBUTE as WINOGRAD
-from stepwell.kernels.cpu.winograd_strategy import ConvolutionShape
 from stepwell.kernels.group import accesses, extracted
 from stepwell.kernels.index import Index, Variable, apply_map
 from stepwell.kernels.structured import RESHAPES, Structured, shape_of

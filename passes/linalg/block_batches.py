@@ -33,7 +33,7 @@ import numpy as np
 from stepwell.attributes import PARTS, i64_array
 from stepwell.dialects import stablehlo as hlo
 from stepwell.frontends.open_sizes import EXTENTS
-from stepwell.kernels.cpu.winograd_strategy import FILTERS, TILES
+from stepwell.kernels.cpu.winograd_shape import FILTERS, TILES
 from stepwell.kernels.structured import defining_op
 from stepwell.mlir import dialect, ir
 from stepwell.mlir import stablehlo as bindings

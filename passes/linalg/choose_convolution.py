@@ -19,6 +19,7 @@ from stepwell.attributes import i64
 from stepwell.kernels.cpu import winograd_strategy
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape, estimated_time
 from stepwell.kernels.cpu.dot_products import bfloat_time
+from stepwell.kernels.cpu.winograd_shape import ConvolutionShape
 from stepwell.kernels.structured import (
     RESHAPES,
     Structured,
@@ -71,7 +72,7 @@ class ChooseConvolution(Pass):
                 continue
             if not _is_weight(convolution.inputs[1], op):
                 continue
-            shape = winograd_strategy.ConvolutionShape.of(convolution)
+            shape = ConvolutionShape.of(convolution)
             if shape is None or not shape.tiles():
                 self._divide(convolution, op, padded, target, state)
                 continue
@@ -101,7 +102,7 @@ class ChooseConvolution(Pass):
         best = math.inf, None
         for lengths in _long_filters.lengths(convolution):
             divided = _long_filters.divide(convolution, lengths)
-            shape = winograd_strategy.ConvolutionShape.of(divided)
+            shape = ConvolutionShape.of(divided)
             if shape is not None:
                 time = winograd_strategy.least_time(shape, target, state.threads)
                 best = min(best, (time, lengths), key=lambda found: found[0])
@@ -109,7 +110,7 @@ class ChooseConvolution(Pass):
         if best[1] is None:
             return
         divided = _long_filters.divide(convolution, best[1])
-        shape = winograd_strategy.ConvolutionShape.of(divided)
+        shape = ConvolutionShape.of(divided)
         assert shape is not None
         tile = self._tile(convolution, shape, target, state)
         if not tile:
@@ -123,7 +124,7 @@ class ChooseConvolution(Pass):
     def _tile(
         self,
         convolution: Structured,
-        shape: winograd_strategy.ConvolutionShape,
+        shape: ConvolutionShape,
         target: Target,
         state: State,
     ) -> int:
@@ -149,7 +150,7 @@ def _is_weight(value: ir.Value, host: ir.Operation) -> bool:
 
 def _mark(
     convolution: Structured,
-    shape: winograd_strategy.ConvolutionShape,
+    shape: ConvolutionShape,
     tile: int,
     padded: _Padded,
 ) -> None:

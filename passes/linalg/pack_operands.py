@@ -25,6 +25,7 @@ from stepwell.kernels.cpu import (
     winograd_strategy,
 )
 from stepwell.kernels.cpu.contraction_strategy import ContractionShape
+from stepwell.kernels.cpu.winograd_shape import ConvolutionShape
 from stepwell.kernels.slices import TakenSlices, slices_behind
 from stepwell.kernels.structured import (
     RESHAPES,
@@ -235,7 +236,7 @@ def _pack_winograd(
     packed: dict[tuple[Weight, Packing], ir.Value],
 ) -> None:
     """Pass weights as the kernel takes them; in the body a cast stands for undoing that."""
-    shape = winograd_strategy.ConvolutionShape.of(anchor)
+    shape = ConvolutionShape.of(anchor)
     assert shape is not None
     tile = ir.IntegerAttr(anchor.op.attributes[winograd_strategy.ATTRIBUTE]).value
     choice = winograd_strategy.choice(tile, shape, state.target, state.threads)

@@ -13,9 +13,8 @@ import pytest
 
 import stepwell
 from stepwell.kernels.cpu import winograd_strategy
+from stepwell.kernels.cpu.winograd_shape import ConvolutionShape, Side
 from stepwell.kernels.cpu.winograd_strategy import (
-    ConvolutionShape,
-    Side,
     WinogradStrategy,
     blocking,
     choose,

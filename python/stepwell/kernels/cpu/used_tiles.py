@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stepwell.kernels.builder import Lanes
-from stepwell.kernels.cpu.winograd_strategy import ConvolutionShape
+from stepwell.kernels.cpu.winograd_shape import ConvolutionShape
 from stepwell.kernels.group import KernelGroup
 from stepwell.kernels.index import Index, Variable, constant
 from stepwell.kernels.structured import Structured

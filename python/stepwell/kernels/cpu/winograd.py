@@ -35,7 +35,8 @@ from stepwell.kernels.builder import Lanes
 from stepwell.kernels.cpu.contraction_strategy import steps_at_once, summation_levels
 from stepwell.kernels.cpu.prefetch import lines_ahead
 from stepwell.kernels.cpu.used_tiles import UsedTiles
-from stepwell.kernels.cpu.winograd_strategy import LINE, ConvolutionShape, WinogradStrategy
+from stepwell.kernels.cpu.winograd_shape import ConvolutionShape
+from stepwell.kernels.cpu.winograd_strategy import LINE, WinogradStrategy
 from stepwell.kernels.cpu.winograd_transform import Transform
 from stepwell.kernels.group import KernelGroup, widths
 from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
