@@ -1,7 +1,9 @@
 """`lower-kernels-to-llvm`: kernels in affine, vector and scf down to the LLVM dialect.
 
 Upstream passes, in the order that keeps vectors whole. Memrefs become bare pointers that alias
-nothing else, so that loads may move out of loops.
+nothing else, so that loads may move out of loops. What is invariant in loops, addresses too, leaves
+them here, as do equal computations: LLVM takes several times as long for that. What is known not
+to be negative is divided without a sign.
 """
 
 from __future__ import annotations
@@ -14,13 +16,11 @@ from stepwell.errors import LoweringError
 from stepwell.mlir import ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
 
-PIPELINE = (
-    "canonicalize,cse,func.func(convert-vector-to-scf),lower-affine,convert-scf-to-cf,"
-    "expand-strided-metadata,lower-affine,canonicalize,cse,"
-    "convert-vector-to-llvm,convert-math-to-llvm,finalize-memref-to-llvm,"
-    "convert-func-to-llvm{use-bare-ptr-memref-call-conv=true},convert-arith-to-llvm,"
-    "convert-cf-to-llvm,convert-index-to-llvm,convert-ub-to-llvm,reconcile-unrealized-casts,"
-    "canonicalize,cse"
+_PIPELINE = (
+    "func.func(convert-vector-to-scf),expand-strided-metadata,lower-affine,cse,"
+    "func.func(arith-unsigned-when-equivalent),convert-vector-to-llvm,finalize-memref-to-llvm,"
+    "convert-func-to-llvm{use-bare-ptr-memref-call-conv=true},reconcile-unrealized-casts,cse,"
+    "loop-invariant-code-motion,convert-scf-to-cf,convert-to-llvm,reconcile-unrealized-casts,cse"
 )
 
 
@@ -40,7 +40,7 @@ class LowerKernelsToLlvm(Pass):
             mark_arguments(kernel)
             kernel.detach_from_parent()
             apart.body.append(kernel)
-        run_upstream(apart.operation, PIPELINE)
+        run_upstream(apart.operation, _PIPELINE)
         check_lowered(apart)
         _move_bits(apart)
         for child in list(apart.body.operations):

@@ -27,7 +27,6 @@ from stepwell.mlir import dialect, ir, nested_operations, run_upstream
 from stepwell.passes.base import Pass, State
 from stepwell.passes.buffers.plan_arena import VIEWS
 from stepwell.passes.llvm.lower_kernels_to_llvm import (
-    PIPELINE,
     check_lowered,
     flatten_empty,
     mark_arguments,
@@ -43,7 +42,14 @@ RESIDENT_BLOCKS = 1
 _MAP_BYTES, _MAP_ALIGNMENT = 128, 128
 """Of a tensor map."""
 
-_PIPELINE = f"convert-nvgpu-to-nvvm,{PIPELINE}"
+_PIPELINE = (
+    "convert-nvgpu-to-nvvm,canonicalize,cse,func.func(convert-vector-to-scf),lower-affine,"
+    "convert-scf-to-cf,expand-strided-metadata,lower-affine,canonicalize,cse,"
+    "convert-vector-to-llvm,convert-math-to-llvm,finalize-memref-to-llvm,"
+    "convert-func-to-llvm{use-bare-ptr-memref-call-conv=true},convert-arith-to-llvm,"
+    "convert-cf-to-llvm,convert-index-to-llvm,convert-ub-to-llvm,reconcile-unrealized-casts,"
+    "canonicalize,cse"
+)
 
 _VIEWS = (*VIEWS, "memref.subview", "memref.view")
 _LOADS = ("memref.load", "affine.load", "affine.vector_load", "vector.load", "vector.maskedload")

@@ -288,6 +288,10 @@ def in_processes(function: Callable, items: list) -> list:
         return list(pool.map(function, items))
 
 
+_COPYING = ("concatenate", "pad")
+"""Strategies whose loops LLVM makes calls of memcpy and memset, which are faster."""
+
+
 def _compile_unit(unit: KernelUnit, *, target: Target, opt_level: int) -> bytes | str:
     """The object of one kernel, or the sentence that says why there is none."""
     try:
@@ -307,7 +311,11 @@ def _compile_unit(unit: KernelUnit, *, target: Target, opt_level: int) -> bytes 
                 ].value.endswith(TASK_SUFFIX):
                     ir.InsertionPoint(module.body).insert(child.operation.clone())
             optimized = codegen.optimized_llvm(
-                module.operation, target, opt_level, scalar=unit.strategy == "scalar"
+                module.operation,
+                target,
+                opt_level,
+                scalar=unit.strategy == "scalar",
+                unroll=unit.strategy in _COPYING,
             )
             return codegen.object_code(optimized, target, opt_level)
     except (Error, ir.MLIRError) as error:

@@ -88,7 +88,7 @@ class ContractionTiles:
     ) -> RegisterTile:
         """The register tile whose first row is `rows`."""
         vectors = self._vectors(self.columns(last))
-        lanes = [Lanes.of(register.width) for register in vectors]
+        widths = {register.width for register in vectors}
         points = [(r, c) for r in range(box[0]) for c in range(box[1])]
 
         def place(
@@ -117,9 +117,10 @@ class ContractionTiles:
             following = list(carried)
             for number, point in enumerate(points):
                 left = self._row_at(place(point, start, reduced))
+                spread = {width: self._spread(left, width) for width in widths}
                 for v, loaded in enumerate(right):
-                    cell = number * len(vectors) + v
-                    following[cell] = self._multiply_add(left, loaded, following[cell], lanes[v])
+                    cell, row = number * len(vectors) + v, spread[vectors[v].width]
+                    following[cell] = self._multiply_add(row, loaded, following[cell])
             return following
 
         return RegisterTile(dims, box, panel, start, vectors, place, step)
@@ -164,7 +165,9 @@ class ContractionTiles:
             loaded = self.evaluator.at(self.op.inputs[rhs], at, lanes)
         else:
             loaded = self.operand(rhs, place(start + register.offset + lanes.index), lanes)
-        return loaded if self.terms > 1 else self._extended(rhs, loaded, lanes)
+        if self.terms > 1:
+            return loaded
+        return self.nest.as_vector(self._extended(rhs, loaded, lanes), lanes)
 
     def _row_at(self, point: list[Index]) -> ir.Value:
         """What a step reads of the lhs for a row: a number, or a word."""
@@ -195,16 +198,19 @@ class ContractionTiles:
         found = extension(self.op, number)
         return value if found is None else self.evaluator.elementwise_op(found, [value], lanes)
 
-    def _multiply_add(
-        self, left: ir.Value, right: ir.Value, total: ir.Value, lanes: Lanes
-    ) -> ir.Value:
+    def _spread(self, left: ir.Value, count: int) -> ir.Value:
+        """What `_row_at` read, for so many columns."""
         if self.strategy.along:
-            return self.nest.fma(left, right, total)
+            return left
         if self.terms == 1:
-            left, right = (self.nest.as_vector(value, lanes) for value in (left, right))
+            return self.nest.as_vector(left, Lanes.of(count))
+        return dot_products.broadcast(left, count)
+
+    def _multiply_add(self, left: ir.Value, right: ir.Value, total: ir.Value) -> ir.Value:
+        if self.strategy.along or self.terms == 1:
             return self.nest.fma(left, right, total)
         inputs = [right, right]
-        inputs[self.shape.lhs] = dot_products.broadcast(left, lanes.count)
+        inputs[self.shape.lhs] = left
         return dot_products.multiply_add(self.op, inputs, total)
 
     def run(self, tile: RegisterTile, ahead: Callable[[Index], None] | None = None) -> None:

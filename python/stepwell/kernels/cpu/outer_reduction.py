@@ -267,8 +267,7 @@ class _OuterReduction:
         whole, rest = divmod(self.sizes[self.inner], chunk)
 
         def run(count: int) -> None:
-            for begin, end, width in widths(count, self.lanes):
-                self._channels(dims, block, part * chunk, (begin, end), width)
+            self._boxes(dims, block, part * chunk, count)
 
         if not whole or not rest:
             run(rest or chunk)
@@ -279,34 +278,18 @@ class _OuterReduction:
             with branch.otherwise(), self.evaluator.scope():
                 run(chunk)
 
-    def _channels(
-        self, dims: list[Index], block: list[Index], first: Index, part: tuple[int, int], width: int
-    ) -> None:
-        """All channels of a part of those from `first` on with vectors of `width`, several a tile
-        while they last."""
-        begin, end = part
-        for vectors in (self.tile.vectors, 1):
-            step = width * vectors
-            stop = begin + (end - begin) // step * step
-            if stop > begin:
-                with self.nest.loop("c", begin, stop, step) as c, self.evaluator.scope():
-                    self._boxes(dims, block, first + Index.of(c), width, vectors)
-            begin = stop
-
     def _boxes(
         self,
         dims: list[Index],
         block: list[Index],
-        channel: Index,
-        width: int,
-        vectors: int,
+        first: Index,
+        count: int,
         box: tuple[int, ...] = (),
     ) -> None:
-        """The tile number `block`, of the sizes `box` in the first tiled dimensions; the last tile
-        along a dimension may be smaller."""
+        """The tiles number `block`, of the sizes `box` in the first tiled dimensions, of `count`
+        channels from `first` on; the last tile along a dimension may be smaller."""
         if len(box) == len(self.tiled):
-            rows, points = [1, 1, *box][-2:]
-            self._tile(dims, rows, points, channel, width, vectors)
+            self._channels(dims, box, first, count)
             return
         number = len(box)
         axis = self.tiled[number]
@@ -315,7 +298,7 @@ class _OuterReduction:
         def go_on(start: Index, size: int) -> None:
             there = list(dims)
             there[axis] = start
-            self._boxes(there, block, channel, width, vectors, (*box, size))
+            self._boxes(there, block, first, count, (*box, size))
 
         last, rest = divmod(self.sizes[axis], extent)
         if not rest:
@@ -326,6 +309,20 @@ class _OuterReduction:
                 go_on(constant(last * extent), rest)
             with branch.otherwise(), self.evaluator.scope():
                 go_on(block[number] * extent, extent)
+
+    def _channels(
+        self, dims: list[Index], box: tuple[int, ...], first: Index, count: int
+    ) -> None:
+        """A tile of each vector of the channels, or of several while they last."""
+        rows, points = [1, 1, *box][-2:]
+        for begin, end, width in widths(count, self.lanes):
+            for vectors in (self.tile.vectors, 1):
+                step = width * vectors
+                stop = begin + (end - begin) // step * step
+                if stop > begin:
+                    with self.nest.loop("c", begin, stop, step) as c, self.evaluator.scope():
+                        self._tile(dims, rows, points, first + Index.of(c), width, vectors)
+                begin = stop
 
     def _tile(
         self, dims: list[Index], rows: int, points: int, channel: Index, width: int, vectors: int
