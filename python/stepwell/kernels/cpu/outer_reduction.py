@@ -310,9 +310,7 @@ class _OuterReduction:
             with branch.otherwise(), self.evaluator.scope():
                 go_on(block[number] * extent, extent)
 
-    def _channels(
-        self, dims: list[Index], box: tuple[int, ...], first: Index, count: int
-    ) -> None:
+    def _channels(self, dims: list[Index], box: tuple[int, ...], first: Index, count: int) -> None:
         """A tile of each vector of the channels, or of several while they last."""
         rows, points = [1, 1, *box][-2:]
         for begin, end, width in widths(count, self.lanes):
