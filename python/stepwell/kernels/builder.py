@@ -220,6 +220,20 @@ class NestBuilder(Arithmetic):
         )
         yield AffineIf(op)
 
+    def last_apart(self, index: Index, last: int, body: Callable[[Index, bool], None]) -> None:
+        """`body` of `index`, and whether it is `last`: of that number where it is, and of what is
+        known to be less where not, as forms that have it inside may be simpler for that."""
+        with self.when(index, equals=last, otherwise=True) as branch:
+            with branch.then():
+                body(Index((), last), True)
+            with branch.otherwise():
+                known = index.known_below(last)
+                if known.high < last:
+                    body(known, False)
+                    return
+                with self.loop_between("index", index, index + 1, last) as variable:
+                    body(Index.of(variable), False)
+
     @contextmanager
     def when_last(self, index: Index, count: int) -> Iterator[None]:
         """`affine.if index == count - 1`; no condition when that is certain."""

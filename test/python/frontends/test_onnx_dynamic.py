@@ -217,3 +217,30 @@ def test_optional_input() -> None:
     has, value = exe(None)
     assert not has
     assert value is None
+
+
+def test_reads_at_no_index() -> None:
+    """A detector that finds nothing reads its boxes at no place."""
+    check(
+        """g (float[3, 4] x, float limit) => (float[n, 4] y, float[n, 4] z, float[n, 4] same)
+        {
+            axis = Constant <value_ints: ints = [1]> ()
+            scores = ReduceMax <keepdims = 0> (x, axis)
+            kept = Greater(scores, limit)
+            found = NonZero(kept)
+            one = Constant <value_ints: ints = [-1]> ()
+            flat = Reshape(found, one)
+            boxes = Gather(x, flat)
+            length = Shape(flat)
+            four = Constant <value_ints: ints = [4]> ()
+            shape = Concat <axis = 0> (length, four)
+            none = Sub(flat, flat)
+            y = Gather(boxes, none)
+            pairs = Unsqueeze(none, axis)
+            z = GatherND(boxes, pairs)
+            wide = Expand(pairs, shape)
+            same = GatherElements(boxes, wide)
+        }""",
+        x=X,
+        limit=np.float32(9),
+    )

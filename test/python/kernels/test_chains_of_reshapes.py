@@ -126,3 +126,36 @@ def test_reshapes_whose_dimensions_cut_one_another(
     (found,) = lowered.compile()(x, y)
     wanted = np.tanh(np.maximum(x.astype(np.float64) @ y, 0).reshape(outer))
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("size", "classes", "anchors", "channels", "groups", "target"),
+    [
+        (20, 21, 4, 64, 1, "x86_64-v4"),  # by Winograd's algorithm, of a panel that is not whole
+        (20, 91, 9, 32, 1, "x86_64-v3"),
+        (7, 28, 5, 140, 140, "x86_64-v4"),  # depthwise, in parts of the channels
+        (8, 27, 7, 189, 189, "x86_64-v4"),
+    ],
+)
+def test_heads_of_detectors(
+    size: int, classes: int, anchors: int, channels: int, groups: int, target: str
+) -> None:
+    """Channels are anchors by classes, of which each position of the image has all: one kernel
+    finishes them where they are, though its last panel has fewer."""
+    random = np.random.default_rng(classes)
+    x = random.standard_normal((1, size, size, channels), np.float32)
+    w = random.standard_normal((3, 3, channels // groups, classes * anchors), np.float32) / 20
+    scales = random.standard_normal((size * size * anchors, classes), np.float32)
+
+    def head(x: jax.Array) -> jax.Array:
+        summed = lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=groups,
+        )  # fmt: skip
+        return jax.nn.sigmoid(summed.reshape(1, *scales.shape) * scales)
+
+    lowered = stepwell.lower(jax.jit(head).lower(x), target=target)
+    lowered.step("affine")
+    assert lowered.remarks == []
+    (found,) = lowered.compile()(x)
+    np.testing.assert_allclose(found, head(x), rtol=0, atol=1e-5)

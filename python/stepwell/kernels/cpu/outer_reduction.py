@@ -266,17 +266,14 @@ class _OuterReduction:
         """Chunk number `part` of the channels; the last one may be smaller."""
         whole, rest = divmod(self.sizes[self.inner], chunk)
 
-        def run(count: int) -> None:
-            self._boxes(dims, block, part * chunk, count)
+        def run(part: Index, last: bool) -> None:
+            with self.evaluator.scope():
+                self._boxes(dims, block, part * chunk, rest if last else chunk)
 
         if not whole or not rest:
-            run(rest or chunk)
-            return
-        with self.nest.when(part, equals=whole, otherwise=True) as branch:
-            with branch.then(), self.evaluator.scope():
-                run(rest)
-            with branch.otherwise(), self.evaluator.scope():
-                run(chunk)
+            run(part, not whole)
+        else:
+            self.nest.last_apart(part, whole, run)
 
     def _boxes(
         self,
@@ -295,20 +292,18 @@ class _OuterReduction:
         axis = self.tiled[number]
         extent = [self.tile.rows, self.tile.points][2 - len(self.tiled) + number]
 
-        def go_on(start: Index, size: int) -> None:
-            there = list(dims)
-            there[axis] = start
-            self._boxes(there, block, first, count, (*box, size))
+        whole, rest = divmod(self.sizes[axis], extent)
 
-        last, rest = divmod(self.sizes[axis], extent)
-        if not rest:
-            go_on(block[number] * extent, extent)
-            return
-        with self.nest.when(block[number], equals=last, otherwise=True) as branch:
-            with branch.then(), self.evaluator.scope():
-                go_on(constant(last * extent), rest)
-            with branch.otherwise(), self.evaluator.scope():
-                go_on(block[number] * extent, extent)
+        def go_on(index: Index, last: bool) -> None:
+            there = list(dims)
+            there[axis] = index * extent
+            with self.evaluator.scope():
+                self._boxes(there, block, first, count, (*box, rest if last else extent))
+
+        if rest:
+            self.nest.last_apart(block[number], whole, go_on)
+        else:
+            go_on(block[number], False)
 
     def _channels(self, dims: list[Index], box: tuple[int, ...], first: Index, count: int) -> None:
         """A tile of each vector of the channels, or of several while they last."""

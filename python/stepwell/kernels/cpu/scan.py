@@ -140,11 +140,12 @@ class _Columns(_Scan):
             if not rest:
                 self._block(row, number * block, block)
                 return
-            with self.nest.when(number, equals=whole, otherwise=True) as branch:
-                with branch.then(), self.evaluator.scope():
-                    self._block(row, constant(whole * block), rest)
-                with branch.otherwise(), self.evaluator.scope():
-                    self._block(row, _below(number, whole) * block, block)
+
+            def run(number: Index, last: bool) -> None:
+                with self.evaluator.scope():
+                    self._block(row, number * block, rest if last else block)
+
+            self.nest.last_apart(number, whole, run)
 
     def _columns_of_a_task(self) -> int:
         """As many as may be, since whole rows are read and written fastest: their totals stay in
@@ -247,11 +248,12 @@ class _Rows(_Scan):
             if not rest:
                 self._strip(Index.of(rows) * count)
                 return
-            with self.nest.when(Index.of(rows), equals=whole, otherwise=True) as branch:
-                with branch.then(), self.evaluator.scope():
-                    self._strip(constant(self.outer - count))
-                with branch.otherwise(), self.evaluator.scope():
-                    self._strip(_below(Index.of(rows), whole) * count)
+
+            def strip(number: Index, last: bool) -> None:
+                with self.evaluator.scope():
+                    self._strip(constant(self.outer - count) if last else number * count)
+
+            self.nest.last_apart(Index.of(rows), whole, strip)
 
     def _strip(self, row: Index) -> None:
         """All columns of the rows from `row` on."""
@@ -339,13 +341,3 @@ class _Rows(_Scan):
             linearize(indices, shape_of(leaf)).coefficient(dims[0]) not in (0, 1)
             for leaf, indices in accesses(value, point, leaves)
         )
-
-
-def _below(index: Index, bound: int) -> Index:
-    """`index`, which is less than `bound` here: what is computed of it may be simpler for that."""
-    if len(index.terms) != 1 or index.constant:
-        return index
-    ((atom, factor),) = index.terms
-    if not isinstance(atom, Variable) or factor != 1:
-        return index
-    return Index.of(Variable(atom.name, 0, bound - 1, atom.value, atom.computed))

@@ -17,7 +17,7 @@ from stepwell.errors import LoweringError
 from stepwell.kernels.builder import Lanes
 from stepwell.kernels.cpu.register_tile import pieces
 from stepwell.kernels.group import KernelGroup
-from stepwell.kernels.index import Index, Variable, apply_map, constant, delinearize
+from stepwell.kernels.index import Index, Variable, apply_map, delinearize
 from stepwell.kernels.sparse_product import SparseProduct
 from stepwell.kernels.structured import shape_of
 from stepwell.mlir import dialect, ir
@@ -81,14 +81,15 @@ class _Emitter:
             self.group.fill_halos(flat, self.lanes)
             batch, block, part = delinearize(flat, sizes)
             rest = self.columns - whole * width
+
+            def run(block: Index, last: bool) -> None:
+                with self.evaluator.scope():
+                    self._block(batch, part, block * width, rest if last else width)
+
             if not whole or not rest:
-                self._block(batch, part, block * width, rest or width)
-                return
-            with self.nest.when(block, equals=whole, otherwise=True) as branch:
-                with branch.then(), self.evaluator.scope():
-                    self._block(batch, part, constant(whole * width), rest)
-                with branch.otherwise(), self.evaluator.scope():
-                    self._block(batch, part, block * width, width)
+                run(block, not whole)
+            else:
+                self.nest.last_apart(block, whole, run)
 
     def _block(self, batch: Index, part: Index, first: Index, count: int) -> None:
         """A part of the rows, for `count` columns from `first` on."""

@@ -99,11 +99,11 @@ class _Transpose:
             if not rows % self.lanes:
                 self._strip(point, block * self.lanes)
                 return
-            with self.nest.when(block, equals=blocks - 1, otherwise=True) as branch:
-                with branch.then():
-                    self._strip(point, constant(rows - self.lanes))
-                with branch.otherwise():
-                    self._strip(point, block * self.lanes)
+
+            def strip(block: Index, last: bool) -> None:
+                self._strip(point, constant(rows - self.lanes) if last else block * self.lanes)
+
+            self.nest.last_apart(block, blocks - 1, strip)
 
     def _strip(self, point: list[Index], start: Index) -> None:
         """L rows of the output, all columns."""

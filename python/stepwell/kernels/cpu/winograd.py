@@ -200,20 +200,17 @@ class _Winograd:
 
     def _transform_panel(self, panel: Index, start: Index, products: ir.Value) -> None:
         """Transform the outputs of a panel back; the last one may have fewer columns."""
-        nest, last = self.nest, self.outputs - (self.panels - 1) * self.panel
+        last = self.outputs - (self.panels - 1) * self.panel
 
-        def transform(columns: int) -> None:
+        def transform(panel: Index, is_last: bool) -> None:
+            columns = last if is_last else self.panel
             body = functools.partial(self._transform_output, panel, columns, products)
             self._for_tiles(start, body)
 
         if self.panels == 1 or last == self.panel:
-            transform(last)
-            return
-        with nest.when(panel, equals=self.panels - 1, otherwise=True) as branch:
-            with branch.then():
-                transform(last)
-            with branch.otherwise():
-                transform(self.panel)
+            transform(panel, True)
+        else:
+            self.nest.last_apart(panel, self.panels - 1, transform)
 
     def _transform_input(self, moved: ir.Value, tile: list[Index], local: Index) -> None:
         """B^T d B of a run of tiles from a place of the grid on, a vector of channels at a time;

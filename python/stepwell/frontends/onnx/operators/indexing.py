@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
@@ -35,6 +37,9 @@ def gather(node: Node, data: Tensor, indices: Tensor) -> Result:
 
 def taken_slices(data: Tensor, indices: Tensor, axis: int) -> Result:
     """What Gather makes of `data` at `indices`."""
+    shape = [*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]]
+    if 0 in shape:
+        return _nothing(shape, data)
     if indices.array is not None and indices.size == 1:
         return _gather_one(data, axis, int(indices.array.item()), indices.rank)
     index = _wrapped(indices, data.shape[axis], "wrapped")
@@ -42,6 +47,11 @@ def taken_slices(data: Tensor, indices: Tensor, axis: int) -> Result:
     offsets = [*range(axis), *range(axis + indices.rank, data.rank - 1 + indices.rank)]
     dimensions = hlo.GatherDimensions(offsets, [axis], [axis], indices.rank)
     return hlo.gather(data.value, index, dimensions, sizes)
+
+
+def _nothing(shape: Sequence[int], data: Tensor) -> ir.Value:
+    """What is read at no index: `data` may have no element either, of which a slice has one."""
+    return hlo.full(0, shape, data.dtype)
 
 
 def _gather_one(data: Tensor, axis: int, index: int, rank: int) -> Result:
@@ -74,6 +84,8 @@ def gather_elements(node: Node, data: Tensor, indices: Tensor) -> Result:
     if data.array is not None and indices.array is not None:
         covered = [slice(None) if d == axis else slice(n) for d, n in enumerate(indices.shape)]
         return np.take_along_axis(data.array[tuple(covered)], indices.array, axis)
+    if 0 in indices.shape:
+        return _nothing(indices.shape, data)
     others = [d for d in range(data.rank) if d != axis]
     covered = [data.shape[d] if d == axis else n for d, n in enumerate(indices.shape)]
     source = data.value
@@ -90,6 +102,9 @@ def gather_nd(node: Node, data: Tensor, indices: Tensor) -> Result:
     batch, depth = node.integer("batch_dims", 0), indices.shape[-1]
     indexed = range(batch, batch + depth)
     rest = data.rank - batch - depth
+    shape = [*indices.shape[:-1], *data.shape[batch + depth :]]
+    if 0 in shape:
+        return _nothing(shape, data)
     dimensions = hlo.GatherDimensions(
         offset_dims=range(indices.rank - 1, indices.rank - 1 + rest),
         collapsed_slice_dims=indexed,
