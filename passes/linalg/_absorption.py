@@ -27,6 +27,11 @@ compute stays in a kernel of its own."""
 def absorb_producers(graph: FusionGraph, state: State) -> None:
     """Merge every group into the one that reads it, where that is the only one and computes at the
     same elements."""
+    with graph.unchanged():
+        _absorb(graph, together=not isinstance(state.target, NvidiaTarget))
+
+
+def _absorb(graph: FusionGraph, *, together: bool) -> None:
     latest_first = sorted(graph.groups, key=lambda group: -group.last)
     for reader in latest_first:
         if reader.kind is not Role.CONCATENATE:
@@ -37,10 +42,9 @@ def absorb_producers(graph: FusionGraph, state: State) -> None:
             for other in readers[1:]:
                 graph.absorb(other, readers[0])
             _absorb_all(graph, readers[0])
-    is_gpu = isinstance(state.target, NvidiaTarget)
     for reader in latest_first:
         if reader.kind is Role.CONCATENATE:
-            _absorb_parts(graph, reader, together=not is_gpu and alternates(reader.nodes[0].op))
+            _absorb_parts(graph, reader, together=together and alternates(reader.nodes[0].op))
     for reader in graph.groups:
         while (nodes := _made_of_bytes(graph, reader)) is not None:
             graph.move(nodes, reader)
@@ -194,17 +198,16 @@ def _absorb_parts(graph: FusionGraph, reader: Group, *, together: bool) -> None:
 
 def _part(graph: FusionGraph, reader: Group, together: bool) -> list[Node] | None:
     """Operations whose last ones only `reader` reads, at most once an element or from a table."""
-    producers = {p: None for member in reader.nodes for p in graph.producers(member)}
     found: dict[Group | None, list[Node]] = {}
-    for node in producers:
-        if node.group is reader:
+    for node, times in _times_read(graph, reader).items():
+        if node.group is None or node.group is reader:
             continue
-        once = _times_read(graph, node, reader) <= elements(node.op.results[0])
-        if once or _looks_up(node):
+        if times <= elements(node.op.results[0]) or _looks_up(node):
             found.setdefault(node.group, []).append(node)
+    gathered = {node for member in reader.nodes for node in graph.gathered(member)}
     for ends in found.values():
         for last in [[node] for node in ends] + [ends] * together:
-            nodes = _movable(graph, last, reader)
+            nodes = _movable(graph, last, reader, gathered)
             if nodes is not None:
                 return nodes
     return None
@@ -219,21 +222,25 @@ def _looks_up(node: Node) -> bool:
     return simple and "tensor.extract" in names and not any(n.endswith("f") for n in names)
 
 
-def _times_read(graph: FusionGraph, node: Node, reader: Group) -> int:
-    """How many elements of `node` the operations of `reader` read."""
-    count = 0
+def _times_read(graph: FusionGraph, reader: Group) -> dict[Node, int]:
+    """How many elements of each node the operations of `reader` read."""
+    counts: dict[Node, int] = {}
     for member in reader.nodes:
         for value in graph.operands(member):
-            if node.op.results[0] in graph.bases(value):
-                whole = value if member.role is Role.CONCATENATE else member.op.results[0]
-                count += elements(whole)
-    return count
+            whole = value if member.role is Role.CONCATENATE else member.op.results[0]
+            for base in graph.bases(value):
+                node = graph.by_value.get(base)
+                if node is not None:
+                    counts[node] = counts.get(node, 0) + elements(whole)
+    return counts
 
 
-def _movable(graph: FusionGraph, ends: list[Node], reader: Group) -> list[Node] | None:
+def _movable(
+    graph: FusionGraph, ends: list[Node], reader: Group, gathered: set[Node]
+) -> list[Node] | None:
     """`ends`, nodes of one group, and those of it that they alone need; None where something would
-    have to be written that is not now, or where `reader` does not compute elements one by one."""
-    gathered = {node for member in reader.nodes for node in graph.gathered(member)}
+    have to be written that is not now, or where `reader` does not compute elements one by one, as
+    those that it reads `gathered`."""
     group = ends[0].group
     moved = set(ends)
     reached = list(ends)

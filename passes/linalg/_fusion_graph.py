@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -243,6 +244,22 @@ def _innermost(dims: list[Variable]) -> Variable | None:
     return next((d for d in reversed(dims) if d.high > 0), None)
 
 
+@dataclass(frozen=True)
+class _Reads:
+    """All values that a node reads, and those that it reads at computed indices."""
+
+    values: list[ir.Value]
+    gathered: list[ir.Value]
+
+    @staticmethod
+    def of(node: Node) -> _Reads:
+        values, direct = [*node.op.operands, *captured(node.op)], set(node.op.operands)
+        if node.structured is not None and len(values) > len(direct):
+            dims = [Index.of(d) for d in _dims_of(node.structured)]
+            direct.update(value for value, _ in extracted(node.structured, dims))
+        return _Reads(values, [value for value in values if value not in direct])
+
+
 class FusionGraph:
     """Nodes of a host function, and the groups they are put in, in which no path is longer than
     `max_depth` operations."""
@@ -256,6 +273,7 @@ class FusionGraph:
         # of its own or of the groups it needs.
         self._group_readers: dict[Group, dict[Group, None]] = {}
         self._reach: dict[Group, int] = {}
+        self._known: dict[Node, _Reads] | None = None
         for order, child in enumerate(block.operations):
             op = child.operation
             structured = Structured.of(op)
@@ -313,9 +331,25 @@ class FusionGraph:
                 return None
             value = source
 
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """While operations stay as they are, in whichever groups, what they read is found once."""
+        self._known = {}
+        try:
+            yield
+        finally:
+            self._known = None
+
+    def _reads(self, node: Node) -> _Reads:
+        if self._known is None:
+            return _Reads.of(node)
+        if node not in self._known:
+            self._known[node] = _Reads.of(node)
+        return self._known[node]
+
     def operands(self, node: Node) -> list[ir.Value]:
         """All values that `node` reads, those its region captures included."""
-        return [*node.op.operands, *captured(node.op)]
+        return self._reads(node).values
 
     def producers(self, node: Node) -> list[Node]:
         """The grouped nodes that `node` reads, through inline operations."""
@@ -584,11 +618,7 @@ class FusionGraph:
 
     def gathered(self, node: Node) -> set[Node]:
         """The nodes that the body of `node` reads at computed indices."""
-        direct = set(node.op.operands)
-        if node.structured is not None:
-            dims = [Index.of(d) for d in _dims_of(node.structured)]
-            direct.update(value for value, _ in extracted(node.structured, dims))
-        bases = [b for v in self.operands(node) if v not in direct for b in self.bases(v)]
+        bases = [b for v in self._reads(node).gathered for b in self.bases(v)]
         return {self.by_value[base] for base in bases if base in self.by_value}
 
     def _makes_cycle(self, producers: list[Node], group: Group) -> bool:
