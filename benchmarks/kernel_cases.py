@@ -288,7 +288,14 @@ def attention(heads: int, queries: int, keys: int, width: int) -> Case:
 
 def makers() -> list[Callable[[], Case]]:
     """One function for each kernel, in the order of report."""
-    gemms = [(512,) * 3, (1024,) * 3, (128, 768, 3072), (16, 768, 768), (1, 4096, 4096)]
+    gemms = [
+        (512,) * 3,
+        (1024,) * 3,
+        (128, 768, 3072),
+        (128, 11008, 1024),
+        (16, 768, 768),
+        (1, 4096, 4096),
+    ]
     spatial = [(56, 64), (28, 128), (14, 256), (7, 512)]
     return [
         *(lambda s=s: contraction(*s) for s in gemms),

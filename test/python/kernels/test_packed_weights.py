@@ -154,6 +154,16 @@ def test_long_sums() -> None:
     check(graph)
 
 
+def test_panels_larger_than_a_cache() -> None:
+    """Each tile of rows would read one from memory: their chains are summed apart, too."""
+    graph = Graph()
+    y = graph.node("MatMul", graph.input(45, 8704), graph.weight(8704, 112))
+    graph.output(graph.node("Relu", y), "matmul-relu")
+    text = str(stepwell.lower(graph.model(), target="x86_64-v4").step("linalg"))
+    assert text.count("apart = true") == 1
+    check(graph)
+
+
 def test_chains_side_by_side() -> None:
     """One row: two chains of the sum at a time, of an even number of them where that can be, for
     weights that come from memory and where a few sums would wait for one another. For two rows

@@ -61,9 +61,9 @@ _SCATTERED, _SCATTERED_COST = 6, 1.03
 """Most rows of a tile that lie at no constant distance, each of which takes a register for its
 address; and what that costs."""
 
-_MOST_WAITING, _SHORTEST_APART = 0.8, 64
+_MOST_WAITING, _SHORTEST_APART, _LEAST_APART = 0.8, 64, 4
 """Where passes over the rhs take more than that part of the multiply-adds' time, and chains are so
-long, they are summed apart."""
+long, they are summed apart, of so many tiles of rows at least, if there are."""
 
 SHORT_CHAIN = 64
 """Terms that are a chain of their own at least, as a rule."""
@@ -499,11 +499,12 @@ def _block(
     if not strategy.merge_rows:
         taken = 1 if rhs_bytes <= half else taken
     streams = packed and rhs_bytes > half
-    passes = math.ceil(row_tiles / taken) * rhs_bytes / target.memory_rate
+    share = taken if shape.k * columns * shape.word_bytes <= half else 1  # tiles that a panel meets
+    passes = math.ceil(row_tiles / share) * rhs_bytes / target.memory_rate
     products = shape.m * shape.n * shape.k / shape.lanes(target)
     if streams and not shape.along and passes > _MOST_WAITING * products:
         apart = row_tiles_apart(strategy, shape, target)
-        if apart > taken:
+        if apart > share:
             return dataclasses.replace(strategy, row_tiles=apart, panels=1, apart=True)
     blocks = math.ceil(row_tiles / taken)
     lhs_again = (panels - 1) * _read_time(lhs_bytes, target)
@@ -596,7 +597,7 @@ def row_tiles_apart(strategy: ContractionStrategy, shape: ContractionShape, targ
     rows = strategy.box[0] * strategy.box[1]
     most = min(
         target.l1_bytes // (rows * strategy.vectors * target.vector_lanes * 4),
-        target.l3_bytes // 8 // (rows * shape.k * 4),
+        max(_LEAST_APART, target.l3_bytes // 4 // (rows * shape.k * 4)),
     )
     row_tiles = shape.m // rows
     return math.ceil(row_tiles / math.ceil(row_tiles / max(1, most)))
