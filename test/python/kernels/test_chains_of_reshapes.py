@@ -154,8 +154,9 @@ def test_heads_of_detectors(
         )  # fmt: skip
         return jax.nn.sigmoid(summed.reshape(1, *scales.shape) * scales)
 
-    lowered = stepwell.lower(jax.jit(head).lower(x), target=target)
+    traced = jax.jit(head).lower(x)
+    lowered = stepwell.lower(traced, target=target)
     lowered.step("affine")
     assert lowered.remarks == []
-    (found,) = lowered.compile()(x)
+    (found,) = stepwell.compile(traced)(x)
     np.testing.assert_allclose(found, head(x), rtol=0, atol=1e-5)
