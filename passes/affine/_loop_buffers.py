@@ -17,7 +17,7 @@ from __future__ import annotations
 from stepwell.attributes import PARTS
 from stepwell.kernels.structured import defining_op
 from stepwell.mlir import ir, nested_operations
-from stepwell.passes.linalg._fusion_graph import captured
+from stepwell.passes.linalg._captured import captured
 
 _FRESH = (
     "tensor.empty",

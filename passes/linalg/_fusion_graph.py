@@ -36,6 +36,7 @@ from stepwell.kernels.structured import (
 from stepwell.kernels.triangle import TRIANGLE
 from stepwell.kernels.widened_weights import WIDENED
 from stepwell.mlir import ir
+from stepwell.passes.linalg._captured import captured
 
 MAX_DEPTH = 256
 """Operations of a group that read one another in a row. Special functions have less than 100; ten
@@ -697,34 +698,6 @@ def _comes_back(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 def _dims_of(structured: Structured) -> list[Variable]:
     return [Variable(f"d{i}", 0, max(n, 1) - 1) for i, n in enumerate(structured.loop_sizes())]
-
-
-def captured(op: ir.Operation) -> list[ir.Value]:
-    """Values that the regions of `op` read from outside."""
-    inside: set[ir.Value] = set()
-
-    def collect(regions: ir.RegionSequence) -> None:
-        for region in regions:
-            for block in region.blocks:
-                inside.update(block.arguments)
-                for child in block.operations:
-                    inside.update(child.operation.results)
-                    collect(child.operation.regions)
-
-    collect(op.regions)
-    return [v for _, _, v in nested_operands(op) if v not in inside]
-
-
-def nested_operands(op: ir.Operation) -> list[tuple[ir.Operation, int, ir.Value]]:
-    """(operation, operand number, operand) for all operations in the regions of `op`."""
-    found = []
-    for region in op.regions:
-        for block in region.blocks:
-            for child in block.operations:
-                inner = child.operation
-                found += [(inner, i, v) for i, v in enumerate(inner.operands)]
-                found += nested_operands(inner)
-    return found
 
 
 def inline_source(node: Node) -> ir.Value:

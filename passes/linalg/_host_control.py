@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from stepwell.kernels.structured import RESHAPES, Structured, defining_op
 from stepwell.mlir import dialect, ir
+from stepwell.passes.linalg._captured import captured, nested_operands
 from stepwell.passes.linalg._fusion_graph import (
     RESULT,
     Role,
-    captured,
     is_control,
-    nested_operands,
     role_of,
 )
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 from stepwell.attributes import i64
 from stepwell.mlir import dialect, ir, nested_operations
-from stepwell.passes.linalg._fusion_graph import HOST, is_host_block, nested_operands
+from stepwell.passes.linalg._captured import nested_operands
+from stepwell.passes.linalg._fusion_graph import HOST, is_host_block
 
 arith = dialect("arith")
 tensor = dialect("tensor")

@@ -39,7 +39,7 @@ from stepwell.mlir import dialect, ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._batch_rules import batched_operands, on_part
-from stepwell.passes.linalg._fusion_graph import captured
+from stepwell.passes.linalg._captured import captured
 from stepwell.passes.stablehlo._values import (
     ELEMENTWISE,
     integers,

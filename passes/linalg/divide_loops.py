@@ -34,7 +34,7 @@ from stepwell.kernels.structured import defining_op
 from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._batch_rules import on_part, operand_dimensions
-from stepwell.passes.linalg._fusion_graph import captured
+from stepwell.passes.linalg._captured import captured
 from stepwell.passes.linalg.place_control_flow import LEAST_ELEMENTS, iteration_work
 from stepwell.passes.stablehlo._values import has_one_use, splat
 from stepwell.targets import Target

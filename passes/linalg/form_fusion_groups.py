@@ -30,6 +30,7 @@ from stepwell.mlir import dialect, ir
 from stepwell.passes.base import Pass, State
 from stepwell.passes.linalg._absorption import absorb_producers
 from stepwell.passes.linalg._attention import fuse_attention
+from stepwell.passes.linalg._captured import captured, nested_operands
 from stepwell.passes.linalg._fusion_graph import (
     MAX_DEPTH,
     STANDING,
@@ -37,9 +38,7 @@ from stepwell.passes.linalg._fusion_graph import (
     Group,
     Node,
     Role,
-    captured,
     is_control,
-    nested_operands,
     role_of,
 )
 from stepwell.passes.linalg._host_control import (
