@@ -47,6 +47,15 @@ _Key = tuple[object, ...]
 _ROUNDS = 10_000
 """More stages than any model has; a model that asks for more asks for the same again."""
 
+_MANY_STAGES = 32
+"""So many are compiled without a word; a loop that shapes depend on can ask for thousands."""
+
+
+_MANY_VALUES = (
+    "%d parts of the model have been compiled, and it goes on: shapes depend on values that it"
+    " computes, and each part is compiled for the values before it, once more when they change"
+)
+
 
 @dataclass(frozen=True)
 class _Stage:
@@ -183,7 +192,7 @@ class SpecializingExecutable:
             repr(structures),
             *((name, tuple(array.shape)) for name, array in tensors.items()),
         )
-        for _ in range(_ROUNDS):
+        for number in range(_ROUNDS):
             key: _Key = (
                 begin,
                 *((name, array.shape, array.tobytes()) for name, array in values.items()),
@@ -192,6 +201,8 @@ class SpecializingExecutable:
             with self._lock:
                 step = self._steps.get(key)
                 if step is None:
+                    if number == _MANY_STAGES:
+                        _log.warning(_MANY_VALUES, number)
                     step = self._compiled(tensors, structures, values, given)
                     if len(self._steps) >= KEPT_STEPS:
                         self._steps.pop(next(iter(self._steps)))

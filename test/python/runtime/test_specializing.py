@@ -121,6 +121,24 @@ def test_stages_follow_one_another() -> None:
         exe(np.array([1, 2, 3], np.float32))  # 0 + 1 + 4 = 5 elements from 3
 
 
+def test_many_stages_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever waits learns what for; once it is compiled, nothing is said."""
+    monkeypatch.setattr("stepwell.specializing._MANY_STAGES", 1)
+    exe = compiled(
+        """g (float[2, 3] x) => (float[n] y) {
+            places = NonZero(x)
+            pairs = Transpose(places)
+            y = GatherND(x, pairs)
+        }"""
+    )
+    for _ in range(2):
+        exe(np.eye(2, 3, dtype=np.float32))
+    (told,) = caplog.records
+    assert told.getMessage().startswith("1 parts of the model have been compiled, and it goes on")
+
+
 def test_nothing_is_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The code ahead of NonZero gives z and least as well, which the rest reads."""
     exe = compiled(
