@@ -3,6 +3,7 @@ those that move elements along a dimension. See `_open_rules`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,12 +11,15 @@ import numpy as np
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.extents import Extent
+from stepwell.kernels.selection import NUMBER, TOTAL
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.open_dimensions import Dimension, Layout, as_prefix, closed, is_open, prefix, unified
-from stepwell.passes.stablehlo._open_program import OpenProgram
+from stepwell.passes.linalg._radix_sort import Key
+from stepwell.passes.linalg._selection import selection_of
+from stepwell.passes.stablehlo._open_program import Number, OpenProgram
 from stepwell.passes.stablehlo._open_rules import Extents, Rule, bounds, entering, replaced
-from stepwell.passes.stablehlo._values import constant_attribute, integers
+from stepwell.passes.stablehlo._values import constant_attribute, integers, producer
 
 RULES: dict[str, Rule] = {}
 
@@ -236,10 +240,55 @@ def scatter(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[La
 
 
 @on("sort")
-def sort(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
-    """Rows in any number; the sorted dimension is closed."""
+def sort(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout] | None:
+    """Along an open dimension, what comes last is put behind the part in use."""
     along = ir.IntegerAttr(op.attributes["dimension"]).value
-    return _along_closed(program, op, along, "sorted")
+    layouts = [program.settled(operand, [along]) for operand in op.operands]
+    if not any(is_open(layout[along]) for layout in layouts):
+        return _joint(program, op)
+    key = Key.of(op.regions[0].blocks[0])
+    last = None if key is None else _last(key)
+    factor = as_prefix(layouts[0][along])
+    if key is None or last is None or factor is None:
+        raise LoweringError("an open dimension is sorted by a comparator that is not known")
+    if (mask := _mask_of(program, op, factor.extent)) is not None:
+        return _positions(program, op, program.masked(mask, [0], fill=False), factor.extent)
+    op.operands[key.operand] = program.masked(op.operands[key.operand], [along], last)
+    return _joint(program, op)
+
+
+def _last(key: Key) -> Number | None:
+    """A number of which there is none behind in the order of a comparator; None where there is
+    no such, or none is known. Equal ones stay in order."""
+    selection = selection_of(key)
+    if selection is None or selection.order == TOTAL:
+        return None
+    if selection.order == NUMBER:
+        return -math.inf if key.descends else math.nan
+    info = np.iinfo(hlo.dtype(key.value))
+    return int(info.min if key.descends else info.max)
+
+
+def _mask_of(program: OpenProgram, op: ir.Operation, count: Extent) -> ir.Value | None:
+    """The booleans whose positions a sort of one vector gives, and `count` for the others:
+    `sort(select(mask, iota, count))`."""
+    keys = op.operands[0]
+    chosen = producer(keys, "select") if len(op.operands) == len(hlo.shape(keys)) == 1 else None
+    if chosen is None or producer(chosen.operands[1], "iota") is None:
+        return None
+    others = producer(chosen.operands[2], "broadcast_in_dim")
+    is_count = others is not None and others.operands[0] == program.scalar(count)
+    return chosen.operands[0] if is_count else None
+
+
+def _positions(program: OpenProgram, op: ir.Operation, mask: ir.Value, count: Extent) -> None:
+    """Such a sort, as one of the capacity, of which there are faster ones."""
+    (size,) = hlo.shape(mask)
+    kind = hlo.dtype(op.operands[0])
+    keys = hlo.select(mask, hlo.iota([size], 0, kind), hlo.full(size, [size], kind))
+    most = hlo.broadcast_in_dim(hlo.convert(program.scalar(count), kind), [size], [])
+    value = hlo.minimum(hlo.sort([keys], 0, "LT")[0], most)
+    return replaced(program, op, value, (prefix(size, count),))
 
 
 @on("reverse")
@@ -271,10 +320,8 @@ def _taken(value: ir.Value, dim: int, places: ir.Value) -> ir.Value:
     return hlo.gather(value, places, numbers, [1 if d == dim else n for d, n in enumerate(shape)])
 
 
-def _along_closed(program: OpenProgram, op: ir.Operation, along: int, verb: str) -> list[Layout]:
+def _joint(program: OpenProgram, op: ir.Operation) -> list[Layout]:
     layouts = [program.layout(operand) for operand in op.operands]
-    if any(is_open(layout[along]) for layout in layouts):
-        raise LoweringError(f"an open dimension is {verb}")
     joint = layouts[0]
     for layout in layouts[1:]:
         joint = tuple(unified(a, b) for a, b in zip(joint, layout, strict=True))

@@ -15,7 +15,7 @@ import numpy as np
 
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
-from stepwell.extents import Atom, Extent
+from stepwell.extents import Atom, Extent, Limited
 from stepwell.mlir import ir
 from stepwell.open_dimensions import (
     Factor,
@@ -105,6 +105,8 @@ class OpenProgram:
     def _atom(self, atom: Atom) -> ir.Value:
         if isinstance(atom, int):
             return self._scalar(Extent.size(atom))
+        if isinstance(atom, Limited):
+            return hlo.minimum(self._scalar(atom.extent), hlo.full(atom.limit, [], np.int64))
         divisor = hlo.full(atom.divisor, [], np.int64)
         return hlo.divide(self._scalar(atom.dividend), divisor)  # which is not negative
 

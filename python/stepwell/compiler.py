@@ -237,7 +237,14 @@ def _with_names(error: OpenModelError, model: Model) -> OpenModelError:
         for specs, shapes in zip((error.inputs, error.outputs), declared, strict=True)
     )
     return OpenModelError(
-        str(error), inputs, outputs, error.values, error.sizes, error.defaults, error.limits
+        str(error),
+        inputs,
+        outputs,
+        error.values,
+        error.sizes,
+        error.defaults,
+        error.limits,
+        error.dropped,
     )
 
 

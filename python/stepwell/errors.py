@@ -67,7 +67,8 @@ class OpenModelError(ModelError):
     """The model leaves open what only a call can tell. `inputs` and `outputs` are its signature,
     `defaults` the inputs that have a value of their own;
     `values` names the tensors whose data has to be known, `sizes` those whose shape has to be, and
-    either is empty while the shapes of the inputs are not known. `limits` has the largest that open
+    either is empty while the shapes of the inputs are not known. Of those that were known before,
+    `dropped` are not read once these are. `limits` has the largest that open
     dimensions may be, by name, where the model says so."""
 
     def __init__(
@@ -79,7 +80,9 @@ class OpenModelError(ModelError):
         sizes: tuple[str, ...] = (),
         defaults: tuple[OpenSpec, ...] = (),
         limits: Mapping[str, int] = MappingProxyType({}),
+        dropped: tuple[str, ...] = (),
     ) -> None:
+        self.dropped = dropped
         self.inputs, self.outputs, self.defaults = inputs, outputs, defaults
         self.values, self.sizes, self.limits = values, sizes, dict(limits)
         super().__init__(message)

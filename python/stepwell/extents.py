@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-_TOKEN = re.compile(r"\s*(\d+|s\d+|floordiv|[-+*()])")
+_TOKEN = re.compile(r"\s*(\d+|s\d+|floordiv|min|[-+*()])")
 
 _MOST_FACTORS = 3
 """Of a product that is looked for."""
@@ -30,12 +30,22 @@ class Quotient:
     divisor: int
 
     def __str__(self) -> str:
-        text = str(self.dividend)
-        return f"{text if text.isalnum() else f'({text})'} floordiv {self.divisor}"
+        return f"{_operand(self.dividend)} floordiv {self.divisor}"
 
 
-Atom = int | Quotient
-"""An open size, by number, or a quotient."""
+@dataclass(frozen=True)
+class Limited:
+    """`extent`, but no more than `limit`: as many as there are of the first elements."""
+
+    extent: Extent
+    limit: int
+
+    def __str__(self) -> str:
+        return f"{_operand(self.extent)} min {self.limit}"
+
+
+Atom = int | Quotient | Limited
+"""An open size, by number, a quotient, or a size with a limit."""
 
 Monomial = tuple[Atom, ...]
 """A product of atoms, in order: () is 1."""
@@ -43,9 +53,9 @@ Monomial = tuple[Atom, ...]
 
 @dataclass(frozen=True)
 class Extent:
-    """A sum of multiples of products of open sizes and of quotients of such sums, as
-    `2*s0*s1 + (s0 + 3) floordiv 4 + 1`. `terms` has each product once, in order, without those of
-    factor zero."""
+    """A sum of multiples of products of open sizes, of quotients of such sums and of sums with a
+    limit, as `2*s0*s1 + (s0 + 3) floordiv 4 + s1 min 100`. `terms` has each product once, in order,
+    without those of factor zero."""
 
     terms: tuple[tuple[Monomial, int], ...]
 
@@ -82,7 +92,7 @@ class Extent:
 
     @property
     def is_polynomial(self) -> bool:
-        """Whether no quotient occurs in it."""
+        """Whether it is made of open sizes alone."""
         return all(isinstance(atom, int) for monomial, _ in self.terms for atom in monomial)
 
     def split(self) -> tuple[list[tuple[Monomial, int]], int]:
@@ -130,6 +140,10 @@ class Extent:
             return whole.plus(joint.floordiv(inner.divisor * divisor))
         return whole.plus(Extent.atom(Quotient(rest, divisor)))
 
+    def limited(self, limit: int) -> Extent:
+        """The extent, but `limit` where that is less."""
+        return Extent.atom(Limited(self, limit))
+
     def bound(self, others: Iterable[Extent]) -> Extent | None:
         """The least that is one of `others` and a constant and, for all sizes, not below this; None
         where no such is found. `d * (x floordiv d)` is no more than `x`."""
@@ -143,7 +157,7 @@ class Extent:
     def _rounded_up(self, other: Extent) -> Iterator[Extent]:
         """Without a quotient that is one of `other` and a constant."""
         for monomial, factor in self.terms:
-            if factor < 2 or len(monomial) != 1 or isinstance(monomial[0], int):
+            if factor < 2 or len(monomial) != 1 or not isinstance(monomial[0], Quotient):
                 continue
             for shift in range(factor):
                 dividend = other.plus(Extent.of(shift))
@@ -175,12 +189,19 @@ class Extent:
 
 
 def _value(atom: Atom, sizes: Sequence[int]) -> int:
+    if isinstance(atom, Limited):
+        return min(atom.extent.at(sizes), atom.limit)
     return sizes[atom] if isinstance(atom, int) else atom.dividend.at(sizes) // atom.divisor
 
 
 def _order(atom: Atom) -> tuple[int, str]:
-    """What atoms are sorted by: open sizes by number, then quotients."""
+    """What atoms are sorted by: open sizes by number, then others."""
     return (atom, "") if isinstance(atom, int) else (1 << 32, str(atom))
+
+
+def _operand(extent: Extent) -> str:
+    text = str(extent)
+    return text if text.isalnum() else f"({text})"
 
 
 def _text(atom: Atom, *, alone: bool) -> str:
@@ -225,10 +246,12 @@ class _Parser:
 
     def _product(self) -> Extent:
         found = self._factor()
-        while operator := self._taken("*", "floordiv"):
+        while operator := self._taken("*", "floordiv", "min"):
             other = self._factor()
             if operator == "*":
                 found = found.times(other)
+            elif operator == "min" and other.is_constant:
+                found = found.limited(other.at(()))
             elif other.is_constant and other.at(()) > 0:
                 found = found.floordiv(other.at(()))
             else:

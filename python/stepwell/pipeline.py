@@ -394,7 +394,9 @@ def compile_to_artifact(
     begin = time.perf_counter()
     sizes = specialization.sizes if specialization is not None else None
     if sizes is not None:
-        imported = open_comparison.load(sizes, lambda known: load(source, shapes=known))
+        imported = open_comparison.load(
+            sizes, lambda known: load(source, *specialization.at(known))
+        )
     else:
         imported = load(source, shapes=shapes, specialization=specialization)
     if progress is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -39,7 +39,7 @@ class Specialization:
     place of the nodes that compute them.
     With `results`, the compiled code returns these tensors and not the model's outputs.
     `offered` are values of inputs, of which the importer says which have to be known.
-    With `sizes`, the program is one for all sizes that it says are open.
+    With `sizes`, the program is one for all sizes that it says are open, of `given` tensors, too.
     """
 
     structures: Mapping[str, Structure] = field(default_factory=dict)
@@ -52,6 +52,15 @@ class Specialization:
     def __bool__(self) -> bool:
         named = self.structures or self.values or self.given or self.results or self.offered
         return bool(named or self.sizes)
+
+    def at(
+        self, shapes: Mapping[str, tuple[int, ...]]
+    ) -> tuple[dict[str, tuple[int, ...]], Specialization]:
+        """The shapes of the model's inputs, and what is fixed besides, where inputs and given
+        tensors have `shapes`."""
+        given = {name: (kind, shapes[name]) for name, (kind, _) in self.given.items()}
+        inputs = {name: shape for name, shape in shapes.items() if name not in given}
+        return inputs, replace(self, given=given, sizes=None)
 
     def to_json(self) -> str:
         """As text for a request and for the key of a cached artifact."""

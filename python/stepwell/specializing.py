@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from stepwell.any_size import AnySize, Step
 from stepwell.artifact import Artifact, KernelInfo
-from stepwell.errors import Error, InputError, ModelError, OpenModelError, UsageError
-from stepwell.open_shapes import Relation, generalized
+from stepwell.errors import InputError, LoweringError, ModelError, OpenModelError, UsageError
 from stepwell.runtime.device_arrays import host_copy, is_on_gpu
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array
 from stepwell.runtime.load import Loaded, OpenLoaded, load_artifact
-from stepwell.sizes import Fixed, OpenShapes
+from stepwell.sizes import OpenShapes
 from stepwell.specialization import (
     OFFERED_ELEMENTS,
     TENSOR,
@@ -39,10 +39,6 @@ _log = logging.getLogger("stepwell")
 KEPT_STEPS = 512
 """So many specializations stay in memory, the oldest leaving first; the cache has them all."""
 
-_TRIES = [(exact, related) for related in Relation for exact in (False, True)]
-"""How capacities are chosen, and what open sizes may have to do with others: the most free
-first."""
-
 _Key = tuple[object, ...]
 _ROUNDS = 10_000
 """More stages than any model has; a model that asks for more asks for the same again."""
@@ -57,16 +53,6 @@ _MANY_VALUES = (
 )
 
 
-@dataclass(frozen=True)
-class _Stage:
-    """What has to be known before the model can be compiled: values and true shapes of tensors, of
-    which `executable` computes those that are no inputs."""
-
-    values: tuple[str, ...]
-    sizes: tuple[str, ...]
-    executable: Loaded | None
-
-
 class SpecializingExecutable:
     """A model that leaves open what only a call can tell; used as an `Executable` is.
 
@@ -77,7 +63,8 @@ class SpecializingExecutable:
     for each shape, and for each value of inputs on which shapes depend. Every result is kept, here
     and in the cache on disk.
     Where a shape depends on a value computed on the way, the part of the model up to it is compiled
-    first, and the rest for each such value, or shape. An input that is a sequence is given as a
+    first, and the rest for each such value; for the shapes of what was computed on the way as for
+    those of inputs. An input that is a sequence is given as a
     list, an optional one may be None.
     """
 
@@ -98,12 +85,10 @@ class SpecializingExecutable:
         self._build, self._threads = build, threads
         self._fixed = {name: tuple(int(n) for n in shape) for name, shape in shapes.items()}
         self._lock = threading.RLock()
-        self._steps: dict[_Key, _Stage | Loaded] = {}
+        self._steps: dict[_Key, Step] = {}
+        self._parts: dict[_Key, AnySize] = {}
         self._latest: Loaded | None = None
         self._any_size, self._on_gpu = any_size, on_gpu
-        self._histories: dict[frozenset[Fixed], list[dict[str, tuple[int, ...]]]] = {}
-        self._closed: set[frozenset[Fixed]] = set()
-        self._open: list[OpenLoaded] = []
         self._staged = False
         names = {spec.name for spec in self.inputs}
         self._known = [name for name in open_model.values if name in names]
@@ -141,6 +126,11 @@ class SpecializingExecutable:
         """What runs on values like `arrays`: compiled now unless it already is."""
         return self._specialize(arrays, {})[0]
 
+    @property
+    def codes_for_any_size(self) -> list[OpenLoaded]:
+        """What is compiled for any size, of all parts of the model."""
+        return [code for part in self._parts.values() for code in part.codes]
+
     def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
         """Run once; the nanoseconds spent in each kernel, those of earlier stages left out."""
         executable, inputs = self._specialize(arrays, {})
@@ -171,7 +161,7 @@ class SpecializingExecutable:
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs))
         outputs = ", ".join(map(str, self.outputs))
-        compiled = len({id(s) for s in self._steps.values() if isinstance(s, Loaded)})
+        compiled = len({id(s) for s in self._steps.values() if s.is_last})
         return f"<stepwell.SpecializingExecutable ({inputs}) -> ({outputs}), {compiled} compiled>"
 
     def _specialize(
@@ -187,36 +177,31 @@ class SpecializingExecutable:
                 structures[spec.name] = structure
             tensors |= {n: self._taken(n, part, spec.dtype) for n, part in parts.items()}
         self._check_shapes(tensors)
-        values = {name: host_copy(name, tensors[name]) for name in self._known}
-        begin: _Key = (
-            repr(structures),
-            *((name, tuple(array.shape)) for name, array in tensors.items()),
-        )
+        call = _Call(structures, tensors, given)
+        call.values |= {name: host_copy(name, tensors[name]) for name in self._known}
         for number in range(_ROUNDS):
-            key: _Key = (
-                begin,
-                *((name, array.shape, array.tobytes()) for name, array in values.items()),
-                *((name, array.shape) for name, array in given.items()),
-            )
             with self._lock:
-                step = self._steps.get(key)
+                step = self._steps.get(call.key)
                 if step is None:
                     if number == _MANY_STAGES:
                         _log.warning(_MANY_VALUES, number)
-                    step = self._compiled(tensors, structures, values, given)
+                    step = self._compiled(call)
                     if len(self._steps) >= KEPT_STEPS:
                         self._steps.pop(next(iter(self._steps)))
-                    self._steps[key] = step
-            if isinstance(step, Loaded):
-                return step, [*tensors.values(), *given.values()]
-            present = {**tensors, **given}
+                    self._steps[call.key] = step
+            if step.is_last:
+                assert step.executable is not None
+                return step.executable, call.inputs
+            present = call.present
             found = {n: host_copy(n, present[n]) for n in step.values if n in present}
             if step.executable is not None:
-                inputs = [*tensors.values(), *given.values()]
                 staged = [n for n in (*step.values, *step.sizes) if n not in present]
-                found |= dict(zip(staged, step.executable(*inputs), strict=True))
-            values |= {name: found[name] for name in step.values}
-            given |= {name: found[name] for name in step.sizes}
+                found |= dict(zip(staged, step.executable(*call.inputs), strict=True))
+            call.values |= {name: found[name] for name in step.values}
+            call.given |= {name: found[name] for name in step.sizes}
+            for name in step.dropped:
+                call.values.pop(name, None)
+                call.given.pop(name, None)
         raise ModelError("the model asks for values of its own without end")
 
     def _taken(self, name: str, value: object, dtype: str) -> np.ndarray:
@@ -235,113 +220,128 @@ class SpecializingExecutable:
             if spec.shape is not None:
                 check_limits(spec.name, tensors[spec.name].shape, spec.shape, self._limits)
 
-    def _compiled(
+    def _compiled(self, call: _Call) -> Step:
+        """The code for a call, as far as it can be compiled: for any size where that is known to be
+        wanted."""
+        step = self._for_any_size(call)
+        if step is None:
+            shapes = {name: tuple(array.shape) for name, array in call.tensors.items()}
+            special = Specialization(call.structures, call.values, call.types)
+            step = self._step(special, list(call.present), shapes, call.offered)
+        if step.is_last:
+            self._staged = bool(call.values or call.given)
+            self._latest = step.executable
+        elif not call.given:  # and so will other calls
+            self._known += [n for n in step.values if n in call.tensors and n not in self._known]
+        return step
+
+    def _for_any_size(self, call: _Call) -> Step | None:
+        """The code for a call and others of other sizes; None where there is none, or none yet."""
+        if not self._any_size or any(spec.kind != TENSOR for spec in self.inputs):
+            return None
+        part = self._parts.get(call.part)
+        if part is None:
+            # Of shapes that depend on data, nothing is known but those of calls.
+            given = [OpenSpec(name, array.dtype.name, None) for name, array in call.given.items()]
+            types = {spec.name: (spec.dtype, ()) for spec in given}
+            special, present = Specialization({}, dict(call.values), types), list(call.present)
+
+            def build(sizes: OpenShapes) -> Step:
+                return self._step(dataclasses.replace(special, sizes=sizes), present)
+
+            if len(self._parts) >= KEPT_STEPS:
+                self._parts.pop(next(iter(self._parts)))
+            part = self._parts[call.part] = AnySize([*self.inputs, *given], self._limits, build)
+        return part.step(call.shapes)
+
+    def _step(
         self,
-        tensors: Mapping[str, np.ndarray],
-        structures: Mapping[str, Structure],
-        values: Mapping[str, np.ndarray],
-        given: Mapping[str, np.ndarray],
-    ) -> _Stage | Loaded:
-        """The code for these inputs, or what has to be known before it can be compiled."""
-        shapes = {name: tuple(array.shape) for name, array in tensors.items()}
-        if not values and not given and all(spec.kind == TENSOR for spec in self.inputs):
-            code = self._for_any_size(shapes)
-            if code is not None:
-                self._latest = code
-                return code
-        types = {name: (array.dtype.name, array.shape) for name, array in given.items()}
-        small = {
-            name: array
-            for name, array in tensors.items()
-            if isinstance(array, np.ndarray)
-            and array.size <= OFFERED_ELEMENTS
-            and name not in values
-        }
+        special: Specialization,
+        present: Sequence[str],
+        shapes: Shapes | None = None,
+        offered: Mapping[str, np.ndarray] | None = None,
+    ) -> Step:
+        """The code for a specialization, or what has to be known before it can be compiled: where
+        inputs have to be known that are `offered`, all of them at once. `present` tensors are its
+        inputs."""
+
+        def built(special: Specialization) -> Loaded:
+            return load_artifact(self._build(shapes, special), self._threads)
+
         try:
-            special = Specialization(structures, values, types, None, {})
             try:
-                built = self._build(shapes, special)
+                return Step(built(special))
             except OpenModelError as error:
-                if not any(name in small for name in error.values):
+                if not any(name in (offered or ()) for name in error.values):
                     raise
-                # Inputs that have to be known lead to others: ask for all of them at once.
-                offered = Specialization(structures, values, types, None, small)
-                built = self._build(shapes, offered)
-            self._staged = bool(values or given)
-            self._latest = load_artifact(built, self._threads)
-            return self._latest
+                # Inputs that have to be known lead to others.
+                return Step(built(dataclasses.replace(special, offered=offered)))
         except OpenModelError as error:
-            needed, sizes = error.values, error.sizes
-            present = {*tensors, *given}
+            needed, sizes, dropped = error.values, error.sizes, error.dropped
             computed = tuple(n for n in (*needed, *sizes) if n not in present)
             if not needed and not sizes:
                 raise
-            if not given:  # and so will other calls
-                self._known += [n for n in needed if n in tensors and n not in self._known]
-        if not computed:
-            return _Stage(needed, sizes, None)
-        special = Specialization(structures, values, types, computed, {})
-        return _Stage(needed, sizes, load_artifact(self._build(shapes, special), self._threads))
+        if computed:
+            code = built(dataclasses.replace(special, results=computed))
+            return Step(code, needed, sizes, dropped)
+        if special.sizes:
+            raise LoweringError("values of inputs have to be known")
+        return Step(None, needed, sizes, dropped)
 
-    def _for_any_size(self, shapes: dict[str, tuple[int, ...]]) -> OpenLoaded | None:
-        """Code that takes `shapes` and others, compiled now unless there is some; None for the
-        first shapes, and where there can be no such code."""
-        wanted = [shapes[spec.name] for spec in self.inputs]
-        for code in self._open:
-            if code.takes(wanted):
-                return code
-        places = (
-            Fixed(number, dimension, size)
-            for number, shape in enumerate(wanted)
-            for dimension, size in enumerate(shape)
+
+class _Call:
+    """The inputs of a model in one call, and what is known of it beside: `structures` of inputs,
+    `values` of tensors, and tensors that are `given` in the place of nodes."""
+
+    def __init__(
+        self,
+        structures: Mapping[str, Structure],
+        tensors: Mapping[str, np.ndarray],
+        given: dict[str, np.ndarray],
+    ) -> None:
+        self.structures, self.tensors, self.given = structures, tensors, given
+        self.values: dict[str, np.ndarray] = {}
+
+    @property
+    def present(self) -> dict[str, np.ndarray]:
+        """The inputs of the code by name."""
+        return {**self.tensors, **self.given}
+
+    @property
+    def inputs(self) -> list[np.ndarray]:
+        return [*self.tensors.values(), *self.given.values()]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(array.shape) for name, array in self.present.items()}
+
+    @property
+    def types(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        return {name: (array.dtype.name, array.shape) for name, array in self.given.items()}
+
+    @property
+    def offered(self) -> dict[str, np.ndarray]:
+        """Small inputs that may be taken as known."""
+        return {
+            name: array
+            for name, array in self.tensors.items()
+            if isinstance(array, np.ndarray)
+            and array.size <= OFFERED_ELEMENTS
+            and name not in self.values
+        }
+
+    @property
+    def part(self) -> _Key:
+        """What its code depends on besides shapes."""
+        values = (
+            (name, array.shape, array.tobytes()) for name, array in sorted(self.values.items())
         )
-        fixed = frozenset(place for place in places if place.size == 0)
-        while self._any_size and fixed not in self._closed:
-            below = (code.below(wanted) for code in self._open)
-            more = next((found for found in below if found - fixed), None)
-            if more is None:
-                code = self._joint(fixed, shapes)
-                if code is None or code.takes(wanted):
-                    return code
-                more = code.below(wanted)
-                if more <= fixed:
-                    return None
-            fixed |= more
-        return None
+        given = ((name, array.ndim) for name, array in self.given.items())
+        return (repr(self.structures), *values, *given)
 
-    def _joint(
-        self, fixed: frozenset[Fixed], shapes: dict[str, tuple[int, ...]]
-    ) -> OpenLoaded | None:
-        """Code for the sizes that differ between `shapes` and earlier ones in which the same are
-        `fixed`; None where there is none. It may take larger sizes alone."""
-        history = self._histories.setdefault(fixed, [])
-        history.append(shapes)
-        if len(history) < 2:
-            return None
-        wanted = [shapes[spec.name] for spec in self.inputs]
-        tried: list[OpenShapes] = []
-        for exact, related in _TRIES:
-            sizes = generalized(self.inputs, history, self._limits, exact=exact, related=related)
-            if sizes is None or sizes in tried:
-                continue
-            tried.append(sizes)
-            try:
-                built = self._build(None, Specialization(sizes=sizes))
-                code = load_artifact(built, self._threads)
-                assert isinstance(code, OpenLoaded)
-            except ModelError as error:  # perhaps it takes no such sizes
-                _log.info("there is no code for any size up to %s: %s", sizes.capacities, error)
-            except (Error, MemoryError, OSError) as error:
-                _log.info("there is no code for any size: %s", error)
-                break
-            else:
-                self._open.append(code)
-                if not code.takes(wanted):
-                    history.pop()
-                return code
-        self._closed.add(fixed)
-        self._any_size = bool(fixed)
-        return None
+    @property
+    def key(self) -> _Key:
+        return (self.part, tuple(self.shapes.items()))
 
 
 class OverridableExecutable(Executable):

@@ -84,7 +84,7 @@ def error_to_dict(error: BaseException) -> dict[str, object]:
         for key in ("inputs", "outputs", "defaults"):
             data[key] = [dataclasses.astuple(spec) for spec in getattr(error, key)]
         data["values"], data["sizes"] = error.values, error.sizes
-        data["limits"] = error.limits
+        data["limits"], data["dropped"] = error.limits, error.dropped
     return data
 
 
@@ -97,8 +97,9 @@ def error_from_dict(data: dict) -> errors.Error | None:
         inputs, outputs, defaults = (
             tuple(map(OpenSpec.from_list, data[key])) for key in ("inputs", "outputs", "defaults")
         )
-        values, sizes = tuple(data["values"]), tuple(data["sizes"])
-        return kind(data["message"], inputs, outputs, values, sizes, defaults, data["limits"])
+        values, sizes, dropped = (tuple(data[key]) for key in ("values", "sizes", "dropped"))
+        signature = (inputs, outputs, values, sizes, defaults, data["limits"], dropped)
+        return kind(data["message"], *signature)
     if isinstance(kind, type) and issubclass(kind, errors.Error):
         return kind(data["message"])
     return None

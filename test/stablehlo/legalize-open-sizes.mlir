@@ -328,6 +328,81 @@ module {
 
 // -----
 
+// What is behind the elements in use stays there when they are sorted.
+
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[NAN:.*]] = stablehlo.constant dense<0x7FC00000> : tensor<16xf32>
+// CHECK: %[[KEYS:.*]] = stablehlo.select %{{.*}}, %arg0, %[[NAN]]
+// CHECK: "stablehlo.sort"(%[[KEYS]], %arg1)
+func.func @main(%x: tensor<16xf32>, %y: tensor<16xi64>) -> tensor<16xi64>
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0", "s0"]} {
+  %0:2 = "stablehlo.sort"(%x, %y) <{dimension = 0 : i64, is_stable = true}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<i64>, %d: tensor<i64>):
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %nan = stablehlo.constant dense<0x7FC00000> : tensor<f32>
+    %za = stablehlo.compare EQ, %a, %zero : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %a0 = stablehlo.select %za, %zero, %a : tensor<i1>, tensor<f32>
+    %na = stablehlo.compare NE, %a, %a : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %a1 = stablehlo.select %na, %nan, %a0 : tensor<i1>, tensor<f32>
+    %zb = stablehlo.compare EQ, %b, %zero : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %b0 = stablehlo.select %zb, %zero, %b : tensor<i1>, tensor<f32>
+    %nb = stablehlo.compare NE, %b, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %b1 = stablehlo.select %nb, %nan, %b0 : tensor<i1>, tensor<f32>
+    %less = stablehlo.compare LT, %a1, %b1, TOTALORDER
+        : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %less : tensor<i1>
+  }) {stepwell.extents = ["s0", "s0"]}
+     : (tensor<16xf32>, tensor<16xi64>) -> (tensor<16xf32>, tensor<16xi64>)
+  return %0#1 : tensor<16xi64>
+}
+
+// -----
+
+// Positions of what is true are those among all, up to how many are in use.
+
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[TRUE:.*]] = stablehlo.select %{{.*}}, %arg0, %{{.*}} : tensor<16xi1>
+// CHECK: %[[END:.*]] = stablehlo.constant dense<16> : tensor<16xi64>
+// CHECK: %[[KEYS:.*]] = stablehlo.select %[[TRUE]], %{{.*}}, %[[END]]
+// CHECK: %[[PLACES:.*]] = "stablehlo.sort"(%[[KEYS]])
+// CHECK: stablehlo.minimum %[[PLACES]], %{{.*}} : tensor<16xi64>
+func.func @main(%mask: tensor<16xi1>) -> tensor<16xi64>
+    attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0"]} {
+  %count = stablehlo.constant {stepwell.extents = ["s0"], stepwell.scalars = ["s0"]}
+      dense<16> : tensor<16xi64>
+  %numbers = stablehlo.iota dim = 0 {stepwell.extents = ["s0"]} : tensor<16xi64>
+  %keys = stablehlo.select %mask, %numbers, %count {stepwell.extents = ["s0"]}
+      : tensor<16xi1>, tensor<16xi64>
+  %0 = "stablehlo.sort"(%keys) <{dimension = 0 : i64, is_stable = true}> ({
+  ^bb0(%a: tensor<i64>, %b: tensor<i64>):
+    %less = stablehlo.compare LT, %a, %b : (tensor<i64>, tensor<i64>) -> tensor<i1>
+    stablehlo.return %less : tensor<i1>
+  }) {stepwell.extents = ["s0"]} : (tensor<16xi64>) -> tensor<16xi64>
+  return %0 : tensor<16xi64>
+}
+
+// -----
+
+// Rejected: what comes last by a comparator of two operands is not known.
+
+// expected-error@+1 {{an open dimension is sorted by a comparator that is not known}}
+module {
+  func.func @main(%x: tensor<16xi64>, %y: tensor<16xi64>) -> tensor<16xi64>
+      attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0", "s0"]} {
+    %0:2 = "stablehlo.sort"(%x, %y) <{dimension = 0 : i64, is_stable = true}> ({
+    ^bb0(%a: tensor<i64>, %b: tensor<i64>, %c: tensor<i64>, %d: tensor<i64>):
+      %0 = stablehlo.add %a, %c : tensor<i64>
+      %1 = stablehlo.add %b, %d : tensor<i64>
+      %less = stablehlo.compare LT, %0, %1 : (tensor<i64>, tensor<i64>) -> tensor<i1>
+      stablehlo.return %less : tensor<i1>
+    }) {stepwell.extents = ["s0", "s0"]}
+       : (tensor<16xi64>, tensor<16xi64>) -> (tensor<16xi64>, tensor<16xi64>)
+    return %0#0 : tensor<16xi64>
+  }
+}
+
+// -----
+
 // Rejected: of as many rows as columns, others are in use than the result has.
 
 // expected-error@+1 {{a reshape mixes dimensions that are open}}

@@ -23,6 +23,7 @@ from stepwell.frontends.open_join import Operations, Together, join
 from stepwell.frontends.open_sizes import BOUNDS, CAPACITIES, EXTENTS, OVER, RESULT_EXTENTS, SCALARS
 from stepwell.frontends.open_windows import (
     UntoldSizesError,
+    first_few,
     has_free_sizes,
     has_unlike_ends,
     moved,
@@ -55,8 +56,8 @@ def load(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> Imp
     """
     large = [load_for(open_shapes.shapes_at(point)) for point in open_shapes.samples()]
     base = large[0]
-    if base.cuts or base.results:
-        raise ModelError("the model has results whose shape depends on data, or sequences of them")
+    if base.results:
+        raise ModelError("the model has results that are sequences")
     if base.checks:
         raise ModelError("the model has checks, which compare results of known shapes")
     points = open_shapes.samples()
@@ -229,6 +230,9 @@ class _Comparison:
         free = bool(sides) or unknown or has_free_sizes(present)
         if free and [type(value[0].type) for value in results] == [ir.RankedTensorType]:
             known = self._forced(first)
+        if first.name == "stablehlo.slice" and not unknown:
+            shapes = [hlo.shape(value) for value in results[0]]
+            known |= first_few(first, shapes, self._known[first.operands[0]], self.points)
         if len(present) == len(ops) and moves(first):
             if unknown:
                 raise ModelError(f"{source_name(first)}: its operand has unknown sizes")

@@ -23,6 +23,9 @@ from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir, nested_operations
 from stepwell.mlir import stablehlo as bindings
 
+_LEAST_SEEN = 2
+"""So many sizes are looked at on each side of a limit."""
+
 
 class UntoldSizesError(ModelError):
     """The sizes that were looked at do not tell those of others: `wanted` ones are missing."""
@@ -140,6 +143,36 @@ def _changes(extent: Extent, divisor: int) -> bool:
     """Whether it is not always the same what is left of `extent` by `divisor`."""
     terms, _ = extent.split()
     return any(factor % divisor for _, factor in terms)
+
+
+def first_few(
+    op: ir.Operation,
+    shapes: Sequence[Sequence[int]],
+    operand: Sequence[Extent],
+    points: Points,
+) -> dict[int, Extent]:
+    """The extents of the dimensions of the result along which a slice takes the first elements, so
+    many at most; in programs for the sizes `points` it has `shapes`. Raises UntoldSizesError where
+    too few of these were below or above that number."""
+    starts, strides = (numbers(op.attributes[name]) for name in ("start_indices", "strides"))
+    found = {}
+    for d, values in enumerate(zip(*shapes, strict=True)):
+        limit, sizes = max(values), [operand[d].at(point) for point in points]
+        is_first = not (starts or [1])[d] and (strides or [0])[d] == 1
+        is_limited = list(values) == [min(n, limit) for n in sizes] != sizes
+        if min(values) == limit or not is_first or not is_limited:
+            continue
+        for side in (lambda n, limit=limit: n > limit, lambda n, limit=limit: n < limit):
+            seen = set(filter(side, sizes))
+            if len(seen) < _LEAST_SEEN:
+                raise UntoldSizesError(
+                    f"{source_name(op)}: whether it takes {limit} elements at most is not known",
+                    lambda point, d=d, side=side, seen=seen: (
+                        side(operand[d].at(point)) and operand[d].at(point) not in seen
+                    ),
+                )
+        found[d] = operand[d].limited(limit)
+    return found
 
 
 def moves(op: ir.Operation) -> bool:

@@ -34,6 +34,7 @@ class OpenSizeModel(NamedModel[OpenSpec]):
         self._sizes: OpenSizes = manifest.open_sizes
         self._least = self._sizes.least or (1,) * len(self._sizes.names)
         super().__init__(source, *open_signature(manifest, self._sizes))
+        self._cuts = manifest.cuts
         self._dtypes = [numpy_dtype(spec.dtype) for spec in self.inputs]
         self._solutions: dict[tuple[Shape, ...], Shape | None] = {}
         self._told: Shape = ()
@@ -131,7 +132,8 @@ def open_signature(
             for spec, shape in zip(buffers, shapes, strict=False)
         )
 
-    return specs(manifest.inputs, sizes.inputs), specs(manifest.outputs, sizes.outputs)
+    outputs = specs(manifest.visible_outputs, sizes.outputs)
+    return specs(manifest.inputs, sizes.inputs), outputs
 
 
 def _named(extent: Extent, names: Sequence[str]) -> int | str:

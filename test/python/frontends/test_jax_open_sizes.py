@@ -271,7 +271,7 @@ def test_weights_as_arguments() -> None:
         (found,) = exe(*p, m, x)
         np.testing.assert_allclose(found, layers(p, m, x), 2e-6, 2e-6)
     assert isinstance(exe, SpecializingExecutable)
-    assert any(len(code.artifact.manifest.derived) == 3 for code in exe._open)
+    assert any(len(code.artifact.manifest.derived) == 3 for code in exe.codes_for_any_size)
 
 
 def test_ahead_of_the_first_call() -> None:

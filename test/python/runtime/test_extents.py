@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -16,6 +17,7 @@ from stepwell.sizes import OpenShapes
         *("0", "7", "-3", "s0", "2*s0*s1 + s0 - 1", "-s1 + 4", "s0*s0 + s1"),
         *("s0 floordiv 4", "(s0 + 3) floordiv 4 + 1", "-2*(s1 floordiv 8) + s0"),
         "3*s1*((s0 + 1) floordiv 2)*((s1 + 7) floordiv 16) - 5",
+        *("s0 min 6", "2*(s1 min 7) + (s0 + s1) min 20 - 1", "((s0 + 1) min 9) floordiv 2"),
     ],
 )
 def test_texts(text: str) -> None:
@@ -24,7 +26,8 @@ def test_texts(text: str) -> None:
     assert Extent.parse(str(extent)) == extent
     for sizes in ((5, 11), (8, 64), (1, 1)):
         names = {f"s{number}": size for number, size in enumerate(sizes)}
-        assert extent.at(sizes) == eval(text.replace("floordiv", "//"), names)
+        python = re.sub(r"(\w+|\([^()]*\)) min (\d+)", r"min(\1, \2)", text)
+        assert extent.at(sizes) == eval(python.replace("floordiv", "//"), names)
 
 
 @pytest.mark.parametrize("text", ["", "s", "2*", "(s0", "s0 floordiv 0", "s0 floordiv s1", "s0 s1"])

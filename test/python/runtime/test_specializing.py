@@ -139,6 +139,72 @@ def test_many_stages_are_told(
     assert told.getMessage().startswith("1 parts of the model have been compiled, and it goes on")
 
 
+PARTS = """g (float[n, 6] x) => (float[a] y, float[b, 3] z, int64 many) {
+    zero = Constant <value_float = 0.0> ()
+    above = Greater(x, zero)
+    places = NonZero(above)
+    pairs = Transpose(places)
+    found = GatherND(x, pairs)
+    e = Exp(found)
+    total = ReduceSum <keepdims = 1> (e)
+    y = Div(e, total)
+    limit = Constant <value_float = 1.5> ()
+    large = Greater(e, limit)
+    kept = Compress <axis = 0> (e, large)
+    h = Shape(kept)
+    most = Constant <value_ints = [5]> ()
+    k = Min(h, most)
+    best, order = TopK(kept, k)
+    along = Constant <value_ints = [1]> ()
+    column = Unsqueeze(best, along)
+    w = Constant <value_floats = [1.0, 2.0, 3.0]> ()
+    z = Mul(column, w)
+    many = Size(kept)
+}"""
+"""As many as are positive; of those, as many as are large, the five largest at most."""
+
+
+def test_sizes_that_depend_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every part of the model is compiled for the first call, and once for any number found; none
+    found is a model of its own."""
+    asked = count_builds(monkeypatch)
+    exe = stepwell.compile(model(PARTS), threads=1, options={**OPTIONS, "use_cache": False})
+    assert isinstance(exe, SpecializingExecutable)
+    random = np.random.default_rng(0)
+    builds = []
+    for positive, large in ((30, 20), (36, 25), (40, 18), (34, 31), (33, 4)):
+        x = np.full(42, -1, np.float32)
+        x[:positive] = random.uniform(0.01, 0.4, positive)
+        x[:large] += 0.5  # exp(0.5) is 1.65
+        x = random.permutation(x).reshape(7, 6)
+        found = np.exp(x[x > 0])
+        best = np.outer(np.sort(found)[::-1][: min(5, large)], [1, 2, 3])
+        y, z, many = exe(x)
+        np.testing.assert_allclose(y, found / found.sum(), 1e-6)
+        np.testing.assert_allclose(z, best, 1e-6)
+        assert many == large
+        builds.append(len(asked))
+    assert builds[1] == builds[-1]
+    assert [len(code.capacities) for code in exe.codes_for_any_size] == [1, 2]
+    y, z, many = exe(-np.ones((7, 6), np.float32))
+    assert (y.shape, z.shape, many) == ((0,), (0, 3), 0)
+
+
+def test_each_size_that_depends_on_data_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = count_builds(monkeypatch)
+    options = {**OPTIONS, "any_size": False, "use_cache": False}
+    exe = stepwell.compile(model(PARTS), threads=1, options=options)
+    builds = [len(asked)]
+    for size in (5, 9, 6):
+        x = np.full((7, 6), -1, np.float32)
+        x.reshape(-1)[:size] = 1
+        assert exe(x)[2] == size
+        builds.append(len(asked))
+    assert np.diff(builds).min() > 0
+    assert isinstance(exe, SpecializingExecutable)
+    assert not exe.codes_for_any_size
+
+
 def test_nothing_is_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The code ahead of NonZero gives z and least as well, which the rest reads."""
     exe = compiled(

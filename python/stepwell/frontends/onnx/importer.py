@@ -7,7 +7,7 @@ collected and reported at once, and so are all values that a specialization has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -265,13 +265,16 @@ class _Walk:
     ) -> _Results:
         """Import the model's graph, declared with inputs, outputs and inputs with defaults. Raises
         UnsupportedError and OpenModelError."""
-        wanted = self.special.results
-        if wanted is None:
-            results = self.graph(graph, values, "")
-            named = [(info.name, r) for info, r in zip(graph.output, results, strict=True)]
-        else:
-            self.graph(_ancestors(graph, wanted, self._present()), values, "")
+        wanted, present = self.special.results, self._present()
+        outputs = [info.name for info in graph.output]
+        if wanted is not None:
+            self.graph(_ancestors(graph, wanted, present), values, "")
             named = [(name, self.scope.named.get(name)) for name in wanted]
+        elif present:
+            self.graph(_ancestors(graph, outputs, present), values, "")
+            named = [(name, values.get(name)) for name in outputs]
+        else:
+            named = list(zip(outputs, self.graph(graph, values, ""), strict=True))
         if self.findings:
             raise UnsupportedError(self.findings)
         complete = [(name, result) for name, result in named if result is not None]
@@ -279,15 +282,18 @@ class _Walk:
             values_needed = {name for name, sort in self.needed if sort == "values"}
             sizes_needed = {name for name, sort in self.needed if sort == "sizes"}
             reasons = list(dict.fromkeys(self.needed.values()))
+            found = tuple(sorted(values_needed | self.scope.taken))
+            sizes = (*sorted(sizes_needed), *self._carried(graph, values))
             raise OpenModelError(
                 "; ".join(reasons[:_LISTED_REASONS])
                 + ". stepwell.compile compiles such a model when it is called; an artifact of it "
                 "would hold the code for one value",
                 signatures[0],
                 signatures[1],
-                tuple(sorted(values_needed | self.scope.taken)),
-                (*sorted(sizes_needed), *self._carried(graph, values)),
+                found,
+                sizes,
                 signatures[2],
+                dropped=tuple(_unread(graph, present, {*found, *sizes})),
             )
         return _Results(complete)
 
@@ -545,6 +551,22 @@ def _ancestors(graph: onnx.GraphProto, wanted: Sequence[str], present: set[str])
     part.initializer.extend(t for t in graph.initializer if t.name in needed)
     part.sparse_initializer.extend(t for t in graph.sparse_initializer if t.values.name in needed)
     return part
+
+
+def _unread(graph: onnx.GraphProto, known: set[str], found: set[str]) -> Iterator[str]:
+    """Those of the `known` values that nothing reads on the way to the graph's outputs once those
+    `found` are known, too."""
+    outputs = [info.name for info in graph.output]
+    present = known | found
+    read, inside = set(outputs), []
+    for proto in _ancestors(graph, outputs, present).node:
+        if not present.issuperset(filter(None, proto.output)):
+            read |= _read_names(proto)
+            inside += [f"{name}/" for name in proto.output if name]
+    for name in sorted(known):
+        is_read = not read.isdisjoint((name, name.rpartition("[")[0]))
+        if not is_read and not name.startswith(tuple(inside)):
+            yield name
 
 
 def _read_names(proto: onnx.NodeProto) -> set[str]:

@@ -1,0 +1,126 @@
+"""Code for any size of the dimensions that differ between calls of a model, or of a part of one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from stepwell.errors import Error, ModelError
+from stepwell.open_shapes import Relation, generalized
+from stepwell.runtime.load import Loaded, OpenLoaded
+from stepwell.sizes import Fixed, OpenShapes
+from stepwell.specialization import OpenSpec
+
+_log = logging.getLogger("stepwell")
+
+_TRIES = [(exact, related) for related in Relation for exact in (False, True)]
+"""How capacities are chosen, and what open sizes may have to do with others: the most free
+first."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Code of a model up to where `values` and true shapes of tensors, its `sizes`, have to be
+    known; up to its end when there are none. `executable` computes those that are no inputs. Of
+    those that were known before, `dropped` are not read any more."""
+
+    executable: Loaded | None
+    values: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def is_last(self) -> bool:
+        return not self.values and not self.sizes
+
+
+class AnySize:
+    """The steps that a model, or the rest of one, takes from `inputs` of any size.
+
+    Once a second call has other shapes, `build` compiles it for any size of the dimensions that
+    differ, up to a capacity; larger sizes compile it again, and so do sizes of 0 and those for
+    which the model is another: they stay as they are in code for any size of the others. `build`
+    raises ModelError for sizes that the model does not take so, and Error when there is no such
+    code; after that no more is tried.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[OpenSpec],
+        limits: Mapping[str, int],
+        build: Callable[[OpenShapes], Step],
+    ) -> None:
+        self._inputs, self._limits, self._build = inputs, limits, build
+        self._histories: dict[frozenset[Fixed], list[Shapes]] = {}
+        self._closed: set[frozenset[Fixed]] = set()
+        self._steps: list[tuple[Step, OpenLoaded]] = []
+        self._is_possible = True
+
+    @property
+    def codes(self) -> list[OpenLoaded]:
+        """What is compiled, each for sizes that those before it do not take."""
+        return [code for _, code in self._steps]
+
+    def step(self, shapes: Shapes) -> Step | None:
+        """What takes `shapes` and others, compiled now unless there is some; None for the first
+        shapes, and where there can be no such code."""
+        wanted = [shapes[spec.name] for spec in self._inputs]
+        for step, code in self._steps:
+            if code.takes(wanted):
+                return step
+        places = (
+            Fixed(number, dimension, size)
+            for number, shape in enumerate(wanted)
+            for dimension, size in enumerate(shape)
+        )
+        fixed = frozenset(place for place in places if place.size == 0)
+        while self._is_possible and fixed not in self._closed:
+            below = (code.below(wanted) for _, code in self._steps)
+            more = next((found for found in below if found - fixed), None)
+            if more is None:
+                found = self._joint(fixed, shapes)
+                if found is None:
+                    return None
+                step, code = found
+                if code.takes(wanted):
+                    return step
+                more = code.below(wanted)
+                if more <= fixed:
+                    return None
+            fixed |= more
+        return None
+
+    def _joint(self, fixed: frozenset[Fixed], shapes: Shapes) -> tuple[Step, OpenLoaded] | None:
+        """Code for the sizes that differ between `shapes` and earlier ones in which the same are
+        `fixed`; None where there is none. It may take larger sizes alone."""
+        history = self._histories.setdefault(fixed, [])
+        history.append(shapes)
+        if len(history) < 2:
+            return None
+        wanted = [shapes[spec.name] for spec in self._inputs]
+        tried: list[OpenShapes] = []
+        for exact, related in _TRIES:
+            sizes = generalized(self._inputs, history, self._limits, exact=exact, related=related)
+            if sizes is None or sizes in tried:
+                continue
+            tried.append(sizes)
+            try:
+                step = self._build(sizes)
+            except ModelError as error:  # perhaps it takes no such sizes
+                _log.info("there is no code for any size up to %s: %s", sizes.capacities, error)
+            except (Error, MemoryError, OSError) as error:
+                _log.info("there is no code for any size: %s", error)
+                break
+            else:
+                code = step.executable
+                assert isinstance(code, OpenLoaded)
+                self._steps.append((step, code))
+                if not code.takes(wanted):
+                    history.pop()
+                return step, code
+        self._closed.add(fixed)
+        self._is_possible = bool(fixed)
+        return None
