@@ -12,6 +12,7 @@ from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import LoweringError
 from stepwell.extents import Extent
 from stepwell.kernels.selection import NUMBER, TOTAL
+from stepwell.kernels.suppression import COMPOSITE
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.open_dimensions import Dimension, Layout, as_prefix, closed, is_open, prefix, unified
@@ -318,6 +319,21 @@ def _taken(value: ir.Value, dim: int, places: ir.Value) -> ir.Value:
     window = tuple(d for d in range(len(shape)) if d != dim)
     numbers = hlo.GatherDimensions(window, (dim,), (dim,), 1)
     return hlo.gather(value, places, numbers, [1 if d == dim else n for d, n in enumerate(shape)])
+
+
+@on("composite")
+def suppression(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
+    """Of non-maximum suppression: boxes that are not in use have the least score, and are never
+    chosen. Others are no composites before sizes are legalized."""
+    corners, scores = list(op.operands)[:2]
+    layout = program.settled(scores)
+    both = (*program.layout(corners)[:2], *layout[:2])
+    if ir.StringAttr(op.attributes["name"]).value != COMPOSITE or any(map(is_open, both)):
+        raise LoweringError("boxes of an open number of images or classes are chosen")
+    unified(program.settled(corners)[2], layout[2])
+    op.operands[1] = program.masked(scores, [2], -math.inf)
+    groups, most = hlo.shape(op.results[0])
+    return [(closed(groups), prefix(most, extents[0][1]))]
 
 
 def _joint(program: OpenProgram, op: ir.Operation) -> list[Layout]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stepwell.errors import Error, ModelError
 from stepwell.open_shapes import Relation, generalized
@@ -25,12 +25,14 @@ Shapes = Mapping[str, tuple[int, ...]]
 class Step:
     """Code of a model up to where `values` and true shapes of tensors, its `sizes`, have to be
     known; up to its end when there are none. `executable` computes those that are no inputs. Of
-    those that were known before, `dropped` are not read any more."""
+    those that were known before, `dropped` are not read any more. `bounds` are the most that sizes
+    of what it computes can be, as `generalized` takes them."""
 
     executable: Loaded | None
     values: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    bounds: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_last(self) -> bool:
@@ -42,7 +44,8 @@ class AnySize:
 
     Once a second call has other shapes, `build` compiles it for any size of the dimensions that
     differ, up to a capacity; larger sizes compile it again, and so do sizes of 0 and those for
-    which the model is another: they stay as they are in code for any size of the others. `build`
+    which the model is another: they stay as they are in code for any size of the others. `limits`
+    and `bounds` are as for `generalized`. `build`
     raises ModelError for sizes that the model does not take so, and Error when there is no such
     code; after that no more is tried.
     """
@@ -51,9 +54,11 @@ class AnySize:
         self,
         inputs: Sequence[OpenSpec],
         limits: Mapping[str, int],
+        bounds: Mapping[str, int],
         build: Callable[[OpenShapes], Step],
     ) -> None:
-        self._inputs, self._limits, self._build = inputs, limits, build
+        self._inputs, self._build = inputs, build
+        self._limits, self._bounds = limits, bounds
         self._histories: dict[frozenset[Fixed], list[Shapes]] = {}
         self._closed: set[frozenset[Fixed]] = set()
         self._steps: list[tuple[Step, OpenLoaded]] = []
@@ -103,7 +108,14 @@ class AnySize:
         wanted = [shapes[spec.name] for spec in self._inputs]
         tried: list[OpenShapes] = []
         for exact, related in _TRIES:
-            sizes = generalized(self._inputs, history, self._limits, exact=exact, related=related)
+            sizes = generalized(
+                self._inputs,
+                history,
+                self._limits,
+                exact=exact,
+                related=related,
+                bounds=self._bounds,
+            )
             if sizes is None or sizes in tried:
                 continue
             tried.append(sizes)

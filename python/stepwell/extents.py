@@ -17,6 +17,9 @@ _TOKEN = re.compile(r"\s*(\d+|s\d+|floordiv|min|[-+*()])")
 _MOST_FACTORS = 3
 """Of a product that is looked for."""
 
+_MANY, _MANY_SIDES = 8, 32
+"""Of more sizes, or extents made of them, what is made of a few is not looked for."""
+
 _MOST_DIVISOR = 64
 """Of a size that is looked for."""
 
@@ -272,11 +275,41 @@ class _Parser:
         return found
 
 
-Points = Sequence[Sequence[int]]
-"""Open sizes for which a model was looked at."""
+class Points(tuple[tuple[int, ...], ...]):
+    """Open sizes for which a model was looked at. What extents are there is remembered."""
+
+    def at(self, extent: Extent) -> tuple[int, ...]:
+        """The values of `extent`."""
+        if extent not in self._columns:
+            self._columns[extent] = tuple(map(extent.at, self))
+        return self._columns[extent]
+
+    @functools.cached_property
+    def _columns(self) -> dict[Extent, tuple[int, ...]]:
+        return {}
+
+    def products(self, values: Sequence[int]) -> list[Extent]:
+        """The products of open sizes that grow as `values` do, or as a multiple of these."""
+        return self._products.get(direction(values), [])
+
+    @functools.cached_property
+    def _products(self) -> dict[tuple[int, ...], list[Extent]]:
+        found: dict[tuple[int, ...], list[Extent]] = {}
+        for extent in _monomials(len(self[0])):
+            found.setdefault(direction(self.at(extent)), []).append(extent)
+        return found
 
 
-def fit(points: Points, values: Sequence[int], sides: Iterable[Extent] = ()) -> Extent | None:
+def direction(values: Sequence[int]) -> tuple[int, ...]:
+    """The same for numbers and their multiples, whatever is added."""
+    steps = [value - values[0] for value in values]
+    divisor = math.gcd(*steps) * (-1 if next(filter(None, steps), 0) < 0 else 1)
+    return tuple(step // (divisor or 1) for step in steps)
+
+
+def fit(
+    points: Sequence[tuple[int, ...]], values: Sequence[int], sides: Iterable[Extent] = ()
+) -> Extent | None:
     """The simplest extent that has `values` at `points`: a constant, a multiple of one product of
     sizes plus a constant, multiples of two sizes plus a constant, or what `sides` make alike: a
     multiple of one, of the sum or difference of two, or of a product of two or three, plus a
@@ -284,7 +317,8 @@ def fit(points: Points, values: Sequence[int], sides: Iterable[Extent] = ()) -> 
     tell apart."""
     if len(set(values)) == 1:
         return Extent.of(values[0])
-    found = next(_lines(points, values, _monomials(len(points[0]))), None)
+    points = points if isinstance(points, Points) else Points(points)
+    found = next(_lines(points, values, points.products(values)), None)
     found = found or _plane(points, values)
     if found is not None:
         return found
@@ -297,11 +331,13 @@ def fit(points: Points, values: Sequence[int], sides: Iterable[Extent] = ()) -> 
 
 def has(points: Points, values: Sequence[int], extent: Extent) -> bool:
     """Whether `extent` has `values` at `points`."""
-    return all(extent.at(p) == v for p, v in zip(points, values, strict=True))
+    return points.at(extent) == tuple(values)
 
 
 def quotients(points: Points, values: Sequence[int]) -> Iterator[Extent]:
     """Sizes plus a constant, divided by a number and rounded down, that have `values`."""
+    if len(points[0]) > _MANY:
+        return
     for symbol, divisor in itertools.product(range(len(points[0])), range(2, _MOST_DIVISOR + 1)):
         least = values[0] * divisor - points[0][symbol]
         for constant in range(least, least + divisor):
@@ -343,8 +379,8 @@ def rounded_elsewhere(points: Points, extent: Extent) -> Extent | None:
 
 
 def _monomials(symbols: int) -> Iterator[Extent]:
-    """The products of so many open sizes."""
-    for degree in range(1, _MOST_FACTORS + 1):
+    """The products of so many open sizes, of many each by itself."""
+    for degree in range(1, _MOST_FACTORS + 1 if symbols <= _MANY else 2):
         for monomial in itertools.combinations_with_replacement(range(symbols), degree):
             yield Extent.make({monomial: 1})
 
@@ -353,32 +389,40 @@ def _made_of(sides: Sequence[Extent]) -> Iterator[Iterator[Extent]]:
     """What is looked for among `sides`, the simplest first."""
     yield iter(sides)
     pairs = itertools.combinations(sides, 2)
+    if len(sides) > _MANY_SIDES:
+        return
     yield (a.plus(b, sign) for a, b in pairs for sign in (1, -1))
     for count in range(2, _MOST_FACTORS + 1):
         chosen = itertools.combinations_with_replacement(sides, count)
-        yield (functools.reduce(Extent.times, factors) for factors in chosen)
+        yield map(_product, chosen)
+
+
+@functools.lru_cache(1 << 12)
+def _product(factors: tuple[Extent, ...]) -> Extent:
+    return functools.reduce(Extent.times, factors)
 
 
 def _lines(points: Points, values: Sequence[int], extents: Iterable[Extent]) -> Iterator[Extent]:
     """`factor * extent + constant` through all values, of those `extents` that there is one of."""
     for extent in extents:
-        xs = [extent.at(point) for point in points]
+        xs = points.at(extent)
         other = next((i for i, x in enumerate(xs) if x != xs[0]), None)
         if other is None:
             continue
         factor = (values[other] - values[0]) // (xs[other] - xs[0])
-        found = Extent.of(values[0] - factor * xs[0]).plus(extent, factor)
-        if has(points, values, found):
-            yield found
+        constant = values[0] - factor * xs[0]
+        if all(factor * x + constant == value for x, value in zip(xs, values, strict=True)):
+            yield Extent.of(constant).plus(extent, factor)
 
 
 def _plane(points: Points, values: Sequence[int]) -> Extent | None:
     """Multiples of two sizes, plus a constant, through all values."""
-    for pair in itertools.combinations(range(len(points[0])), 2):
-        slopes = [_slope(points, values, symbol) for symbol in pair]
-        if None not in slopes:
-            terms: dict[Monomial, int] = {}
-            terms |= {(s,): f for s, f in zip(pair, slopes, strict=True) if f is not None}
+    if len(points[0]) > _MANY:
+        return None
+    slopes = [_slope(points, values, symbol) for symbol in range(len(points[0]))]
+    for pair in itertools.combinations(range(len(slopes)), 2):
+        if slopes[pair[0]] is not None and slopes[pair[1]] is not None:
+            terms: dict[Monomial, int] = {(s,): slopes[s] or 0 for s in pair}
             rest = values[0] - Extent.make(terms).at(points[0])
             found = Extent.make({**terms, (): rest})
             if has(points, values, found):

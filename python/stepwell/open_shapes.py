@@ -18,6 +18,9 @@ from stepwell.specialization import TENSOR, OpenSpec
 UNNAMED = "?"
 """The name of an open dimension that has none."""
 
+ROOM = 4
+"""Sizes that depend on data are of any magnitude."""
+
 MOST_STRIDE = 32
 """Sizes are taken for multiples of a power of two up to this: what the strides of a network divide
 images by."""
@@ -45,14 +48,17 @@ def generalized(
     *,
     exact: bool = False,
     related: Relation = Relation.NONE,
+    bounds: Mapping[str, int] = MappingProxyType({}),
 ) -> OpenShapes | None:
     """The shapes of `inputs` in which those dimensions are open that differ between calls.
 
     Dimensions of one name, or that had the same sizes in all calls, are one open size. Its capacity
     is the next power of two, or with `exact` the largest size seen, but no more than `limits` has
-    for a declared name. Sizes that were `related` in all calls follow from others, or from what
-    they are multiples of. None when the calls have inputs of different ranks, or sizes that
-    contradict the names, when none are so related, and for limits below LEAST_LIMIT.
+    for a declared name. Dimensions in `bounds` (by input and number, "x.0") depend on data: they
+    are open in any case, and have room for ROOM times as much, up to their number there. Sizes that
+    were `related` in all calls follow from others, or from what they are multiples of. None when
+    the calls have inputs of different ranks, or sizes that contradict the names, when none are so
+    related, and for limits below LEAST_LIMIT.
     """
     shapes: dict[str, tuple[int | str, ...]] = {}
     columns: dict[str, tuple[int, ...]] = {}
@@ -63,7 +69,9 @@ def generalized(
             return None
         shape: list[int | str] = []
         for dimension, column in enumerate(zip(*calls, strict=True)):
-            if len(set(column)) == 1:
+            # A size that depends on data is open even if it has been the same so far.
+            bound = bounds.get(f"{spec.name}.{dimension}", 0)
+            if len(set(column)) == 1 and (bound < LEAST_LIMIT or not column[0]):
                 shape.append(column[0])
                 continue
             declared = spec.shape[dimension] if spec.shape is not None else UNNAMED
@@ -87,6 +95,10 @@ def generalized(
             same = (name, *(other for other, sizes in columns.items() if sizes == column))
             known = (limits[other] for other in same if other in limits)
             capacities[name] = min([_capacity(max(column), exact), *known])
+            bound = max((bounds[other] for other in same if other in bounds), default=0)
+            if bound and not exact:
+                room = min(bound, ROOM * capacities[name])
+                capacities[name] = max(room, *column)
     if min(capacities.values()) < LEAST_LIMIT:
         return None
     return OpenShapes(shapes, capacities, sums)

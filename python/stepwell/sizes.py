@@ -8,12 +8,13 @@ Imports no MLIR, since it is used on both sides of the compiler's process.
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from stepwell.errors import ModelError
-from stepwell.extents import Extent
+from stepwell.extents import Extent, direction
 
 T = TypeVar("T")
 
@@ -32,6 +33,14 @@ LEAST_CAPACITY = 16
 
 LEAST_LIMIT = 4
 """Dimensions that a model says are never as large, have code for each size."""
+
+_MANY = 5
+"""Of more sizes than these, all are changed at once to see what depends on them."""
+
+_MAGNITUDES = ((0.9, 1), (0.2, 1), (0.2, 0.5), (0.2, 0.5))
+"""Then sizes are capacities to such powers."""
+
+_LEAST_SAMPLES, _MOST_SAMPLES, _MOST_DRAWN = 5, 12, 64
 
 Sum = tuple[tuple[str, int], ...]
 """Names of sizes and their factors, which are added up; the name of the number 1 is ""."""
@@ -76,9 +85,13 @@ class OpenShapes:
 
     def samples(self) -> list[tuple[int, ...]]:
         """Large sizes to look at a model for: its capacities, and one size changed at a time, from
-        even to odd or back."""
+        even to odd or back. Of many sizes all are changed, each in another way."""
         most = tuple(self.capacities.values())
         found = [most]
+        if self.are_many:
+            while not _are_apart(found) and len(found) < _MOST_SAMPLES:
+                found.append(self._changed_at_once(len(found)))
+            return found
         for number, capacity in enumerate(most):
             found.append((*most[:number], _changed(capacity), *most[number + 1 :]))
         return found
@@ -105,6 +118,10 @@ class OpenShapes:
         """Large sizes that are `wanted`, of which one is not the capacity, but no less than `above`
         has it; None if there are none such."""
         most = tuple(self.capacities.values())
+        if self.are_many:
+            points = (self._changed_at_once(seed) for seed in range(_MOST_SAMPLES, _MOST_DRAWN))
+            raised = (tuple(map(max, point, above)) for point in points)
+            return next(filter(wanted, raised), None)
         for number, capacity in enumerate(most):
             for size in range(capacity - 1, above[number] - 1, -1):
                 point = (*most[:number], size, *most[number + 1 :])
@@ -122,6 +139,20 @@ class OpenShapes:
         for scale in SCALES:
             found.append(tuple(min(scale * n, m) for n, m in zip(small, room, strict=True)))
         return list(dict.fromkeys(found))
+
+    @property
+    def are_many(self) -> bool:
+        """Whether there are too many to change one at a time."""
+        return len(self.capacities) > _MANY
+
+    def _changed_at_once(self, seed: int) -> tuple[int, ...]:
+        """Sizes below the capacities: large ones, ones of any magnitude and small ones in turn."""
+        drawn = random.Random(seed)
+        low, high = _MAGNITUDES[seed % len(_MAGNITUDES)]
+        return tuple(
+            max(2, min(capacity - 1, int(capacity ** drawn.uniform(low, high))))
+            for capacity in self.capacities.values()
+        )
 
     def least_samples(self) -> list[tuple[int, ...]]:
         """The smallest sizes, for which it may be another: from which on is it the same?"""
@@ -176,6 +207,12 @@ class OpenShapes:
             dict(capacities),
             {name: tuple((part, factor) for part, factor in parts) for name, parts in sums},
         )
+
+
+def _are_apart(points: Sequence[tuple[int, ...]]) -> bool:
+    """Whether no size is another one, multiplied by a number and added to one, at all `points`."""
+    seen = set(map(direction, zip(*points, strict=True)))
+    return len(seen) == len(points[0]) and len(points) > _LEAST_SAMPLES
 
 
 def _changed(capacity: int) -> int:

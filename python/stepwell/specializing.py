@@ -87,6 +87,7 @@ class SpecializingExecutable:
         self._lock = threading.RLock()
         self._steps: dict[_Key, Step] = {}
         self._parts: dict[_Key, AnySize] = {}
+        self._bounds: dict[str, int] = {}
         self._latest: Loaded | None = None
         self._any_size, self._on_gpu = any_size, on_gpu
         self._staged = False
@@ -199,6 +200,7 @@ class SpecializingExecutable:
                 found |= dict(zip(staged, step.executable(*call.inputs), strict=True))
             call.values |= {name: found[name] for name in step.values}
             call.given |= {name: found[name] for name in step.sizes}
+            self._bounds |= step.bounds
             for name in step.dropped:
                 call.values.pop(name, None)
                 call.given.pop(name, None)
@@ -251,7 +253,9 @@ class SpecializingExecutable:
 
             if len(self._parts) >= KEPT_STEPS:
                 self._parts.pop(next(iter(self._parts)))
-            part = self._parts[call.part] = AnySize([*self.inputs, *given], self._limits, build)
+            inputs = [*self.inputs, *given]
+            part = AnySize(inputs, self._limits, self._bounds, build)
+            self._parts[call.part] = part
         return part.step(call.shapes)
 
     def _step(
@@ -283,10 +287,29 @@ class SpecializingExecutable:
                 raise
         if computed:
             code = built(dataclasses.replace(special, results=computed))
-            return Step(code, needed, sizes, dropped)
+            bounds = _bounds(code, computed) if special.sizes or not special.given else {}
+            return Step(code, needed, sizes, dropped, bounds)
         if special.sizes:
             raise LoweringError("values of inputs have to be known")
         return Step(None, needed, sizes, dropped)
+
+
+def _bounds(code: Loaded, names: Sequence[str]) -> dict[str, int]:
+    """The most that dimensions can be which depend on data, of results called `names`."""
+    manifest = code.artifact.manifest
+    depend = {(cut.output, cut.dimension) for cut in manifest.cuts}
+    if manifest.open_sizes is not None:
+        depend |= {
+            (number, dimension)
+            for number, shape in enumerate(manifest.open_sizes.outputs)
+            for dimension, extent in enumerate(shape)
+            if not extent.is_constant
+        }
+    return {
+        f"{names[number]}.{dimension}": manifest.outputs[number].shape[dimension]
+        for number, dimension in depend
+        if number < len(names)
+    }
 
 
 class _Call:

@@ -6,6 +6,7 @@ differs is put down as a function of the open sizes (`open_sizes`).
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from stepwell.attributes import strings
 from stepwell.dense import is_complex, read_complex
 from stepwell.dialects import stablehlo as hlo
 from stepwell.errors import Error, ModelError
-from stepwell.extents import Extent, fit, has, limited, quotients, rounded_elsewhere
+from stepwell.extents import Extent, Points, fit, has, limited, quotients, rounded_elsewhere
 from stepwell.frontends import Imported
 from stepwell.frontends.open_join import Operations, Together, join
 from stepwell.frontends.open_sizes import BOUNDS, CAPACITIES, EXTENTS, OVER, RESULT_EXTENTS, SCALARS
@@ -65,7 +66,7 @@ def load(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> Imp
         found = open_shapes.rounding_sampled(lambda point: load_for(open_shapes.shapes_at(point)))
         points += [point for point, _ in found]
         large += [program for _, program in found]
-    sizes = _SmallSizes(open_shapes, load_for, _Comparison(large, points))
+    sizes = _SmallSizes(open_shapes, load_for, _Comparison(large, Points(points)))
     small = sizes.compared()
     least = sizes.least(small)
     sizes.comparison.run(base.module.operation)
@@ -120,6 +121,8 @@ class _SmallSizes:
         they may all be 1."""
         tried = [tuple(map(min, point, small)) for point in self.open_shapes.least_samples()]
         found = next((p for p in tried if p == small or self._is_the_same(p)), small)
+        if self.open_shapes.are_many:
+            return () if max(found) == 1 else found
         alone = [
             size == 1 or self._is_the_same((*found[:number], 1, *found[number + 1 :]))
             for number, size in enumerate(found)
@@ -149,7 +152,8 @@ class _SmallSizes:
     def _and(self, point: tuple[int, ...], known: _Comparison) -> _Comparison:
         if point not in self._programs:
             self._programs[point] = self.load_for(self.open_shapes.shapes_at(point))
-        return _Comparison([*known.samples, self._programs[point]], [*known.points, point])
+        samples = [*known.samples, self._programs[point]]
+        return _Comparison(samples, Points([*known.points, point]))
 
 
 @dataclass
@@ -157,7 +161,7 @@ class _Comparison:
     """The same program for several sizes."""
 
     samples: list[Imported]
-    points: Sequence[Sequence[int]]
+    points: Points
     _entered: list[_Joined] = field(default_factory=list)
     """Those of values before their users."""
     _known: dict[ir.Value, list[Extent]] = field(default_factory=dict)
@@ -237,6 +241,8 @@ class _Comparison:
             if unknown:
                 raise ModelError(f"{source_name(first)}: its operand has unknown sizes")
             known |= moved(present, self._known[first.operands[0]], self.points)
+        if first.name == "stablehlo.concatenate" and not unknown:
+            known |= self._joined(first)
         near = self._near(first.operands)
         extents = []
         for column in results:
@@ -264,6 +270,12 @@ class _Comparison:
                 if len(known) == len(hlo.shape(user.results[0])):
                     found |= {d: known[at] for d, at in places.items() if shape[d] > 1}
         return found
+
+    def _joined(self, op: ir.Operation) -> dict[int, Extent]:
+        """The extent of the dimension along which `op` concatenates."""
+        along = ir.IntegerAttr(op.attributes["dimension"]).value
+        parts = [self._known[operand][along] for operand in op.operands]
+        return {along: functools.reduce(Extent.plus, parts)}
 
     def _near(self, values: Iterable[ir.Value]) -> list[Extent]:
         """The open extents of `values`, where strides divide one of them."""
@@ -301,10 +313,17 @@ class _Comparison:
         for d, sizes in enumerate(zip(*(tuple(kind.shape) for kind in kinds), strict=True)):
             extent = (known or {}).get(d)
             if extent is None or not has(self.points, sizes, extent):
-                extent = self._fit(sizes, op, near, sides, free=free)
-            found.append(extent)
+                extent = None if free else self._same(sizes, op)
+            found.append(extent or self._fit(sizes, op, near, sides, free=free))
         self._sides.update((extent, None) for extent in found if _is_side(extent))
         return found
+
+    def _same(self, values: Sequence[int], op: ir.Operation) -> Extent | None:
+        """That of a dimension of an operand which has `values`."""
+        if min(values) == max(values):
+            return Extent.of(values[0])
+        known = dict.fromkeys(e for value in op.operands for e in self._known.get(value, ()))
+        return next((extent for extent in known if has(self.points, values, extent)), None)
 
     def _fit(
         self,

@@ -24,7 +24,7 @@ from stepwell.mlir import ir, nested_operations
 from stepwell.mlir import stablehlo as bindings
 
 _LEAST_SEEN = 2
-"""So many sizes are looked at on each side of a limit."""
+"""So many sizes below a limit are looked at."""
 
 
 class UntoldSizesError(ModelError):
@@ -153,7 +153,7 @@ def first_few(
 ) -> dict[int, Extent]:
     """The extents of the dimensions of the result along which a slice takes the first elements, so
     many at most; in programs for the sizes `points` it has `shapes`. Raises UntoldSizesError where
-    too few of these were below or above that number."""
+    too few of these were below that number."""
     starts, strides = (numbers(op.attributes[name]) for name in ("start_indices", "strides"))
     found = {}
     for d, values in enumerate(zip(*shapes, strict=True)):
@@ -162,15 +162,14 @@ def first_few(
         is_limited = list(values) == [min(n, limit) for n in sizes] != sizes
         if min(values) == limit or not is_first or not is_limited:
             continue
-        for side in (lambda n, limit=limit: n > limit, lambda n, limit=limit: n < limit):
-            seen = set(filter(side, sizes))
-            if len(seen) < _LEAST_SEEN:
-                raise UntoldSizesError(
-                    f"{source_name(op)}: whether it takes {limit} elements at most is not known",
-                    lambda point, d=d, side=side, seen=seen: (
-                        side(operand[d].at(point)) and operand[d].at(point) not in seen
-                    ),
-                )
+        below = {n for n in sizes if n < limit}
+        if len(below) < _LEAST_SEEN:
+            raise UntoldSizesError(
+                f"{source_name(op)}: whether it takes {limit} elements at most is not known",
+                lambda point, whole=operand[d], limit=limit, below=below: (
+                    whole.at(point) < limit and whole.at(point) not in below
+                ),
+            )
         found[d] = operand[d].limited(limit)
     return found
 

@@ -228,7 +228,7 @@ def test_the_first_few_of_a_sorted_dimension(largest: int) -> None:
     graph = f"""g (float[n, 4] x) => (float[a, b] v, int64[a, b] p, float[n, 4] w) {{
         k = Constant <value_ints = [3]> () v, p = TopK <axis = 0, largest = {largest}> (x, k)
         h = Shape <end = 1> (x) w, q = TopK <axis = 0, largest = {largest}> (x, h) }}"""
-    exe, model = compiled(graph)
+    exe, _ = compiled(graph)
     special = np.array([np.nan, np.inf, -np.inf, 0], np.float32)
     for rows in (4, 9, 3, 16, 7):
         x = np.round(floats(rows, 4))
@@ -245,7 +245,7 @@ def test_the_first_few_of_a_sorted_dimension(largest: int) -> None:
 
 def test_no_more_than_so_many() -> None:
     """As many of the best as there are, up to a limit: 20 of more than 20."""
-    exe, model = compiled(
+    exe, _ = compiled(
         """g (float[n] x, float[2, m] z) => (float[a] y, float[b, c] s) {
             most = Constant <value_ints = [20]> () h = Shape(x) k = Min(h, most)
             v, p = TopK (x, k) e = Exp(v) t = ReduceSum(e) y = Div(e, t)

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
 
 import stepwell
 from stepwell import compiler
@@ -188,6 +189,59 @@ def test_sizes_that_depend_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(code.capacities) for code in exe.codes_for_any_size] == [1, 2]
     y, z, many = exe(-np.ones((7, 6), np.float32))
     assert (y.shape, z.shape, many) == ((0,), (0, 3), 0)
+
+
+def test_boxes_of_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each class as many boxes as have a good score, 20 at most; of all, those that overlap none
+    chosen before. There are as many sizes as classes, seen at a few points for all of them."""
+    asked = count_builds(monkeypatch)
+    classes, boxes = 9, 40
+    body = "".join(
+        f"""place{c} = Constant <value_ints = [{c}]> ()
+        row{c} = Gather <axis = 0> (scores, place{c})
+        line{c} = Reshape(row{c}, flat) good{c} = Greater(line{c}, bound)
+        found{c} = NonZero(good{c}) where{c} = Reshape(found{c}, flat)
+        some{c} = Gather(line{c}, where{c}) h{c} = Shape(some{c}) k{c} = Min(h{c}, most)
+        best{c}, order{c} = TopK(some{c}, k{c}) taken{c} = Gather(where{c}, order{c})
+        n{c} = Shape(best{c})
+        label{c} = ConstantOfShape <value = int64[1] {{{c}}}> (n{c})
+        """
+        for c in range(classes)
+    )
+    joined = {
+        name: ", ".join(f"{name}{c}" for c in range(classes)) for name in ("best", "taken", "label")
+    }
+    graph = f"""g (float[{classes}, {boxes}] scores, float[{boxes}, 4] corners)
+        => (float[n] score, float[n, 4] box, int64[n] class) {{
+        flat = Constant <value_ints = [-1]> () bound = Constant <value_float = 0.5> ()
+        most = Constant <value_ints = [20]> () {body}
+        all = Concat <axis = 0> ({joined["best"]})
+        places = Concat <axis = 0> ({joined["taken"]})
+        labels = Concat <axis = 0> ({joined["label"]})
+        chosen = Gather <axis = 0> (corners, places)
+        one = Constant <value_ints = [0]> () two = Constant <value_ints = [0, 1]> ()
+        b = Unsqueeze(chosen, one) s = Unsqueeze(all, two)
+        many = Constant <value_ints = [1000]> () share = Constant <value_floats = [0.3]> ()
+        kept = NonMaxSuppression(b, s, many, share)
+        column = Constant <value_ints = [2]> () number = Gather <axis = 1> (kept, column)
+        line = Reshape(number, flat)
+        score = Gather(all, line) box = Gather <axis = 0> (chosen, line)
+        class = Gather(labels, line)
+    }}"""
+    made = model(graph)
+    exe = stepwell.compile(made, threads=1, options={**OPTIONS, "use_cache": False})
+    reference = ReferenceEvaluator(made)
+    random = np.random.default_rng(0)
+    builds = []
+    for good in (0.6, 0.45, 0.7, 0.5, 0.65):
+        scores = random.random((classes, boxes)).astype(np.float32) ** (1 / good)
+        corners = random.random((boxes, 2, 2)).astype(np.float32)
+        corners = np.concatenate([corners.min(2), corners.max(2)], 1)
+        feed = {"scores": scores, "corners": corners}
+        for result, expected in zip(exe(*feed.values()), reference.run(None, feed), strict=True):
+            np.testing.assert_array_equal(result, expected)
+        builds.append(len(asked))
+    assert builds[1] == builds[-1]
 
 
 def test_each_size_that_depends_on_data_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,11 +36,14 @@ _NARROW = tuple(
 )
 
 
+_KEEPS_FILLED = ("Add", "Cast", "Div", "Identity", "Mul", "Sub", "Unsqueeze")
+
+
 def evaluate(node: Node, inputs: Sequence[Tensor | None]) -> list[np.ndarray] | None:
     """The outputs of `node` when its inputs are small constants; None when they are not."""
     if node.operator in _RANDOM or node.operator in _CONTROL_FLOW or not inputs:
         return None
-    if _may_be_weights(node, inputs[0]):
+    if _may_be_weights(node, inputs[0]) or _is_of_blocks(node, inputs):
         return None
     arrays = [None if tensor is None else tensor.array for tensor in inputs]
     present = [tensor for tensor in inputs if tensor is not None]
@@ -65,6 +68,22 @@ def evaluate(node: Node, inputs: Sequence[Tensor | None]) -> list[np.ndarray] | 
         return None
     folded = [np.asarray(result) for result in results]
     return folded if sum(result.nbytes for result in folded) <= LIMIT_BYTES else None
+
+
+def is_filled(node: Node, inputs: Sequence[Tensor | None]) -> bool:
+    """Whether constants that `node` gives are one number throughout because it repeats a number."""
+    if node.operator in ("ConstantOfShape", "Expand"):
+        return True
+    present = [tensor for tensor in inputs if tensor is not None]
+    alike = all(tensor.is_filled or tensor.size == 1 for tensor in present)
+    return node.operator in _KEEPS_FILLED and alike and any(t.is_filled for t in present)
+
+
+def _is_of_blocks(node: Node, inputs: Sequence[Tensor | None]) -> bool:
+    """Whether `node` joins blocks of a number each: where these end depends on their shapes, which
+    may be open."""
+    blocks = [tensor is not None and tensor.is_filled for tensor in inputs]
+    return node.operator == "Concat" and len(blocks) > 1 and all(blocks)
 
 
 def _may_be_weights(node: Node, x: Tensor | None) -> bool:

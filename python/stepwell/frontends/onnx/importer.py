@@ -425,10 +425,13 @@ class _Walk:
         if mixed is not None:
             node.unsupported(mixed)
         arrays = None if operator and operator.folds else folding.evaluate(node, tensors)
-        if arrays is not None:
-            return self._wrap(arrays, names)
-        if operator is not None:
-            return self._wrap(self._build(operator, node, tensors), names)
+        if arrays is not None or operator is not None:
+            results = self._build(operator, node, tensors) if arrays is None else arrays
+            values = self._wrap(results, names)
+            for value in values:
+                if isinstance(value, Tensor) and value.array is not None:
+                    value.is_filled = folding.is_filled(node, tensors)
+            return values
         body = schema_function(node.proto, node.opset, tensors)
         if body is None:
             node.unsupported(_refusal(node.proto, node.opset))
@@ -536,16 +539,24 @@ def _leaves(value: Value | None) -> list[Tensor]:
 
 
 def _ancestors(graph: onnx.GraphProto, wanted: Sequence[str], present: set[str]) -> onnx.GraphProto:
-    """The part of `graph` that the values called `wanted` depend on, down to those `present`."""
+    """The part of `graph` that the values called `wanted` depend on, down to those `present`: nodes
+    that give these have no other outputs."""
     needed = set(wanted)
     kept: list[onnx.NodeProto] = []
     for proto in reversed(graph.node):
         inside = tuple(mark for name in proto.output if name for mark in (f"{name}/", f"{name}["))
-        if needed.isdisjoint(proto.output) and not any(n.startswith(inside) for n in wanted):
+        has_inner = any(name.startswith(inside) for name in wanted)
+        read = needed.intersection(proto.output)
+        if not read and not has_inner:
             continue
-        kept.append(proto)
-        if not present.issuperset(filter(None, proto.output)):
+        if not has_inner and read <= present:
+            given = onnx.NodeProto()
+            given.CopyFrom(proto)
+            given.output[:] = [name if name in read else "" for name in proto.output]
+            proto = given
+        else:
             needed.update(_read_names(proto))
+        kept.append(proto)
     part = onnx.GraphProto()
     part.node.extend(reversed(kept))
     part.initializer.extend(t for t in graph.initializer if t.name in needed)

@@ -86,6 +86,8 @@ class Tensor:
         self.scope, self.name, self.array, self._value = scope, name, array, value
         self.dtype, self.shape = np.dtype(dtype), tuple(int(n) for n in shape)
         self.sizes: dict[int, ir.Value] = {}
+        self.is_filled = False
+        """Whether `array` is one number throughout, as many as a shape says."""
 
     @property
     def rank(self) -> int:
