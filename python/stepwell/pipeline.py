@@ -392,11 +392,10 @@ def compile_to_artifact(
     if progress is not None:
         progress("import", None)
     begin = time.perf_counter()
-    sizes = specialization.sizes if specialization is not None else None
+    special = specialization or Specialization()
+    sizes = special.sizes
     if sizes is not None:
-        imported = open_comparison.load(
-            sizes, lambda known: load(source, *specialization.at(known))
-        )
+        imported = open_comparison.load(sizes, lambda known: load(source, *special.at(known)))
     else:
         imported = load(source, shapes=shapes, specialization=specialization)
     if progress is not None:

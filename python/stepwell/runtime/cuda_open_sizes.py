@@ -63,7 +63,7 @@ class OpenSizeCudaExecutable(OpenSizeModel):
     def __call__(self, *arrays: object) -> tuple[np.ndarray, ...]:
         _, outputs, plan = self._do(self._code.run_placed, arrays)
         shapes = (shape for _, shape in plan.results)
-        return tuple(map(_cut, outputs, shapes))
+        return self._arranged(list(map(_cut, outputs, shapes)))
 
     def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
         """Run once; the nanoseconds spent in each kernel, as `CudaExecutable.profile` has them."""
@@ -90,7 +90,10 @@ class OpenSizeCudaExecutable(OpenSizeModel):
 
     @property
     def results_are_arrays(self) -> bool:
-        """Whether results may stay on the GPU: what is in use of each lies in rows there."""
+        """Whether results may stay on the GPU: their shapes do not depend on data, and what is in
+        use of each lies in rows there."""
+        if self._cuts:
+            return False
         almost = (
             max(n, most - 1) for n, most in zip(self._least, self._sizes.capacities, strict=True)
         )
@@ -99,14 +102,15 @@ class OpenSizeCudaExecutable(OpenSizeModel):
     def run_on_device(self, *arrays: object) -> tuple[DeviceArray, ...]:
         """As a call, with results that stay on the GPU.
 
-        Raises UsageError for results with three open dimensions and more that lie apart.
+        Raises UsageError for results with three open dimensions and more that lie apart, and for
+        those whose shapes depend on data.
         """
         with self._lock:
             inputs, plan = self._staged(arrays)
-            if None in plan.outputs:
+            if self._cuts or None in plan.outputs:
                 raise UsageError(
-                    "results of which parts of several dimensions are in use come to the host: "
-                    "call the model itself"
+                    "results of which parts of several dimensions are in use, or whose shapes "
+                    "depend on data, come to the host: call the model itself"
                 )
             outputs = [DeviceArray(shape, dtype) for dtype, shape in plan.results]
             placed = [

@@ -12,6 +12,7 @@ from stepwell.errors import InputError
 from stepwell.extents import Extent
 from stepwell.runtime.inputs import numpy_dtype
 from stepwell.runtime.loaded import NamedModel, Shape
+from stepwell.runtime.results import arranged
 from stepwell.sizes import Fixed, OpenSizes
 from stepwell.specialization import OpenSpec
 
@@ -59,6 +60,10 @@ class OpenSizeModel(NamedModel[OpenSpec]):
             for symbol, number, dimension, factor, rest in self._sizes.open_dimensions()
             if (size := shapes[number][dimension]) < factor * self._least[symbol] + rest
         )
+
+    def _arranged(self, outputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The results of a call: outputs, cut to what the code counted."""
+        return tuple(arranged(outputs, self._cuts, {}))
 
     def _tell(self, sizes: Shape) -> None:
         """Fill in what the code reads of the sizes."""

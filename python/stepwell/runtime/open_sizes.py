@@ -13,7 +13,6 @@ from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array, numpy_dtype, wrong_count
 from stepwell.runtime.loaded import Shape
 from stepwell.runtime.open_model import MOST_SHAPES, OpenSizeModel
-from stepwell.runtime.results import arranged
 from stepwell.runtime.trace import Trace
 
 
@@ -127,4 +126,4 @@ class OpenSizeExecutable(OpenSizeModel):
             part = output[tuple(slice(0, n) for n in shape)]
             keeps = part.flags.c_contiguous and 4 * part.nbytes >= output.nbytes
             outputs[number] = part if keeps else part.copy()
-        return tuple(arranged(outputs, self._cuts, {}))
+        return self._arranged(outputs)

@@ -424,13 +424,16 @@ class _Walk:
         mixed = mixed_types(node.proto, node.opset, given)
         if mixed is not None:
             node.unsupported(mixed)
-        arrays = None if operator and operator.folds else folding.evaluate(node, tensors)
-        if arrays is not None or operator is not None:
-            results = self._build(operator, node, tensors) if arrays is None else arrays
+        results: Sequence[registry.Result] | None = (
+            None if operator and operator.folds else folding.evaluate(node, tensors)
+        )
+        if results is None and operator is not None:
+            results = self._build(operator, node, tensors)
+        if results is not None:
             values = self._wrap(results, names)
             for value in values:
                 if isinstance(value, Tensor) and value.array is not None:
-                    value.is_filled = folding.is_filled(node, tensors)
+                    value.is_filled |= folding.is_filled(node, tensors)
             return values
         body = schema_function(node.proto, node.opset, tensors)
         if body is None:
