@@ -294,6 +294,30 @@ def test_values_that_tell_shapes(emulator: Emulator, tmp_path: Path) -> None:
             np.testing.assert_array_equal(z, np.tile(x, times))
 
 
+def test_sizes_that_depend_on_data(emulator: Emulator) -> None:
+    """The part behind what is found takes any number; a result is cut to what is counted there."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]> g (float[5, 8] x) => (float[n] y, float[m] z) {
+            zero = Constant <value_float = 0.0> () above = Greater(x, zero)
+            places = NonZero(above) pairs = Transpose(places) found = GatherND(x, pairs)
+            y = Exp(found) two = Constant <value_float = 2.0> ()
+            large = Greater(y, two) z = Compress <axis = 0> (y, large) }"""
+    )
+    with compiling_for(emulator):
+        exe = stepwell.compile(model, TARGET, options=OPTIONS)
+        assert isinstance(exe, SpecializingExecutable)
+        for _ in range(4):
+            x = normal(5, 8)
+            y, z = exe(x)
+            np.testing.assert_allclose(y, np.exp(x[x > 0]), 1e-6)
+            np.testing.assert_array_equal(z, y[y > 2])
+    (code,) = exe.codes_for_any_size
+    assert isinstance(code, OpenSizeCudaExecutable)
+    assert not code.results_are_arrays
+    with pytest.raises(stepwell.UsageError, match="shapes depend on data"):
+        code.run_on_device(x, np.argwhere(x > 0).T)
+
+
 def test_known_shapes_as_before(emulator: Emulator) -> None:
     model = parser.parse_model(PRODUCTS)
     with compiling_for(emulator):
