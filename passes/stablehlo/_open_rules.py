@@ -222,6 +222,7 @@ def reshape(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[La
     if 0 in shape:
         return [tuple(map(prefix, sizes, extents[0]))]
     kept = _kept_dimensions(shape, sizes)
+    layout = program.settled(operand, [d for d in range(len(shape)) if d not in kept])
     equal = {target for source, target in kept.items() if layout[source] is None}
     known = program.fills.get(operand, {})
     program.fills[op.results[0]] = {kept[d]: fill for d, fill in known.items() if d in kept}
@@ -280,10 +281,10 @@ def replaced(program: OpenProgram, op: ir.Operation, value: ir.Value, layout: La
 
 
 @on("pad")
-def pad(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
+def pad(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout] | None:
     """What is beyond the part in use is filled with the padding's value first."""
-    if varies(op, "edge_padding_low", "interior_padding"):
-        raise LoweringError("how much is padded in front depends on the sizes")
+    if varies(op, "interior_padding"):
+        raise LoweringError("how much is padded between elements depends on the sizes")
     operand = op.operands[0]
     low, high, inner = (
         integers(op, f"{name}_padding{end}")
@@ -291,7 +292,8 @@ def pad(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout
     )
     layout = program.layout(operand)
     changed = [d for d in range(len(layout)) if low[d] or high[d] or inner[d]]
-    changed += [d for d, e in enumerate(bounds(op, "edge_padding_high")) if not e.is_constant]
+    for name in ("edge_padding_low", "edge_padding_high"):
+        changed += [d for d, extent in enumerate(bounds(op, name)) if not extent.is_constant]
     layout = program.settled(operand)
     mixed = [d for d in dict.fromkeys(changed) if is_open(layout[d])]
     if any(as_prefix(layout[d]) is None for d in mixed):
@@ -303,12 +305,18 @@ def pad(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout
         else:
             op.operands[0] = program.masked(operand, mixed, value)
     sizes = hlo.shape(op.results[0])
-    return [
-        tuple(
-            prefix(sizes[d], extents[0][d]) if d in changed else dimension
-            for d, dimension in enumerate(layout)
-        )
-    ]
+    result = tuple(
+        prefix(sizes[d], extents[0][d]) if d in changed else dimension
+        for d, dimension in enumerate(layout)
+    )
+    if not varies(op, "edge_padding_low"):
+        return [result]
+    fronts = bounds(op, "edge_padding_low")
+    if any(inner) or min(high) < 0 or any(factor < 0 for e in fronts for _, factor in e.terms):
+        raise LoweringError("how much is padded in front depends on the sizes")
+    places = [program.scalar(front) for front in fronts]
+    whole = hlo.broadcast_in_dim(op.operands[1], sizes, [])
+    return replaced(program, op, hlo.dynamic_update_slice(whole, op.operands[0], places), result)
 
 
 @on("concatenate")

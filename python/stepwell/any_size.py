@@ -26,13 +26,15 @@ class Step:
     """Code of a model up to where `values` and true shapes of tensors, its `sizes`, have to be
     known; up to its end when there are none. `executable` computes those that are no inputs. Of
     those that were known before, `dropped` are not read any more. `bounds` are the most that sizes
-    of what it computes can be, as `generalized` takes them."""
+    of what it computes can be, as `generalized` takes them. Of the values called `told`, it takes
+    any (`Specialization.told`)."""
 
     executable: Loaded | None
     values: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     bounds: Mapping[str, int] = field(default_factory=dict)
+    told: tuple[str, ...] = ()
 
     @property
     def is_last(self) -> bool:
@@ -62,7 +64,8 @@ class AnySize:
         self._histories: dict[frozenset[Fixed], list[Shapes]] = {}
         self._closed: set[frozenset[Fixed]] = set()
         self._steps: list[tuple[Step, OpenLoaded]] = []
-        self._is_possible = True
+        self.is_possible = True
+        """Whether there may be such code for sizes that were not asked for yet."""
 
     @property
     def codes(self) -> list[OpenLoaded]:
@@ -82,7 +85,7 @@ class AnySize:
             for dimension, size in enumerate(shape)
         )
         fixed = frozenset(place for place in places if place.size == 0)
-        while self._is_possible and fixed not in self._closed:
+        while self.is_possible and fixed not in self._closed:
             below = (code.below(wanted) for _, code in self._steps)
             more = next((found for found in below if found - fixed), None)
             if more is None:
@@ -134,5 +137,5 @@ class AnySize:
                     history.pop()
                 return step, code
         self._closed.add(fixed)
-        self._is_possible = bool(fixed)
+        self.is_possible = bool(fixed)
         return None

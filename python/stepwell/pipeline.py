@@ -17,13 +17,13 @@ import numpy as np
 
 from stepwell.attributes import spec
 from stepwell.errors import LoweringError, ModelError, UsageError
-from stepwell.frontends import Imported, TensorSpec, load, open_comparison
+from stepwell.frontends import Imported, TensorSpec, load, open_comparison, with_vectors
 from stepwell.kernels.structured import source_name
 from stepwell.mlir import ir, run_upstream
 from stepwell.options import CompileOptions
 from stepwell.passes.base import State, make_pass
 from stepwell.passes.llvm._entry_text import ENTRY
-from stepwell.specialization import Specialization
+from stepwell.specialization import Specialization, told_inputs
 from stepwell.targets import Target, get
 from stepwell.targets.nvidia import NvidiaTarget
 
@@ -395,7 +395,7 @@ def compile_to_artifact(
     special = specialization or Specialization()
     sizes = special.sizes
     if sizes is not None:
-        imported = open_comparison.load(sizes, lambda known: load(source, *special.at(known)))
+        imported = open_comparison.load(sizes, functools.partial(_load_at, source, special))
     else:
         imported = load(source, shapes=shapes, specialization=specialization)
     if progress is not None:
@@ -408,6 +408,15 @@ def compile_to_artifact(
             walk.state.on_kernel = functools.partial(_begin_kernel, pool)
         lower_to(walk, "affine", opt_level=options.opt_level, progress=progress, dump=dump)
         write_artifact(walk, artifact_path, options, progress, pool)
+
+
+def _load_at(
+    source: object, special: Specialization, known: Mapping[str, tuple[int, ...]]
+) -> Imported:
+    """The program of `special` for inputs of shapes that are `known`."""
+    imported = load(source, *special.at(known))
+    names = [n for name in special.told for n in told_inputs(name, special.values[name])]
+    return with_vectors(imported, {name: known[name] for name in names})
 
 
 def _begin_kernel(pool: KernelPool, kernel: ir.Operation) -> None:

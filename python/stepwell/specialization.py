@@ -39,7 +39,9 @@ class Specialization:
     place of the nodes that compute them.
     With `results`, the compiled code returns these tensors and not the model's outputs.
     `offered` are values of inputs, of which the importer says which have to be known.
-    With `sizes`, the program is one for all sizes that it says are open, of `given` tensors, too.
+    With `sizes`, the program is one for all sizes that it says are open, of `given` tensors, too,
+    and for all numbers in the tensors `told` that are not negative in `values`: each is the size of
+    an input of its own, a vector that is not read (`told_inputs`).
     """
 
     structures: Mapping[str, Structure] = field(default_factory=dict)
@@ -48,6 +50,7 @@ class Specialization:
     results: tuple[str, ...] | None = None
     offered: Mapping[str, np.ndarray] = field(default_factory=dict)
     sizes: OpenShapes | None = None
+    told: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         named = self.structures or self.values or self.given or self.results or self.offered
@@ -56,11 +59,18 @@ class Specialization:
     def at(
         self, shapes: Mapping[str, tuple[int, ...]]
     ) -> tuple[dict[str, tuple[int, ...]], Specialization]:
-        """The shapes of the model's inputs, and what is fixed besides, where inputs and given
-        tensors have `shapes`."""
+        """The shapes of the model's inputs, and what is fixed besides, where all inputs have
+        `shapes`."""
         given = {name: (kind, shapes[name]) for name, (kind, _) in self.given.items()}
-        inputs = {name: shape for name, shape in shapes.items() if name not in given}
-        return inputs, replace(self, given=given, sizes=None)
+        values = dict(self.values)
+        others = set(given)
+        for name in self.told:
+            numbers = told_inputs(name, self.values[name])
+            others |= set(numbers)
+            values[name] = self.values[name].copy()
+            values[name][values[name] >= 0] = [shapes[number][0] for number in numbers]
+        inputs = {name: shape for name, shape in shapes.items() if name not in others}
+        return inputs, replace(self, given=given, values=values, sizes=None)
 
     def to_json(self) -> str:
         """As text for a request and for the key of a cached artifact."""
@@ -71,6 +81,7 @@ class Specialization:
             "results": self.results,
             "offered": {name: _encode(array) for name, array in sorted(self.offered.items())},
             "sizes": None if self.sizes is None else self.sizes.to_json(),
+            "told": self.told,
         }
         return json.dumps(data, sort_keys=True)
 
@@ -85,7 +96,14 @@ class Specialization:
             None if data["results"] is None else tuple(data["results"]),
             {name: _decode(*array) for name, array in data["offered"].items()},
             None if data["sizes"] is None else OpenShapes.from_json(data["sizes"]),
+            tuple(data["told"]),
         )
+
+
+def told_inputs(name: str, array: np.ndarray) -> list[str]:
+    """The names of the vectors that are as long as the numbers in the tensor `name` say, those of
+    `array` that are not negative."""
+    return [f"value {place} of {name}" for place, number in enumerate(array.flat) if number >= 0]
 
 
 def _encode(array: np.ndarray) -> list[object]:

@@ -28,6 +28,7 @@ from stepwell.specialization import (
     check_names,
     check_shape,
     flatten,
+    told_inputs,
 )
 
 Shapes = Mapping[str, Sequence[int]]
@@ -42,6 +43,9 @@ KEPT_STEPS = 512
 _Key = tuple[object, ...]
 _ROUNDS = 10_000
 """More stages than any model has; a model that asks for more asks for the same again."""
+
+_MOST_NUMBERS, _MOST_SIZE = 8, 1 << 16
+"""Of a tensor of sizes, and of what it holds."""
 
 _MANY_STAGES = 32
 """So many are compiled without a word; a loop that shapes depend on can ask for thousands."""
@@ -190,14 +194,15 @@ class SpecializingExecutable:
                     if len(self._steps) >= KEPT_STEPS:
                         self._steps.pop(next(iter(self._steps)))
                     self._steps[call.key] = step
+            inputs = call.inputs(step.told)
             if step.is_last:
                 assert step.executable is not None
-                return step.executable, call.inputs
+                return step.executable, inputs
             present = call.present
             found = {n: host_copy(n, present[n]) for n in step.values if n in present}
             if step.executable is not None:
                 staged = [n for n in (*step.values, *step.sizes) if n not in present]
-                found |= dict(zip(staged, step.executable(*call.inputs), strict=True))
+                found |= dict(zip(staged, step.executable(*inputs), strict=True))
             call.values |= {name: found[name] for name in step.values}
             call.given |= {name: found[name] for name in step.sizes}
             self._bounds |= step.bounds
@@ -241,22 +246,37 @@ class SpecializingExecutable:
         """The code for a call and others of other sizes; None where there is none, or none yet."""
         if not self._any_size or any(spec.kind != TENSOR for spec in self.inputs):
             return None
-        part = self._parts.get(call.part)
-        if part is None:
-            # Of shapes that depend on data, nothing is known but those of calls.
-            given = [OpenSpec(name, array.dtype.name, None) for name, array in call.given.items()]
-            types = {spec.name: (spec.dtype, ()) for spec in given}
-            special, present = Specialization({}, dict(call.values), types), list(call.present)
+        for told in dict.fromkeys((tuple(call.numbers), ())):
+            part = self._part(call, told)
+            if part.is_possible:
+                return part.step(call.shapes(told))
+        return None
 
-            def build(sizes: OpenShapes) -> Step:
-                return self._step(dataclasses.replace(special, sizes=sizes), present)
+    def _part(self, call: _Call, told: tuple[str, ...]) -> AnySize:
+        """The rest of the model from a call on, for any values of the tensors `told`."""
+        key = call.part(told)
+        if key in self._parts:
+            return self._parts[key]
+        # Of shapes that depend on data, nothing is known but those of calls.
+        given = [OpenSpec(name, array.dtype.name, None) for name, array in call.given.items()]
+        types = {spec.name: (spec.dtype, ()) for spec in given}
+        values = {n: _least(a) if n in told else a for n, a in call.values.items()}
+        special = Specialization({}, values, types, told=told)
+        present = list(call.present)
 
-            if len(self._parts) >= KEPT_STEPS:
-                self._parts.pop(next(iter(self._parts)))
-            inputs = [*self.inputs, *given]
-            part = AnySize(inputs, self._limits, self._bounds, build)
-            self._parts[call.part] = part
-        return part.step(call.shapes)
+        def build(sizes: OpenShapes) -> Step:
+            return self._step(dataclasses.replace(special, sizes=sizes), present)
+
+        vectors = [
+            OpenSpec(number, "bool", None)
+            for name in told
+            for number in told_inputs(name, values[name])
+        ]
+        if len(self._parts) >= KEPT_STEPS:
+            self._parts.pop(next(iter(self._parts)))
+        part = AnySize([*self.inputs, *given, *vectors], self._limits, self._bounds, build)
+        self._parts[key] = part
+        return part
 
     def _step(
         self,
@@ -274,7 +294,7 @@ class SpecializingExecutable:
 
         try:
             try:
-                return Step(built(special))
+                return Step(built(special), told=special.told)
             except OpenModelError as error:
                 if not any(name in (offered or ()) for name in error.values):
                     raise
@@ -288,7 +308,7 @@ class SpecializingExecutable:
         if computed:
             code = built(dataclasses.replace(special, results=computed))
             bounds = _bounds(code, computed) if special.sizes or not special.given else {}
-            return Step(code, needed, sizes, dropped, bounds)
+            return Step(code, needed, sizes, dropped, bounds, special.told)
         if special.sizes:
             raise LoweringError("values of inputs have to be known")
         return Step(None, needed, sizes, dropped)
@@ -312,6 +332,11 @@ def _bounds(code: Loaded, names: Sequence[str]) -> dict[str, int]:
     }
 
 
+def _least(array: np.ndarray) -> np.ndarray:
+    """`array` with 0 for numbers that are not negative."""
+    return np.minimum(array, 0)
+
+
 class _Call:
     """The inputs of a model in one call, and what is known of it beside: `structures` of inputs,
     `values` of tensors, and tensors that are `given` in the place of nodes."""
@@ -331,12 +356,31 @@ class _Call:
         return {**self.tensors, **self.given}
 
     @property
-    def inputs(self) -> list[np.ndarray]:
-        return [*self.tensors.values(), *self.given.values()]
+    def numbers(self) -> list[str]:
+        """The values that may be sizes: a few numbers that are not too large for that. Negative
+        ones mean something else."""
+        return [
+            name
+            for name, array in sorted(self.values.items())
+            if array.dtype.kind in "iu"
+            and 0 < array.size <= _MOST_NUMBERS
+            and 0 <= array.max() <= _MOST_SIZE
+        ]
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: tuple(array.shape) for name, array in self.present.items()}
+    def inputs(self, told: Sequence[str]) -> list[np.ndarray]:
+        """The inputs of code that takes any numbers in the tensors `told`."""
+        numbers = [int(n) for name in told for n in self.values[name].flat]
+        vectors = [np.zeros(n, np.bool_) for n in numbers if n >= 0]
+        return [*self.tensors.values(), *self.given.values(), *vectors]
+
+    def shapes(self, told: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """The shapes of these inputs by name."""
+        found = {name: tuple(array.shape) for name, array in self.present.items()}
+        for name in told:
+            array = self.values[name]
+            sizes = [(int(n),) for n in array.flat if n >= 0]
+            found |= dict(zip(told_inputs(name, array), sizes, strict=True))
+        return found
 
     @property
     def types(self) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -353,18 +397,18 @@ class _Call:
             and name not in self.values
         }
 
-    @property
-    def part(self) -> _Key:
-        """What its code depends on besides shapes."""
+    def part(self, told: Sequence[str]) -> _Key:
+        """What its code depends on besides shapes, and the numbers in the tensors `told`."""
         values = (
-            (name, array.shape, array.tobytes()) for name, array in sorted(self.values.items())
+            (name, array.shape, (_least(array) if name in told else array).tobytes())
+            for name, array in sorted(self.values.items())
         )
         given = ((name, array.ndim) for name, array in self.given.items())
-        return (repr(self.structures), *values, *given)
+        return (repr(self.structures), tuple(told), *values, *given)
 
     @property
     def key(self) -> _Key:
-        return (self.part, tuple(self.shapes.items()))
+        return (self.part(()), tuple(self.shapes(()).items()))
 
 
 class OverridableExecutable(Executable):

@@ -279,6 +279,58 @@ func.func @main(%x: tensor<16xf32>) -> tensor<8xf32>
 
 // -----
 
+// Values of which so many are in front that the sizes tell, are put into a whole of these.
+
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[X:.*]] = stablehlo.select %{{.*}}, %arg0, %{{.*}} : tensor<16xi1>, tensor<16xf32>
+// CHECK: %[[FRONT:.*]] = stablehlo.reshape %{{.*}} : (tensor<1xi64>) -> tensor<i64>
+// CHECK: %[[WHOLE:.*]] = stablehlo.broadcast_in_dim %{{.*}}, dims = [] : (tensor<f32>) -> tensor<24xf32>
+// CHECK: stablehlo.dynamic_update_slice %[[WHOLE]], %[[X]], %[[FRONT]]
+func.func @main(%x: tensor<16xf32>, %n: tensor<8xi1>) -> tensor<24xf32>
+    attributes {stepwell.capacities = array<i64: 16, 8>, stepwell.extents = ["s0", "s1"],
+                stepwell.result_extents = ["s0 + s1"]} {
+  %one = stablehlo.constant dense<1.0> : tensor<f32>
+  %0 = stablehlo.pad %x, %one, low = [8], high = [0], interior = [0]
+      {stepwell.bounds.edge_padding_low = ["s1"], stepwell.extents = ["s0 + s1"]}
+      : (tensor<16xf32>, tensor<f32>) -> tensor<24xf32>
+  return %0 : tensor<24xf32>
+}
+
+// -----
+
+// Copies of rows, of which there are s0, stand one behind another.
+
+// CHECK-LABEL: func.func @main(
+// CHECK-SAME: ["3*s0", 24]
+func.func @main(%x: tensor<3xf32>, %n: tensor<8xi1>) -> tensor<f32>
+    attributes {stepwell.capacities = array<i64: 8>, stepwell.extents = ["3", "s0"]} {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.broadcast_in_dim %x, dims = [1] {stepwell.extents = ["s0, 3"]}
+      : (tensor<3xf32>) -> tensor<8x3xf32>
+  %1 = stablehlo.reshape %0 {stepwell.extents = ["3*s0"]} : (tensor<8x3xf32>) -> tensor<24xf32>
+  %2 = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [0]
+     : (tensor<24xf32>, tensor<f32>) -> tensor<f32>
+  return %2 : tensor<f32>
+}
+
+// -----
+
+// Rejected: the fewer there are, the more are in front.
+
+// expected-error@+1 {{how much is padded in front depends on the sizes}}
+module {
+  func.func @main(%x: tensor<16xf32>) -> tensor<16xf32>
+      attributes {stepwell.capacities = array<i64: 16>, stepwell.extents = ["s0"]} {
+    %one = stablehlo.constant dense<1.0> : tensor<f32>
+    %0 = stablehlo.pad %x, %one, low = [0], high = [0], interior = [0]
+        {stepwell.bounds.edge_padding_low = ["-s0 + 16"], stepwell.extents = ["16"]}
+        : (tensor<16xf32>, tensor<f32>) -> tensor<16xf32>
+    return %0 : tensor<16xf32>
+  }
+}
+
+// -----
+
 // Rejected: between elements that are apart, nothing is put in front.
 
 // expected-error@+1 {{how much is padded in front depends on the sizes}}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -106,6 +106,21 @@ def load(
 
         return onnx.from_model(model, shapes, specialization)  # pyright: ignore[reportArgumentType]
     raise not_a_model(model)
+
+
+def with_vectors(imported: Imported, vectors: Shapes) -> Imported:
+    """`imported` with more inputs behind the others, which are not read."""
+    specs = [TensorSpec(name, np.dtype(np.bool_), shape) for name, shape in vectors.items()]
+    main = imported.module.body.operations[0].operation
+    with imported.context, ir.Location.unknown():
+        block = main.regions[0].blocks[0]
+        for spec in specs:
+            kind = ir.RankedTensorType.get(spec.shape, ir.IntegerType.get_signless(1))
+            block.add_argument(kind, ir.Location.name(spec.name))
+        results = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
+        inputs = [argument.type for argument in block.arguments]
+        main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
+    return replace(imported, inputs=(*imported.inputs, *specs))
 
 
 def load_as(frontend: Frontend, file: Path | bytes, shapes: Shapes | None = None) -> Imported:

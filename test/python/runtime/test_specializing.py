@@ -191,6 +191,73 @@ def test_sizes_that_depend_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (y.shape, z.shape, many) == ((0,), (0, 3), 0)
 
 
+NUMBERS: dict[str, tuple[str, list[object]]] = {
+    "a slice": (
+        """g (float[64, 6] x, int64[1] n) => (float[a, b] y) {
+            z = Constant <value_ints = [0]> () s = Slice(x, z, n) y = Softmax <axis = 0> (s) }""",
+        [[5], [9], [7], [1], [16], [0]],
+    ),
+    "the first few": (
+        "g (float[50] x, int64[1] n) => (float[a] y, int64[a] i) { y, i = TopK(x, n) }",
+        [[3], [7], [5], [1], [16]],
+    ),
+    "an image": (
+        """g (float[1, 1, 7, 9] x, int64[4] n) => (float[a, b, c, d] y) {
+            y = Resize <mode = "linear"> (x,,, n) }""",
+        [[1, 1, 14, 18], [1, 1, 20, 11], [1, 1, 9, 9], [1, 1, 3, 30]],
+    ),
+    "rows": (
+        """g (float[1, 6] x, int64[2] n) => (float[a, b] y) { i = Constant <value_int = 0> ()
+            s = Expand(x, n) c = CumSum(s, i) y = Exp(c) }""",
+        [[3, 6], [9, 6], [5, 6], [1, 6]],
+    ),
+    "copies": (
+        "g (float[3, 4] x, int64[2] n) => (float[a, b] y) { y = Tile(x, n) }",
+        [[2, 3], [4, 5], [3, 3], [1, 1], [7, 2]],
+    ),
+    "a frame": (
+        """g (float[3, 4] x, int64[4] n) => (float[a, b] y) {
+            p = Pad(x, n) y = Softmax <axis = 0> (p) }""",
+        [[1, 2, 3, 4], [2, 4, 1, 5], [4, 1, 2, 2], [3, 7, 5, 3], [0, 0, 1, 1]],
+    ),
+    "all but the last": (
+        """g (float[5, 40] x, int64[2] n) => (float[a, b] y) {
+            z = Constant <value_ints = [0, 0]> () s = Slice(x, z, n) y = Softmax <axis = 0> (s) }""",
+        [[-1, 4], [-1, 6], [-1, 12], [-1, 1], [3, 7]],
+    ),
+    "found on the way": (
+        """g (float[1] x, int64[1] n) => (float[a] y) {
+            h = Cast <to = 6> (n) m = Add(h, h) k = Cast <to = 7> (m) e = Expand(x, k)
+            f = Cast <to = 1> (m) y = Mul(e, f) }""",
+        [[3], [8], [5], [7]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_that_are_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the second value on, the code takes any."""
+    graph, values = NUMBERS[name]
+    made = model(graph)
+    asked = count_builds(monkeypatch)
+    exe = stepwell.compile(made, threads=1, options={**OPTIONS, "use_cache": False})
+    assert isinstance(exe, SpecializingExecutable)
+    reference = ReferenceEvaluator(made)
+    builds = []
+    for value in values:
+        shape = [d.dim_value for d in made.graph.input[0].type.tensor_type.shape.dim]
+        feed = {
+            "x": np.random.default_rng(0).standard_normal(shape).astype(np.float32),
+            "n": np.array(value),
+        }
+        for result, expected in zip(exe(*feed.values()), reference.run(None, feed), strict=True):
+            assert result.shape == np.asarray(expected).shape
+            np.testing.assert_allclose(result, expected, 2e-6, 1e-6)
+        builds.append(len(asked))
+    assert builds[3] == builds[1]
+    assert exe.codes_for_any_size
+
+
 def test_boxes_of_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each class as many boxes as have a good score, 20 at most; of all, those that overlap none
     chosen before. There are as many sizes as classes, seen at a few points for all of them."""
