@@ -222,7 +222,8 @@ NUMBERS: dict[str, tuple[str, list[object]]] = {
     ),
     "all but the last": (
         """g (float[5, 40] x, int64[2] n) => (float[a, b] y) {
-            z = Constant <value_ints = [0, 0]> () s = Slice(x, z, n) y = Softmax <axis = 0> (s) }""",
+            z = Constant <value_ints = [0, 0]> () s = Slice(x, z, n)
+            y = Softmax <axis = 0> (s) }""",
         [[-1, 4], [-1, 6], [-1, 12], [-1, 1], [3, 7]],
     ),
     "found on the way": (
