@@ -18,6 +18,7 @@ from stepwell.mlir import stablehlo as bindings
 from stepwell.open_dimensions import Dimension, Layout, as_prefix, closed, is_open, prefix, unified
 from stepwell.passes.linalg._radix_sort import Key
 from stepwell.passes.linalg._selection import selection_of
+from stepwell.passes.stablehlo._moved_elements import taken
 from stepwell.passes.stablehlo._open_program import Number, OpenProgram
 from stepwell.passes.stablehlo._open_rules import Extents, Rule, bounds, entering, replaced
 from stepwell.passes.stablehlo._values import constant_attribute, integers, producer
@@ -159,28 +160,6 @@ def _keep_within(
         op.operands[first + number] = hlo.minimum(start, last)
 
 
-def put_in_front(program: OpenProgram, value: ir.Value, dimension: int) -> ir.Value:
-    """`value` with those elements first that are in use of a dimension that is a product.
-
-    Element `r` of s0 * s1 of them, of capacities c0 and c1, stands at (r / s1) * c1 + r % s1.
-    """
-    layout, shape = program.layout(value), hlo.shape(value)
-    size, factors = shape[dimension], layout[dimension] or ()
-    rest, step, extent = hlo.iota([size], 0, np.int64), 1, Extent.of(1)
-    place = hlo.full(0, [size], np.int64)
-    for number, factor in reversed(list(enumerate(factors))):
-        index, count = rest, hlo.broadcast_in_dim(program.scalar(factor.extent), [size], [])
-        if number:
-            index, rest = hlo.remainder(rest, count), hlo.divide(rest, count)
-        place = hlo.add(place, hlo.multiply(index, hlo.full(step, [size], np.int64)))
-        step, extent = step * factor.capacity, extent.times(factor.extent)
-    result = _taken(value, dimension, place)
-    program.layouts[result] = tuple(
-        prefix(size, extent) if d == dimension else found for d, found in enumerate(layout)
-    )
-    return result
-
-
 @on("dynamic_update_slice")
 def dynamic_update_slice(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
     """Whole open dimensions, and parts of closed size, which end with the part in use at most."""
@@ -309,16 +288,8 @@ def reverse(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[La
         size = hlo.shape(value)[dim]
         last = program.scalar(factor.extent.plus(Extent.of(1), -1))
         place = hlo.subtract(hlo.broadcast_in_dim(last, [size], []), hlo.iota([size], 0, np.int64))
-        value = _taken(value, dim, hlo.maximum(place, hlo.full_like(place, 0)))
+        value = taken(value, dim, hlo.maximum(place, hlo.full_like(place, 0)))
     return replaced(program, op, value, layout)
-
-
-def _taken(value: ir.Value, dim: int, places: ir.Value) -> ir.Value:
-    """The elements at `places` along dimension `dim`."""
-    shape = hlo.shape(value)
-    window = tuple(d for d in range(len(shape)) if d != dim)
-    numbers = hlo.GatherDimensions(window, (dim,), (dim,), 1)
-    return hlo.gather(value, places, numbers, [1 if d == dim else n for d, n in enumerate(shape)])
 
 
 @on("composite")

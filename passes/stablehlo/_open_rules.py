@@ -29,6 +29,7 @@ from stepwell.open_dimensions import (
     regrouped,
     unified,
 )
+from stepwell.passes.stablehlo._moved_elements import reshaped
 from stepwell.passes.stablehlo._open_program import Number, OpenProgram
 from stepwell.passes.stablehlo._values import ELEMENTWISE, full_name, integers, splat
 from stepwell.weights import WeightTable
@@ -212,8 +213,17 @@ def transpose(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[
 
 
 @on("reshape")
-def reshape(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
-    """Factors of dimensions are grouped in another way."""
+def reshape(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout] | None:
+    """Factors of dimensions are grouped in another way, or elements are moved where those in use
+    are not."""
+    try:
+        return _grouped(program, op, extents)
+    except LoweringError:
+        value = reshaped(program, op.operands[0], hlo.shape(op.results[0]), extents[0])
+        return replaced(program, op, value, program.layout(value))
+
+
+def _grouped(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
     operand = op.operands[0]
     layout, shape = program.layout(operand), hlo.shape(operand)
     sizes = hlo.shape(op.results[0])

@@ -43,6 +43,7 @@ from stepwell.mlir import ir, nested_operations
 from stepwell.open_dimensions import Layout, as_prefix, is_open, prefix, unified
 from stepwell.passes.base import Pass, State
 from stepwell.passes.stablehlo import _open_batches, _open_places, _open_rules, _open_sums
+from stepwell.passes.stablehlo._moved_elements import put_in_front
 from stepwell.passes.stablehlo._open_program import OpenProgram
 from stepwell.passes.stablehlo._open_rules import BOUNDED
 
@@ -90,7 +91,7 @@ class _Legalizer:
             with ir.InsertionPoint(end), end.location:
                 for dimension, found in enumerate(program.layout(value)):
                     if found is not None and as_prefix(found) is None:
-                        value = _open_places.put_in_front(program, value, dimension)
+                        value = put_in_front(program, value, dimension)
             end.operands[number] = value
         inputs = [argument.type for argument in program.entry.arguments]
         kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)

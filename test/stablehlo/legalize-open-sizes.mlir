@@ -455,14 +455,29 @@ module {
 
 // -----
 
-// Rejected: of as many rows as columns, others are in use than the result has.
+// Of as many rows as columns, others are in use than the result has: the elements are moved.
 
-// expected-error@+1 {{a reshape mixes dimensions that are open}}
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[FLAT:.*]] = stablehlo.reshape %arg0 : (tensor<16x16xf32>) -> tensor<256xf32>
+// CHECK: "stablehlo.gather"(%[[FLAT]], %{{.*}}) {{.*}} (tensor<256xf32>, tensor<256xi64>) -> tensor<256xf32>
+func.func @main(%x: tensor<16x16xf32>) -> tensor<16x16xf32>
+    attributes {stepwell.capacities = array<i64: 16, 16>, stepwell.extents = ["s0, s1"]} {
+  %0 = stablehlo.reshape %x {stepwell.extents = ["s1, s0"]}
+     : (tensor<16x16xf32>) -> tensor<16x16xf32>
+  return %0 : tensor<16x16xf32>
+}
+
+// -----
+
+// Rejected: as many elements as are in use have to be so in the result.
+
+// expected-error@+1 {{s0*s1 elements are reshaped to s0*s0}}
 module {
   func.func @main(%x: tensor<16x16xf32>) -> tensor<16x16xf32>
       attributes {stepwell.capacities = array<i64: 16, 16>, stepwell.extents = ["s0, s1"]} {
-    %0 = stablehlo.reshape %x {stepwell.extents = ["s1, s0"]}
+    %0 = stablehlo.reshape %x {stepwell.extents = ["s0, s0"]}
        : (tensor<16x16xf32>) -> tensor<16x16xf32>
     return %0 : tensor<16x16xf32>
   }
 }
+
