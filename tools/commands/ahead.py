@@ -30,6 +30,22 @@ def load_with_inputs(
 
     Raises UsageError for a model that is compiled when it is called, and for shapes that stay open.
     """
+    exe, arrays = load_any(model, target, threads, shapes, options, inputs, seed)
+    if isinstance(exe, SpecializingExecutable):
+        raise _not_whole(exe)
+    return exe, arrays
+
+
+def load_any(
+    model: str | bytes,
+    target: str,
+    threads: int | None,
+    shapes: common.InputShapes | None,
+    options: CompileOptions,
+    inputs: Sequence[str] = (),
+    seed: int = 0,
+) -> tuple[Loaded | SpecializingExecutable, list[np.ndarray]]:
+    """The same; a model of which shapes depend on data is compiled when it is called."""
     source = sys.stdin.buffer.read() if model == "-" else model  # perhaps compiled twice
     exe = common.load_or_compile(source, target, threads, shapes, options)
     given = feeds.read_inputs(inputs, exe.inputs)
@@ -39,11 +55,17 @@ def load_with_inputs(
         if open_inputs:
             raise UsageError(f"what is timed needs known shapes; give --shape for {open_inputs}")
         exe = common.load_or_compile(source, target, threads, sizes, options)
-    if isinstance(exe, SpecializingExecutable | PartitionedExecutable):
-        raise UsageError(f"what is timed is compiled whole and ahead, and this model is not: {exe}")
+    if isinstance(exe, PartitionedExecutable):
+        raise _not_whole(exe)
     feed = feeds.completed(given, exe.inputs, seed, sizes)
     values = named_inputs(exe.inputs, feed)
     return exe, [
         input_array(spec.name, value, spec.dtype)
         for spec, value in zip(exe.inputs, values, strict=True)
     ]
+
+
+def _not_whole(exe: SpecializingExecutable | PartitionedExecutable) -> UsageError:
+    return UsageError(
+        f"kernels are measured of what is compiled whole and ahead, and this model is not: {exe}"
+    )

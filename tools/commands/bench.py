@@ -21,6 +21,7 @@ from stepwell.runtime.cuda_open_sizes import OnGpu
 from stepwell.runtime.device_arrays import DeviceArray
 from stepwell.runtime.load import Loaded
 from stepwell.runtime.threads import default_threads
+from stepwell.specializing import SpecializingExecutable
 from stepwell.tools import peers
 from stepwell.tools.commands import ahead, common
 from stepwell.tools.commands.kernel_table import kernel_cells, kernel_table
@@ -74,8 +75,8 @@ def bench(
     """Time MODEL, an artifact or anything that `stepwell compile` takes, on random inputs.
 
     Contenders run in turns in this process, a fifth of a second at a time; the figure is the median
-    of single calls. On a GPU they take and give arrays of the host, or ("on the GPU") leave them
-    there.
+    of single calls, which run all parts of a model whose shapes depend on data. On a GPU they take
+    and give arrays of the host, or ("on the GPU") leave them there.
     """
     names = [name for name in against.split(",") if name]
     if names and (model == "-" or artifact.is_artifact(model)):
@@ -84,22 +85,24 @@ def bench(
         opt_level=opt_level, precision=precision, use_cache=not no_cache, tuning=tuning
     )
     known = common.parse_shapes(shapes)
-    exe, arrays = ahead.load_with_inputs(model, target, threads, known, options)
+    load = ahead.load_with_inputs if per_kernel else ahead.load_any
+    exe, arrays = load(model, target, threads, known, options)
     feed = {spec.name: array for spec, array in zip(exe.inputs, arrays, strict=True)}
     calls: dict[str, Callable[[], object]] = {"stepwell": lambda: exe(*arrays)}
     if isinstance(exe, OnGpu) and exe.results_are_arrays:
         calls["stepwell, on the GPU"] = on_the_gpu(exe, arrays)
+    code = exe.specialized(*arrays) if isinstance(exe, SpecializingExecutable) else exe
     cpu_threads = threads or default_threads()
-    if not isinstance(exe, OnGpu):
-        cpu_threads = exe.threads
+    if not isinstance(code, OnGpu):
+        cpu_threads = code.threads
     for name in names:
         calls[name] = peers.prepare(name, Path(model), feed, cpu_threads)
     timings = measure(calls, seconds)
-    kernels = kernel_times(exe, arrays) if per_kernel else []
+    kernels = kernel_times(code, arrays) if per_kernel else []
     if as_json:
-        _print_json(exe, timings, kernels)
+        _print_json(code, timings, kernels)
     else:
-        _print_tables(exe, timings, kernels)
+        _print_tables(code, timings, kernels)
 
 
 def measure(calls: Mapping[str, Callable[[], object]], seconds: float) -> list[Timing]:

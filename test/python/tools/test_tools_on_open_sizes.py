@@ -104,6 +104,17 @@ def test_bench_of_a_model(folder: Path, capsys: Capture) -> None:
     assert json.loads(out)["contenders"][0]["calls"] >= 5
 
 
+def test_bench_of_a_model_in_parts(folder: Path, capsys: Capture) -> None:
+    """What is timed is all of it."""
+    made = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]> g (float[3, 4] x) => (float[n] y) {
+            i = NonZero(x) p = Transpose(i) f = GatherND(x, p) y = Exp(f) }"""
+    )
+    onnx.save(made, folder / "parts.onnx")
+    out = run(folder, capsys, "bench", "parts.onnx", "--seconds=0.01", "--json")
+    assert json.loads(out)["contenders"][0]["calls"] >= 5
+
+
 @pytest.mark.parametrize("name", ["open.stepwell", "open.onnx"])
 def test_profile(folder: Path, capsys: Capture, name: str) -> None:
     arguments = [name, "--input=z=@{folder}/z.npy", "--runs=1"]
@@ -125,7 +136,7 @@ def test_profile(folder: Path, capsys: Capture, name: str) -> None:
         ("run open.onnx --shape=q=3x5", 1, "no input of the model (inputs: x, z)"),
         ("bench open.stepwell", 2, "x: float32[rows, 4] is open; give --shape x=... for it"),
         ("bench open.onnx --shape=x=3x4", 2, "give --shape for z: float32[rows, more]"),
-        ("bench reshape.onnx --shape=x=3x4 --shape=shape=2", 2, "compiled whole and ahead"),
+        ("bench reshape.onnx --shape=x=3x4 --shape=shape=2 --per-kernel", 2, "whole and ahead"),
         ("profile open.stepwell", 2, "x: float32[rows, 4] is open; give --shape x=... for it"),
         ("compile open.onnx", 1, "on the command line --shape x=1x4"),
         ("compile open.stepwell", 2, "open.stepwell is an artifact, which is compiled already"),

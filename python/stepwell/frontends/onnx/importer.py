@@ -286,8 +286,8 @@ class _Walk:
             sizes = (*sorted(sizes_needed), *self._carried(graph, values))
             raise OpenModelError(
                 "; ".join(reasons[:_LISTED_REASONS])
-                + ". stepwell.compile compiles such a model when it is called; an artifact of it "
-                "would hold the code for one value",
+                + ". stepwell.compile compiles such a model in parts when it is called; there is "
+                "no artifact of it",
                 signatures[0],
                 signatures[1],
                 found,
