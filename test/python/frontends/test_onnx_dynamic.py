@@ -12,6 +12,7 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import stepwell
+from stepwell.runtime.executable import Executable
 
 OPTIONS = {"progress": False}
 X = np.arange(12, dtype=np.float32).reshape(3, 4) % 5 - 2
@@ -244,3 +245,22 @@ def test_reads_at_no_index() -> None:
         x=X,
         limit=np.float32(9),
     )
+
+
+def test_blocks_that_have_to_be_known() -> None:
+    """Numbers that are repeated and joined are computed at run time, and can still tell a shape."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]>
+        g (float[3, 4] x) => (float[a, b] y, int64[4] p) {
+            two = Constant <value_ints = [2]> ()
+            low = ConstantOfShape <value = int64[1] {1}> (two)
+            high = ConstantOfShape <value = int64[1] {2}> (two)
+            p = Concat <axis = 0> (low, high)
+            y = Pad(x, p)
+        }"""
+    )
+    exe = stepwell.compile(model, options=OPTIONS)
+    assert isinstance(exe, Executable)
+    y, p = exe(X)
+    np.testing.assert_array_equal(y, np.pad(X, (1, 2)))
+    np.testing.assert_array_equal(p, [1, 1, 2, 2])

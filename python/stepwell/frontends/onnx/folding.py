@@ -43,7 +43,7 @@ def evaluate(node: Node, inputs: Sequence[Tensor | None]) -> list[np.ndarray] | 
     """The outputs of `node` when its inputs are small constants; None when they are not."""
     if node.operator in _RANDOM or node.operator in _CONTROL_FLOW or not inputs:
         return None
-    if _may_be_weights(node, inputs[0]) or _is_of_blocks(node, inputs):
+    if _may_be_weights(node, inputs[0]):
         return None
     arrays = [None if tensor is None else tensor.array for tensor in inputs]
     present = [tensor for tensor in inputs if tensor is not None]
@@ -79,9 +79,9 @@ def is_filled(node: Node, inputs: Sequence[Tensor | None]) -> bool:
     return node.operator in _KEEPS_FILLED and alike and any(t.is_filled for t in present)
 
 
-def _is_of_blocks(node: Node, inputs: Sequence[Tensor | None]) -> bool:
-    """Whether `node` joins blocks of a number each: where these end depends on their shapes, which
-    may be open."""
+def is_of_blocks(node: Node, inputs: Sequence[Tensor | None]) -> bool:
+    """Whether `node` joins blocks of a number each. Where these end depends on their shapes, which
+    may be open: it is no constant."""
     blocks = [tensor is not None and tensor.is_filled for tensor in inputs]
     return node.operator == "Concat" and len(blocks) > 1 and all(blocks)
 

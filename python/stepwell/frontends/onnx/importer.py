@@ -427,13 +427,16 @@ class _Walk:
         results: Sequence[registry.Result] | None = (
             None if operator and operator.folds else folding.evaluate(node, tensors)
         )
-        if results is None and operator is not None:
+        blocks = results if folding.is_of_blocks(node, tensors) else None
+        if operator is not None and (results is None or blocks is not None):
             results = self._build(operator, node, tensors)
         if results is not None:
             values = self._wrap(results, names)
             for value in values:
                 if isinstance(value, Tensor) and value.array is not None:
                     value.is_filled |= folding.is_filled(node, tensors)
+                elif isinstance(value, Tensor) and blocks is not None:
+                    value.blocks = np.asarray(blocks[0])
             return values
         body = schema_function(node.proto, node.opset, tensors)
         if body is None:

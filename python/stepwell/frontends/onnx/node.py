@@ -88,6 +88,8 @@ class Tensor:
         self.sizes: dict[int, ir.Value] = {}
         self.is_filled = False
         """Whether `array` is one number throughout, as many as a shape says."""
+        self.blocks: np.ndarray | None = None
+        """The data of a tensor that is computed at run time although it is known."""
 
     @property
     def rank(self) -> int:
@@ -237,8 +239,9 @@ class Node:
     def known(self, operand: Tensor, role: str) -> np.ndarray:
         """The data of `operand`, which must be known at compile time: otherwise the import ends
         with an OpenModelError that names it, and the model is compiled again for its value."""
-        if operand.array is not None:
-            return operand.array
+        known = operand.blocks if operand.array is None else operand.array
+        if known is not None:
+            return known
         scope = self.scope
         if operand.name in scope.offered and scope.named.get(operand.name) is operand:
             scope.taken.add(operand.name)
