@@ -41,6 +41,10 @@ class Step:
         return not self.values and not self.sizes
 
 
+Build = Callable[[OpenShapes], Step]
+"""Compiles a step for these sizes. AnySize keeps none, which would keep its owner alive."""
+
+
 class AnySize:
     """The steps that a model, or the rest of one, takes from `inputs` of any size.
 
@@ -57,9 +61,8 @@ class AnySize:
         inputs: Sequence[OpenSpec],
         limits: Mapping[str, int],
         bounds: Mapping[str, int],
-        build: Callable[[OpenShapes], Step],
     ) -> None:
-        self._inputs, self._build = inputs, build
+        self._inputs = inputs
         self._limits, self._bounds = limits, bounds
         self._histories: dict[frozenset[Fixed], list[Shapes]] = {}
         self._closed: set[frozenset[Fixed]] = set()
@@ -72,7 +75,7 @@ class AnySize:
         """What is compiled, each for sizes that those before it do not take."""
         return [code for _, code in self._steps]
 
-    def step(self, shapes: Shapes) -> Step | None:
+    def step(self, shapes: Shapes, build: Build) -> Step | None:
         """What takes `shapes` and others, compiled now unless there is some; None for the first
         shapes, and where there can be no such code."""
         wanted = [shapes[spec.name] for spec in self._inputs]
@@ -89,7 +92,7 @@ class AnySize:
             below = (code.below(wanted) for _, code in self._steps)
             more = next((found for found in below if found - fixed), None)
             if more is None:
-                found = self._joint(fixed, shapes)
+                found = self._joint(fixed, shapes, build)
                 if found is None:
                     return None
                 step, code = found
@@ -101,7 +104,9 @@ class AnySize:
             fixed |= more
         return None
 
-    def _joint(self, fixed: frozenset[Fixed], shapes: Shapes) -> tuple[Step, OpenLoaded] | None:
+    def _joint(
+        self, fixed: frozenset[Fixed], shapes: Shapes, build: Build
+    ) -> tuple[Step, OpenLoaded] | None:
         """Code for the sizes that differ between `shapes` and earlier ones in which the same are
         `fixed`; None where there is none. It may take larger sizes alone."""
         history = self._histories.setdefault(fixed, [])
@@ -123,7 +128,7 @@ class AnySize:
                 continue
             tried.append(sizes)
             try:
-                step = self._build(sizes)
+                step = build(sizes)
             except ModelError as error:  # perhaps it takes no such sizes
                 _log.info("there is no code for any size up to %s: %s", sizes.capacities, error)
             except (Error, MemoryError, OSError) as error:

@@ -17,7 +17,6 @@ from stepwell.runtime.device_arrays import host_copy, is_on_gpu
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array
 from stepwell.runtime.load import Loaded, OpenLoaded, load_artifact
-from stepwell.sizes import OpenShapes
 from stepwell.specialization import (
     OFFERED_ELEMENTS,
     TENSOR,
@@ -247,26 +246,26 @@ class SpecializingExecutable:
         if not self._any_size or any(spec.kind != TENSOR for spec in self.inputs):
             return None
         for told in dict.fromkeys((tuple(call.numbers), ())):
-            part = self._part(call, told)
+            part, special = self._part(call, told)
             if part.is_possible:
-                return part.step(call.shapes(told))
+                present = list(call.present)
+                return part.step(
+                    call.shapes(told),
+                    lambda sizes: self._step(dataclasses.replace(special, sizes=sizes), present),  # noqa: B023
+                )
         return None
 
-    def _part(self, call: _Call, told: tuple[str, ...]) -> AnySize:
-        """The rest of the model from a call on, for any values of the tensors `told`."""
-        key = call.part(told)
-        if key in self._parts:
-            return self._parts[key]
+    def _part(self, call: _Call, told: tuple[str, ...]) -> tuple[AnySize, Specialization]:
+        """The rest of the model from a call on, for any values of the tensors `told`; what it is
+        compiled for."""
         # Of shapes that depend on data, nothing is known but those of calls.
         given = [OpenSpec(name, array.dtype.name, None) for name, array in call.given.items()]
         types = {spec.name: (spec.dtype, ()) for spec in given}
         values = {n: _least(a) if n in told else a for n, a in call.values.items()}
         special = Specialization({}, values, types, told=told)
-        present = list(call.present)
-
-        def build(sizes: OpenShapes) -> Step:
-            return self._step(dataclasses.replace(special, sizes=sizes), present)
-
+        key = call.part(told)
+        if key in self._parts:
+            return self._parts[key], special
         vectors = [
             OpenSpec(number, "bool", None)
             for name in told
@@ -274,9 +273,9 @@ class SpecializingExecutable:
         ]
         if len(self._parts) >= KEPT_STEPS:
             self._parts.pop(next(iter(self._parts)))
-        part = AnySize([*self.inputs, *given, *vectors], self._limits, self._bounds, build)
+        part = AnySize([*self.inputs, *given, *vectors], self._limits, self._bounds)
         self._parts[key] = part
-        return part
+        return part, special
 
     def _step(
         self,
