@@ -24,28 +24,13 @@ def load_with_inputs(
     options: CompileOptions,
     inputs: Sequence[str] = (),
     seed: int = 0,
-) -> tuple[Loaded, list[np.ndarray]]:
+) -> tuple[Loaded | SpecializingExecutable, list[np.ndarray]]:
     """The executable of an artifact's path or of a model (its path, or what it is), and the arrays
     to call it with: those of `inputs`, as `--input` has them, and random ones.
 
-    Raises UsageError for a model that is compiled when it is called, and for shapes that stay open.
+    A model whose shapes depend on data is compiled when it is called. Raises UsageError for shapes
+    that stay open, and for a model of which the host runs a part.
     """
-    exe, arrays = load_any(model, target, threads, shapes, options, inputs, seed)
-    if isinstance(exe, SpecializingExecutable):
-        raise _not_whole(exe)
-    return exe, arrays
-
-
-def load_any(
-    model: str | bytes,
-    target: str,
-    threads: int | None,
-    shapes: common.InputShapes | None,
-    options: CompileOptions,
-    inputs: Sequence[str] = (),
-    seed: int = 0,
-) -> tuple[Loaded | SpecializingExecutable, list[np.ndarray]]:
-    """The same; a model of which shapes depend on data is compiled when it is called."""
     source = sys.stdin.buffer.read() if model == "-" else model  # perhaps compiled twice
     exe = common.load_or_compile(source, target, threads, shapes, options)
     given = feeds.read_inputs(inputs, exe.inputs)
@@ -65,7 +50,14 @@ def load_any(
     ]
 
 
+def whole(exe: Loaded | SpecializingExecutable) -> Loaded:
+    """`exe`, all of which is compiled. Raises UsageError for a model that runs in parts."""
+    if isinstance(exe, SpecializingExecutable):
+        raise _not_whole(exe)
+    return exe
+
+
 def _not_whole(exe: SpecializingExecutable | PartitionedExecutable) -> UsageError:
     return UsageError(
-        f"kernels are measured of what is compiled whole and ahead, and this model is not: {exe}"
+        f"what is measured here is compiled whole and ahead, and this model is not: {exe}"
     )

@@ -85,8 +85,9 @@ def bench(
         opt_level=opt_level, precision=precision, use_cache=not no_cache, tuning=tuning
     )
     known = common.parse_shapes(shapes)
-    load = ahead.load_with_inputs if per_kernel else ahead.load_any
-    exe, arrays = load(model, target, threads, known, options)
+    exe, arrays = ahead.load_with_inputs(model, target, threads, known, options)
+    if per_kernel:
+        exe = ahead.whole(exe)
     feed = {spec.name: array for spec, array in zip(exe.inputs, arrays, strict=True)}
     calls: dict[str, Callable[[], object]] = {"stepwell": lambda: exe(*arrays)}
     if isinstance(exe, OnGpu) and exe.results_are_arrays:

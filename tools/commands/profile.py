@@ -78,6 +78,7 @@ def profile_command(
     )
     sizes = common.parse_shapes(shapes)
     exe, arrays = ahead.load_with_inputs(model, target, threads, sizes, options, inputs, seed)
+    exe = ahead.whole(exe)
     shown = profile(exe, *arrays, runs=runs)
     if not shown.trace.complete:
         common.note("the record had no room for all kernels of the run; its end is missing")

@@ -63,7 +63,7 @@ def tune_command(
     source = sys.stdin.buffer.read() if model == "-" else model
     sizes = common.parse_shapes(shapes)
     exe, arrays = ahead.load_with_inputs(source, target, threads, sizes, options, inputs, seed)
-    feed = {spec.name: array for spec, array in zip(exe.inputs, arrays, strict=True)}
+    feed = {spec.name: array for spec, array in zip(ahead.whole(exe).inputs, arrays, strict=True)}
     known = {name: array.shape for name, array in feed.items()}
 
     def tell(what: str, winners: int) -> None:
