@@ -248,14 +248,19 @@ def test_reads_at_no_index() -> None:
 
 
 def test_blocks_that_have_to_be_known() -> None:
-    """Numbers that are repeated and joined are computed at run time, and can still tell a shape."""
+    """Numbers that are repeated and joined are computed at run time, and they and what is made of
+    them can still tell a shape."""
     model = parser.parse_model(
         """<ir_version: 8, opset_import: ["": 18]>
         g (float[3, 4] x) => (float[a, b] y, int64[4] p) {
             two = Constant <value_ints = [2]> ()
             low = ConstantOfShape <value = int64[1] {1}> (two)
             high = ConstantOfShape <value = int64[1] {2}> (two)
-            p = Concat <axis = 0> (low, high)
+            joined = Concat <axis = 0> (low, high)
+            zero = Constant <value_ints = [0]> ()
+            four = Constant <value_ints = [4]> ()
+            part = Slice(joined, zero, four)
+            p = Add(part, zero)
             y = Pad(x, p)
         }"""
     )

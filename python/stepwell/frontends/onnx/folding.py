@@ -18,6 +18,9 @@ _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLi
            "Bernoulli")  # fmt: skip
 _CONTROL_FLOW = ("If", "Loop", "Scan")
 
+_KEEPS_FILLED = ("Add", "Cast", "Div", "Identity", "Mul", "Sub", "Unsqueeze")
+"""Operators that give one number throughout for such inputs."""
+
 _LEAST_CAST = 1 << 16
 """Elements of a matrix of weights that is worth keeping as narrow as it is stored."""
 
@@ -36,18 +39,15 @@ _NARROW = tuple(
 )
 
 
-_KEEPS_FILLED = ("Add", "Cast", "Div", "Identity", "Mul", "Sub", "Unsqueeze")
-
-
 def evaluate(node: Node, inputs: Sequence[Tensor | None]) -> list[np.ndarray] | None:
     """The outputs of `node` when its inputs are small constants; None when they are not."""
     if node.operator in _RANDOM or node.operator in _CONTROL_FLOW or not inputs:
         return None
     if _may_be_weights(node, inputs[0]):
         return None
-    arrays = [None if tensor is None else tensor.array for tensor in inputs]
+    arrays = [None if tensor is None else tensor.known for tensor in inputs]
     present = [tensor for tensor in inputs if tensor is not None]
-    if any(tensor.array is None for tensor in present):
+    if any(tensor.known is None for tensor in present):
         return None
     if sum(tensor.size * tensor.dtype.itemsize for tensor in present) > LIMIT_BYTES:
         return None
@@ -80,10 +80,11 @@ def is_filled(node: Node, inputs: Sequence[Tensor | None]) -> bool:
 
 
 def is_of_blocks(node: Node, inputs: Sequence[Tensor | None]) -> bool:
-    """Whether `node` joins blocks of a number each. Where these end depends on their shapes, which
-    may be open: it is no constant."""
+    """Whether `node` joins blocks of a number each, or reads what is made of such. Where these end
+    depends on their shapes, which may be open: it is no constant."""
     blocks = [tensor is not None and tensor.is_filled for tensor in inputs]
-    return node.operator == "Concat" and len(blocks) > 1 and all(blocks)
+    joins = node.operator == "Concat" and len(blocks) > 1 and all(blocks)
+    return joins or any(t is not None and t.blocks is not None for t in inputs)
 
 
 def _may_be_weights(node: Node, x: Tensor | None) -> bool:

@@ -7,7 +7,7 @@ collected and reported at once, and so are all values that a specialization has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,7 +18,7 @@ from stepwell import dtypes
 from stepwell.artifact import Cut, Layout
 from stepwell.errors import Error, ModelError, OpenModelError, Unsupported, UnsupportedError
 from stepwell.frontends import Imported, Shapes, TensorSpec
-from stepwell.frontends.onnx import folding, reader, registry, signature
+from stepwell.frontends.onnx import dependencies, folding, reader, registry, signature
 from stepwell.frontends.onnx.checking import check_model, mixed_types
 from stepwell.frontends.onnx.functions import (
     ONNX_DOMAINS,
@@ -268,10 +268,10 @@ class _Walk:
         wanted, present = self.special.results, self._present()
         outputs = [info.name for info in graph.output]
         if wanted is not None:
-            self.graph(_ancestors(graph, wanted, present), values, "")
+            self.graph(dependencies.ancestors(graph, wanted, present), values, "")
             named = [(name, self.scope.named.get(name)) for name in wanted]
         elif present:
-            self.graph(_ancestors(graph, outputs, present), values, "")
+            self.graph(dependencies.ancestors(graph, outputs, present), values, "")
             named = [(name, values.get(name)) for name in outputs]
         else:
             named = list(zip(outputs, self.graph(graph, values, ""), strict=True))
@@ -293,7 +293,7 @@ class _Walk:
                 found,
                 sizes,
                 signatures[2],
-                dropped=tuple(_unread(graph, present, {*found, *sizes})),
+                dropped=tuple(dependencies.unread(graph, present, {*found, *sizes})),
             )
         return _Results(complete)
 
@@ -305,12 +305,12 @@ class _Walk:
         """What is computed on the way to the needed tensors and read elsewhere, too: the code that
         computes those gives it as well, so that nothing is computed twice."""
         needed = [name for name, _ in self.needed]
-        before = _ancestors(graph, needed, self._present())
+        before = dependencies.ancestors(graph, needed, self._present())
         computed = {name for proto in before.node for name in proto.output if name}
         read = {info.name for info in graph.output}
         for proto in graph.node:
             if computed.isdisjoint(proto.output):
-                read |= _read_names(proto)
+                read |= dependencies.read_names(proto)
         tensors = [t for name in sorted(computed & read) for t in _leaves(values.get(name))]
         names = dict.fromkeys(tensor.name for tensor in tensors if self._is_carried(tensor))
         return [name for name in names if name not in needed]
@@ -424,19 +424,21 @@ class _Walk:
         mixed = mixed_types(node.proto, node.opset, given)
         if mixed is not None:
             node.unsupported(mixed)
+        of_blocks = folding.is_of_blocks(node, tensors)
+        folds = operator is not None and operator.folds and not of_blocks
         results: Sequence[registry.Result] | None = (
-            None if operator and operator.folds else folding.evaluate(node, tensors)
+            None if folds else folding.evaluate(node, tensors)
         )
-        blocks = results if folding.is_of_blocks(node, tensors) else None
+        blocks = results if of_blocks else None
         if operator is not None and (results is None or blocks is not None):
             results = self._build(operator, node, tensors)
         if results is not None:
             values = self._wrap(results, names)
-            for value in values:
+            for number, value in enumerate(values):
                 if isinstance(value, Tensor) and value.array is not None:
                     value.is_filled |= folding.is_filled(node, tensors)
                 elif isinstance(value, Tensor) and blocks is not None:
-                    value.blocks = np.asarray(blocks[0])
+                    value.blocks = np.asarray(blocks[number])
             return values
         body = schema_function(node.proto, node.opset, tensors)
         if body is None:
@@ -542,59 +544,6 @@ def _leaves(value: Value | None) -> list[Tensor]:
     if isinstance(value, TensorSequence):
         return [tensor for element in value.elements for tensor in _leaves(element)]
     return [value] if isinstance(value, Tensor) else []
-
-
-def _ancestors(graph: onnx.GraphProto, wanted: Sequence[str], present: set[str]) -> onnx.GraphProto:
-    """The part of `graph` that the values called `wanted` depend on, down to those `present`: nodes
-    that give these have no other outputs."""
-    needed = set(wanted)
-    kept: list[onnx.NodeProto] = []
-    for proto in reversed(graph.node):
-        inside = tuple(mark for name in proto.output if name for mark in (f"{name}/", f"{name}["))
-        has_inner = any(name.startswith(inside) for name in wanted)
-        read = needed.intersection(proto.output)
-        if not read and not has_inner:
-            continue
-        if not has_inner and read <= present:
-            given = onnx.NodeProto()
-            given.CopyFrom(proto)
-            given.output[:] = [name if name in read else "" for name in proto.output]
-            proto = given
-        else:
-            needed.update(_read_names(proto))
-        kept.append(proto)
-    part = onnx.GraphProto()
-    part.node.extend(reversed(kept))
-    part.initializer.extend(t for t in graph.initializer if t.name in needed)
-    part.sparse_initializer.extend(t for t in graph.sparse_initializer if t.values.name in needed)
-    return part
-
-
-def _unread(graph: onnx.GraphProto, known: set[str], found: set[str]) -> Iterator[str]:
-    """Those of the `known` values that nothing reads on the way to the graph's outputs once those
-    `found` are known, too."""
-    outputs = [info.name for info in graph.output]
-    present = known | found
-    read, inside = set(outputs), []
-    for proto in _ancestors(graph, outputs, present).node:
-        if not present.issuperset(filter(None, proto.output)):
-            read |= _read_names(proto)
-            inside += [f"{name}/" for name in proto.output if name]
-    for name in sorted(known):
-        is_read = not read.isdisjoint((name, name.rpartition("[")[0]))
-        if not is_read and not name.startswith(tuple(inside)):
-            yield name
-
-
-def _read_names(proto: onnx.NodeProto) -> set[str]:
-    """The values that a node reads, those that its subgraphs capture among them."""
-    names = set(proto.input)
-    for attribute in proto.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            names.update(info.name for info in graph.output)
-            for inner in graph.node:
-                names |= _read_names(inner)
-    return names
 
 
 def _sentence(error: Exception) -> str:

@@ -92,6 +92,11 @@ class Tensor:
         """The data of a tensor that is computed at run time although it is known."""
 
     @property
+    def known(self) -> np.ndarray | None:
+        """Its data, where that is known at compile time."""
+        return self.blocks if self.array is None else self.array
+
+    @property
     def rank(self) -> int:
         """Number of dimensions."""
         return len(self.shape)
@@ -239,9 +244,8 @@ class Node:
     def known(self, operand: Tensor, role: str) -> np.ndarray:
         """The data of `operand`, which must be known at compile time: otherwise the import ends
         with an OpenModelError that names it, and the model is compiled again for its value."""
-        known = operand.blocks if operand.array is None else operand.array
-        if known is not None:
-            return known
+        if operand.known is not None:
+            return operand.known
         scope = self.scope
         if operand.name in scope.offered and scope.named.get(operand.name) is operand:
             scope.taken.add(operand.name)
