@@ -296,10 +296,12 @@ def reverse(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[La
 def suppression(program: OpenProgram, op: ir.Operation, extents: Extents) -> list[Layout]:
     """Of non-maximum suppression: boxes that are not in use have the least score, and are never
     chosen. Others are no composites before sizes are legalized."""
+    if ir.StringAttr(op.attributes["name"]).value != COMPOSITE:
+        raise LoweringError("there is no rule for this composite")
     corners, scores = list(op.operands)[:2]
     layout = program.settled(scores)
     both = (*program.layout(corners)[:2], *layout[:2])
-    if ir.StringAttr(op.attributes["name"]).value != COMPOSITE or any(map(is_open, both)):
+    if any(map(is_open, both)):
         raise LoweringError("boxes of an open number of images or classes are chosen")
     unified(program.settled(corners)[2], layout[2])
     op.operands[1] = program.masked(scores, [2], -math.inf)

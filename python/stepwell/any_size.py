@@ -51,9 +51,8 @@ class AnySize:
     Once a second call has other shapes, `build` compiles it for any size of the dimensions that
     differ, up to a capacity; larger sizes compile it again, and so do sizes of 0 and those for
     which the model is another: they stay as they are in code for any size of the others. `limits`
-    and `bounds` are as for `generalized`. `build`
-    raises ModelError for sizes that the model does not take so, and Error when there is no such
-    code; after that no more is tried.
+    and `bounds` are as for `generalized`. `build` raises ModelError for sizes that the model does
+    not take so, and Error when there is no such code; after that no more is tried.
     """
 
     def __init__(

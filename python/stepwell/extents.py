@@ -17,7 +17,7 @@ _TOKEN = re.compile(r"\s*(\d+|s\d+|floordiv|min|[-+*()])")
 _MOST_FACTORS = 3
 """Of a product that is looked for."""
 
-_MANY, _MANY_SIDES = 8, 32
+MANY, _MANY_SIDES = 5, 32
 """Of more sizes, or extents made of them, what is made of a few is not looked for."""
 
 _MOST_DIVISOR = 64
@@ -145,6 +145,8 @@ class Extent:
 
     def limited(self, limit: int) -> Extent:
         """The extent, but `limit` where that is less."""
+        if self.is_constant:
+            return Extent.of(min(self.at(()), limit))
         return Extent.atom(Limited(self, limit))
 
     def bound(self, others: Iterable[Extent]) -> Extent | None:
@@ -336,7 +338,7 @@ def has(points: Points, values: Sequence[int], extent: Extent) -> bool:
 
 def quotients(points: Points, values: Sequence[int]) -> Iterator[Extent]:
     """Sizes plus a constant, divided by a number and rounded down, that have `values`."""
-    if len(points[0]) > _MANY:
+    if len(points[0]) > MANY:
         return
     for symbol, divisor in itertools.product(range(len(points[0])), range(2, _MOST_DIVISOR + 1)):
         least = values[0] * divisor - points[0][symbol]
@@ -380,7 +382,7 @@ def rounded_elsewhere(points: Points, extent: Extent) -> Extent | None:
 
 def _monomials(symbols: int) -> Iterator[Extent]:
     """The products of so many open sizes, of many each by itself."""
-    for degree in range(1, _MOST_FACTORS + 1 if symbols <= _MANY else 2):
+    for degree in range(1, _MOST_FACTORS + 1 if symbols <= MANY else 2):
         for monomial in itertools.combinations_with_replacement(range(symbols), degree):
             yield Extent.make({monomial: 1})
 
@@ -417,7 +419,7 @@ def _lines(points: Points, values: Sequence[int], extents: Iterable[Extent]) -> 
 
 def _plane(points: Points, values: Sequence[int]) -> Extent | None:
     """Multiples of two sizes, plus a constant, through all values."""
-    if len(points[0]) > _MANY:
+    if len(points[0]) > MANY:
         return None
     slopes = [_slope(points, values, symbol) for symbol in range(len(points[0]))]
     for pair in itertools.combinations(range(len(slopes)), 2):

@@ -416,6 +416,8 @@ def _load_at(
     """The program of `special` for inputs of shapes that are `known`."""
     imported = load(source, *special.at(known))
     names = [n for name in special.told for n in told_inputs(name, special.values[name])]
+    if not names:
+        return imported
     return with_vectors(imported, {name: known[name] for name in names})
 
 

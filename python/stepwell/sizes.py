@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from stepwell.errors import ModelError
-from stepwell.extents import Extent, direction
+from stepwell.extents import MANY, Extent, direction
 
 T = TypeVar("T")
 
@@ -34,11 +34,8 @@ LEAST_CAPACITY = 16
 LEAST_LIMIT = 4
 """Dimensions that a model says are never as large, have code for each size."""
 
-_MANY = 5
-"""Of more sizes than these, all are changed at once to see what depends on them."""
-
 _MAGNITUDES = ((0.9, 1), (0.2, 1), (0.2, 0.5), (0.2, 0.5))
-"""Then sizes are capacities to such powers."""
+"""Where many sizes are changed at once, they are capacities to such powers."""
 
 _LEAST_SAMPLES, _MOST_SAMPLES, _MOST_DRAWN = 5, 12, 64
 
@@ -143,7 +140,7 @@ class OpenShapes:
     @property
     def are_many(self) -> bool:
         """Whether there are too many to change one at a time."""
-        return len(self.capacities) > _MANY
+        return len(self.capacities) > MANY
 
     def _changed_at_once(self, seed: int) -> tuple[int, ...]:
         """Sizes below the capacities: large ones, ones of any magnitude and small ones in turn."""

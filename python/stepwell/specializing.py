@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import os
 import threading
@@ -17,6 +18,7 @@ from stepwell.runtime.device_arrays import host_copy, is_on_gpu
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array
 from stepwell.runtime.load import Loaded, OpenLoaded, load_artifact
+from stepwell.sizes import OpenShapes
 from stepwell.specialization import (
     OFFERED_ELEMENTS,
     TENSOR,
@@ -184,15 +186,16 @@ class SpecializingExecutable:
         call = _Call(structures, tensors, given)
         call.values |= {name: host_copy(name, tensors[name]) for name in self._known}
         for number in range(_ROUNDS):
+            key = call.key
             with self._lock:
-                step = self._steps.get(call.key)
+                step = self._steps.get(key)
                 if step is None:
                     if number == _MANY_STAGES:
                         _log.warning(_MANY_VALUES, number)
                     step = self._compiled(call)
                     if len(self._steps) >= KEPT_STEPS:
                         self._steps.pop(next(iter(self._steps)))
-                    self._steps[call.key] = step
+                    self._steps[key] = step
             inputs = call.inputs(step.told)
             if step.is_last:
                 assert step.executable is not None
@@ -204,7 +207,6 @@ class SpecializingExecutable:
                 found |= dict(zip(staged, step.executable(*inputs), strict=True))
             call.values |= {name: found[name] for name in step.values}
             call.given |= {name: found[name] for name in step.sizes}
-            self._bounds |= step.bounds
             for name in step.dropped:
                 call.values.pop(name, None)
                 call.given.pop(name, None)
@@ -234,6 +236,7 @@ class SpecializingExecutable:
             shapes = {name: tuple(array.shape) for name, array in call.tensors.items()}
             special = Specialization(call.structures, call.values, call.types)
             step = self._step(special, list(call.present), shapes, call.offered)
+        self._bounds |= step.bounds
         if step.is_last:
             self._staged = bool(call.values or call.given)
             self._latest = step.executable
@@ -248,11 +251,8 @@ class SpecializingExecutable:
         for told in dict.fromkeys((tuple(call.numbers), ())):
             part, special = self._part(call, told)
             if part.is_possible:
-                present = list(call.present)
-                return part.step(
-                    call.shapes(told),
-                    lambda sizes: self._step(dataclasses.replace(special, sizes=sizes), present),  # noqa: B023
-                )
+                build = functools.partial(self._sized, special, list(call.present))
+                return part.step(call.shapes(told), build)
         return None
 
     def _part(self, call: _Call, told: tuple[str, ...]) -> tuple[AnySize, Specialization]:
@@ -276,6 +276,10 @@ class SpecializingExecutable:
         part = AnySize([*self.inputs, *given, *vectors], self._limits, self._bounds)
         self._parts[key] = part
         return part, special
+
+    def _sized(self, special: Specialization, present: Sequence[str], sizes: OpenShapes) -> Step:
+        """The code for any of `sizes`."""
+        return self._step(dataclasses.replace(special, sizes=sizes), present)
 
     def _step(
         self,
