@@ -21,8 +21,9 @@ class Target:
     `l3_rate` and `memory_rate` are the bytes that come from there meanwhile, `asked_rate` those
     that come from memory where they are asked for long before; each further core that reads adds
     `more_bytes` of that. `waiting` is the part of the shorter of multiply-adds and weights' reading
-    that the longer does not hide. A network whose weights take no more than `resident_bytes` finds
-    them in L3 at each call.
+    that the longer does not hide. `l2_kept` is the part of L2 that scratch may fill and be found
+    there again. A network whose weights take no more than `resident_bytes` finds them in L3 at each
+    call.
     `pair_dot` says that one instruction adds up two products of 16-bit integers in 32 bits, and one
     those of bytes in 16 (vpmaddwd, vpmaddubsw); `byte_dot`, that one adds four products, of
     unsigned bytes by signed ones, to each 32-bit integer of a vector (vpdpbusd); `bfloat_dot`, that
@@ -48,6 +49,7 @@ class Target:
     asked_rate: float = 6.2
     more_bytes: float = 0.4
     waiting: float = 0.3
+    l2_kept: float = 1.0
     resident_bytes: int = 0
     pair_dot: bool = False
     byte_dot: bool = False

@@ -69,13 +69,14 @@ _GOLDEN_COVE = {
     "memory_rate": 2.5,
     "asked_rate": 2.4,
     "waiting": 0.7,
+    "l2_kept": 0.6,
     "resident_bytes": 16 << 20,
     "bfloat_rate": 0.5,
 }
 """Two 512-bit units: a core multiplies twice as fast as the targets above say, and loads, and what
 comes from L2 and beyond, are as fast as ever. Measured on Emerald Rapids: 227 GFLOP/s of a core,
-145 GB/s from L2, 30 from L3, 17.5 from memory. One of the units multiplies bf16, at half its rate
-by what Intel publishes (not measured)."""
+145 GB/s from L2, 30 from L3, 17.5 from memory; products with scratch of 0.7 of L2 and more are
+slower. One of the units multiplies bf16, at half its rate by what Intel says (not measured)."""
 
 _ZEN_5 = {
     "in_flight": 8,

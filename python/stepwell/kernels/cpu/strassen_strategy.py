@@ -219,7 +219,8 @@ def _time(
     """Estimated time in vector multiply-adds of the thread that has most: the products, the weights
     that they wait for, the sums of the lhs and the results.
 
-    The constants are those of Zen 4 (2026), over products of 50 to 784 rows."""
+    The constants are those of Zen 4, over products of 50 to 784 rows; that weights which L3 keeps
+    are not waited for again was measured on Emerald Rapids, over 512 to 2048 (2026)."""
     half, rows, vectors = strategy.half, strategy.rows, strategy.vectors
     lanes, terms = target.vector_lanes, shape.k // 2
     blocks, pairs = strategy.blocks(shape.m), shape.n // (2 * vectors * lanes)
@@ -232,13 +233,17 @@ def _time(
     summed = (PRODUCTS - PLAIN) * terms * vectors * target.l2_load * _SUMMED
     products = blocks * pairs * (PRODUCTS * half // rows * tile + summed)
     left_bytes = PRODUCTS * half * terms * 4
-    far = left_bytes + 4 * panel_bytes > target.l2_bytes
+    far = left_bytes + 4 * panel_bytes > target.l2_kept * target.l2_bytes
     if far:
         products += blocks * pairs * left_bytes / target.l3_rate / 4
-    weights = 4 * shape.n * shape.k * blocks / target.asked_rate
+    weights_bytes = 4 * shape.n * shape.k
+    weights = weights_bytes * blocks / target.asked_rate
+    # Those that L3 keeps are there in time after the first block.
+    stay = weights_bytes <= max(target.l3_bytes, target.resident_bytes)
+    waited = weights / blocks if stay else weights
     there = groups * blocks * half * terms / lanes * _THERE * target.in_flight
     back = blocks * half * pairs * vectors * _BACK * target.in_flight
-    time = max(products, weights) + target.waiting * min(products, weights)
+    time = max(products, weights) + target.waiting * min(products, waited)
     time += (there * (1.5 if far else 1)) + back
     tasks = groups * blocks
     return time * math.ceil(tasks / threads) / tasks
