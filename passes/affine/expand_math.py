@@ -4,7 +4,8 @@ Generated code calls no math library, but for remainders of numbers of very diff
 expansion states its error against the exact function over all finite inputs, in units in the last
 place (ulp) or relative to the result. f64 has expansions of its own, through which the rarer
 functions of f32 go too; f16 and bf16 are computed in f32 and rounded. Conversions of floats to
-integers get the results of XLA where numbers do not fit.
+integers get the results of XLA where numbers do not fit; on CPUs, vectors of integers are divided
+as floats.
 
     %y = math.exp %x : vector<16xf32>   ->   arith and math.fma operations on vector<16xf32>
 
@@ -24,6 +25,7 @@ from stepwell.kernels import (
     vector_math,
     vector_math_double,
     vector_math_error_functions,
+    vector_math_integers,
     vector_math_remainder,
 )
 from stepwell.kernels.gpu import approximate_math
@@ -119,11 +121,14 @@ class ExpandMath(Pass):
         chosen: list[ir.Operation] = []
         extended: list[ir.Operation] = []
         to_integers: list[ir.Operation] = []
+        divisions: list[ir.Operation] = []
         for inner in nested_operations(op):
             if inner.name in _SINGLE or inner.name in _DOUBLE:
                 found.append(inner)
             elif inner.name in _TO_INTEGERS:
                 to_integers.append(inner)
+            elif vector_math_integers.divides(inner):
+                divisions += [] if isinstance(state.target, NvidiaTarget) else [inner]
             elif inner.name == "arith.truncf":
                 rounded.append(inner)
             elif inner.name == "arith.extf" and _element(inner.operands[0].type) == "bf16":
@@ -148,6 +153,11 @@ class ExpandMath(Pass):
             call.results[0].replace_all_uses_with(value)
             call.erase()
             rounded += _truncations(value)
+        for division in divisions:
+            with ir.InsertionPoint(division), division.location:
+                value = vector_math_integers.divided(division.operation)
+            division.results[0].replace_all_uses_with(value)
+            division.erase()
         for conversion in to_integers:
             _saturate(conversion.operation)
         for op_on_bf16 in narrow:

@@ -122,6 +122,42 @@ func.func @angle(%y: f64, %x: f64) -> f64 {
   return %0 : f64
 }
 
+// Vectors of integers are divided as floats; by a constant they are multiplied, and i64 has no such
+// float.
+// CHECK-LABEL: func.func @divided
+// CHECK-SAME: %[[X:.*]]: vector<8xi32>, %[[Y:.*]]: vector<8xi32>
+// CHECK-DAG: %[[A:.*]] = arith.sitofp %[[X]] : vector<8xi32> to vector<8xf64>
+// CHECK-DAG: %[[B:.*]] = arith.sitofp %[[Y]] : vector<8xi32> to vector<8xf64>
+// CHECK: %[[Q:.*]] = arith.divf %[[A]], %[[B]] : vector<8xf64>
+// CHECK: arith.fptosi %[[Q]] : vector<8xf64> to vector<8xi32>
+func.func @divided(%x: vector<8xi32>, %y: vector<8xi32>) -> vector<8xi32> {
+  %0 = arith.divsi %x, %y : vector<8xi32>
+  return %0 : vector<8xi32>
+}
+
+// CHECK-LABEL: func.func @rest_of_bytes
+// CHECK: arith.divf %{{.*}} : vector<16xf32>
+// CHECK: %[[N:.*]] = arith.fptoui
+// CHECK: %[[M:.*]] = arith.muli %[[N]], %{{.*}} : vector<16xi8>
+// CHECK: arith.subi %{{.*}}, %[[M]] : vector<16xi8>
+func.func @rest_of_bytes(%x: vector<16xi8>, %y: vector<16xi8>) -> vector<16xi8> {
+  %0 = arith.remui %x, %y : vector<16xi8>
+  return %0 : vector<16xi8>
+}
+
+// CHECK-LABEL: func.func @left_as_they_are
+// CHECK: arith.divsi %{{.*}} : vector<8xi32>
+// CHECK: arith.divsi %{{.*}} : vector<8xi64>
+// CHECK: arith.divsi %{{.*}} : i32
+func.func @left_as_they_are(%x: vector<8xi32>, %y: vector<8xi64>, %z: i32)
+    -> (vector<8xi32>, vector<8xi64>, i32) {
+  %seven = arith.constant dense<7> : vector<8xi32>
+  %0 = arith.divsi %x, %seven : vector<8xi32>
+  %1 = arith.divsi %y, %y : vector<8xi64>
+  %2 = arith.divsi %z, %z : i32
+  return %0, %1, %2 : vector<8xi32>, vector<8xi64>, i32
+}
+
 // The greater of two bf16 is one of them: the bits of its f32 are cut. Sums are rounded.
 // CHECK-LABEL: func.func @greater
 // CHECK: arith.maximumf %{{.*}} : vector<4xf32>
