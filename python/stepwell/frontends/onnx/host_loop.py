@@ -11,7 +11,6 @@ computes shapes runs on the host, too, and the rest is compiled.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from stepwell.errors import InputError, ModelError
+from stepwell.errors import InputError
 from stepwell.frontends.onnx import reader
 from stepwell.frontends.onnx.dependencies import uses
 from stepwell.frontends.onnx.functions import inlined
@@ -62,7 +61,6 @@ class HostLoop:
         self._constants = [self._initializers[name] for name in inside if name in constant]
         self._captured = [name for name in inside if name not in constant]
         self._body: Body | None = None
-        self._is_whole = True
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The results by name; `values` has what the loop reads beside initializers of the model.
@@ -95,10 +93,8 @@ class HostLoop:
         """The results of the body."""
         if self._body is None:
             self._body = self._compile(self._body_model(inputs), frozenset())
-        elif self._is_whole and getattr(self._body, "compiled_for_one", 0) > _MOST_COMPILED:
-            self._is_whole = False
-            with contextlib.suppress(ModelError):  # types of values between may not be known
-                self._body = self._compile(self._body_model(inputs), MOVING)
+        elif getattr(self._body, "compiled_for_one", 0) > _MOST_COMPILED:
+            self._body = self._compile(self._body_model(inputs), MOVING)
         return self._body(*inputs)
 
     def _value(self, name: str, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
