@@ -136,11 +136,9 @@ class PartitionedExecutable:
         return f"<stepwell.PartitionedExecutable ({inputs}) -> ({outputs}), {self._reason()}>"
 
 
-def split(
-    model: object, shapes: Shapes, on_host: frozenset[str] = frozenset()
-) -> tuple[onnx.ModelProto, list[Part]] | None:
+def split(model: object, shapes: Shapes) -> tuple[onnx.ModelProto, list[Part]] | None:
     """`model`, with its weights, and its parts in the order in which they run; None when it is not
-    an ONNX model with nodes for the host. The operators `on_host` are some, too.
+    an ONNX model with nodes for the host.
 
     Raises ModelError, also for `shapes` of what is no input.
     """
@@ -151,7 +149,7 @@ def split(
         return None
     from stepwell.frontends.onnx.partition import partition
 
-    parts = partition(whole, on_host)
+    parts = partition(whole)
     if not parts:
         return None
     if isinstance(model, (str, os.PathLike)):
@@ -165,17 +163,13 @@ def split(
 
 
 def partitioned(
-    model: object,
-    shapes: Shapes,
-    compile_part: CompilePart,
-    on_host: frozenset[str] = frozenset(),
+    model: object, shapes: Shapes, compile_part: CompilePart
 ) -> PartitionedExecutable | None:
-    """`model` in parts; None when it is not an ONNX model with nodes for the host. The operators
-    `on_host` are some, too.
+    """`model` in parts; None when it is not an ONNX model with nodes for the host.
 
     Raises ModelError and what `compile_part` raises.
     """
-    found = split(model, shapes, on_host)
+    found = split(model, shapes)
     if found is None:
         return None
     whole, parts = found
