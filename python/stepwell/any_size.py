@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ _log = logging.getLogger("stepwell")
 _TRIES = [(exact, related) for related in Relation for exact in (False, True)]
 """How capacities are chosen, and what open sizes may have to do with others: the most free
 first."""
+
+_MOST_SEEN = 3
+"""So many calls, the last ones, are among the sizes that are compared where that is asked for."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -52,7 +56,8 @@ class AnySize:
     differ, up to a capacity; larger sizes compile it again, and so do sizes of 0 and those for
     which the model is another: they stay as they are in code for any size of the others. `limits`
     and `bounds` are as for `generalized`. `build` raises ModelError for sizes that the model does
-    not take so, and Error when there is no such code; after that no more is tried.
+    not take so, and Error when there is no such code; after that no more is tried. With
+    `checks_seen`, it is compared for the sizes of calls as well.
     """
 
     def __init__(
@@ -60,8 +65,10 @@ class AnySize:
         inputs: Sequence[OpenSpec],
         limits: Mapping[str, int],
         bounds: Mapping[str, int],
+        *,
+        checks_seen: bool = False,
     ) -> None:
-        self._inputs = inputs
+        self._inputs, self._checks_seen = inputs, checks_seen
         self._limits, self._bounds = limits, bounds
         self._histories: dict[frozenset[Fixed], list[Shapes]] = {}
         self._closed: set[frozenset[Fixed]] = set()
@@ -123,6 +130,10 @@ class AnySize:
                 related=related,
                 bounds=self._bounds,
             )
+            if sizes is not None and self._checks_seen:
+                found = (sizes.sizes_in(call) for call in history[-_MOST_SEEN:])
+                seen = dict.fromkeys(point for point in found if point is not None)
+                sizes = dataclasses.replace(sizes, seen=tuple(seen))
             if sizes is None or sizes in tried:
                 continue
             tried.append(sizes)

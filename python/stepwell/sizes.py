@@ -58,12 +58,14 @@ class OpenShapes:
     """The inputs' shapes in which the names of open sizes stand, and the capacity of each size.
 
     Names that are in `sums` stand for sums of multiples of open sizes. No open size is below
-    its number in `least`, which is empty when all may be 1."""
+    its number in `least`, which is empty when all may be 1. The program has to be right for the
+    sizes `seen`, whatever others are looked at."""
 
     shapes: Mapping[str, tuple[int | str, ...]]
     capacities: Mapping[str, int]
     sums: Mapping[str, Sum] = field(default_factory=dict)
     least: tuple[int, ...] = ()
+    seen: tuple[tuple[int, ...], ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -79,6 +81,17 @@ class OpenShapes:
             name: tuple(known[n] if isinstance(n, str) else n for n in shape)
             for name, shape in self.shapes.items()
         }
+
+    def sizes_in(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
+        """The open sizes of inputs of these `shapes`; None where one stands in sums alone."""
+        known = {
+            name: size
+            for input_name, shape in self.shapes.items()
+            for name, size in zip(shape, shapes[input_name], strict=True)
+        }
+        if not known.keys() >= self.capacities.keys():
+            return None
+        return tuple(known[name] for name in self.capacities)
 
     def samples(self) -> list[tuple[int, ...]]:
         """Large sizes to look at a model for: its capacities, and one size changed at a time, from
@@ -151,6 +164,16 @@ class OpenShapes:
             for capacity in self.capacities.values()
         )
 
+    def orders(self, least: Sequence[int]) -> list[tuple[int, ...]]:
+        """Small sizes that ascend and that descend, none below its number in `least`."""
+        count = len(self.capacities)
+        most, floor = tuple(self.capacities.values()), tuple(least) or (1,) * count
+        rows = (range(1, count + 1), range(count, 0, -1))
+        return [
+            tuple(min(n + low - 1, m) for n, low, m in zip(row, floor, most, strict=True))
+            for row in rows
+        ]
+
     def least_samples(self) -> list[tuple[int, ...]]:
         """The smallest sizes, for which it may be another: from which on is it the same?"""
         return [(size,) * len(self.capacities) for size in LEAST_SIZES]
@@ -193,16 +216,18 @@ class OpenShapes:
         """As lists, for a request."""
         shapes = [[name, list(shape)] for name, shape in self.shapes.items()]
         sums = [[name, list(parts)] for name, parts in self.sums.items()]
-        return [shapes, [list(item) for item in self.capacities.items()], sums]
+        seen = [list(sizes) for sizes in self.seen]
+        return [shapes, [list(item) for item in self.capacities.items()], sums, seen]
 
     @staticmethod
     def from_json(data: Sequence) -> OpenShapes:
         """The inverse of `to_json`."""
-        shapes, capacities, sums = data
+        shapes, capacities, sums, seen = data
         return OpenShapes(
             {name: tuple(shape) for name, shape in shapes},
             dict(capacities),
             {name: tuple((part, factor) for part, factor in parts) for name, parts in sums},
+            seen=tuple(map(tuple, seen)),
         )
 
 

@@ -273,7 +273,10 @@ class SpecializingExecutable:
         ]
         if len(self._parts) >= KEPT_STEPS:
             self._parts.pop(next(iter(self._parts)))
-        part = AnySize([*self.inputs, *given, *vectors], self._limits, self._bounds)
+        # Numbers may be of any kind: the ends of a slice, of which only some are in order.
+        part = AnySize(
+            [*self.inputs, *given, *vectors], self._limits, self._bounds, checks_seen=bool(told)
+        )
         self._parts[key] = part
         return part, special
 

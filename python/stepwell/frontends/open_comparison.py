@@ -6,6 +6,7 @@ differs is put down as a function of the open sizes (`open_sizes`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -69,6 +70,8 @@ def load(open_shapes: OpenShapes, load_for: Callable[[Shapes], Imported]) -> Imp
     sizes = _SmallSizes(open_shapes, load_for, _Comparison(large, Points(points)))
     small = sizes.compared()
     least = sizes.least(small)
+    if open_shapes.seen:
+        sizes.check_kinds(least)
     sizes.comparison.run(base.module.operation)
     with base.context:
         main = _main(base.module.operation)
@@ -102,6 +105,19 @@ class _SmallSizes:
                 found = error
         assert found is not None
         raise found
+
+    def check_kinds(self, least: tuple[int, ...]) -> None:
+        """Compare with the programs for the sizes of calls, too, and for small ones that ascend and
+        descend, as far as the model takes these: all others that are looked at may be of one kind,
+        as slices that end before they begin. Raises Error as `_with` does."""
+        for point in self.open_shapes.seen:
+            if point not in self.comparison.points:
+                self.comparison = self._with(point, self.comparison)
+        for point in self.open_shapes.orders(least):
+            with contextlib.suppress(ModelError):
+                self._programs[point] = self.load_for(self.open_shapes.shapes_at(point))
+            if point in self._programs and point not in self.comparison.points:
+                self.comparison = self._with(point, self.comparison)
 
     def _told(self, small: tuple[int, ...]) -> _Comparison:
         """The comparison with the program for `small` sizes, too, and with those for as many larger

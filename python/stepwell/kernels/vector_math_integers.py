@@ -11,7 +11,7 @@ DIVISIONS = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
 
 
 def divides(op: ir.Operation) -> bool:
-    """Whether `quotient` takes an operation: it divides vectors of up to 32 bits an element. LLVM
+    """Whether `divided` takes an operation: it divides vectors of up to 32 bits an element. LLVM
     multiplies by the inverse of a constant instead."""
     if op.name not in DIVISIONS or not isinstance(op.results[0].type, ir.VectorType):
         return False

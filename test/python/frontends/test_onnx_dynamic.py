@@ -269,3 +269,26 @@ def test_blocks_that_have_to_be_known() -> None:
     y, p = exe(X)
     np.testing.assert_array_equal(y, np.pad(X, (1, 2)))
     np.testing.assert_array_equal(p, [1, 1, 2, 2])
+
+
+@pytest.mark.parametrize("order", [range(10), [0, 1, 7, 2, 9, 4, 3], [6, 7, 8, 1, 2, 3]])
+def test_slices_between_numbers_that_differ(order: list[int]) -> None:
+    """Most pairs of numbers are no ends of a slice: code for any of them is right for those of
+    calls, or there is none."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 11]>
+        g (int64 i, float[1] y) => (float[n] s) {
+            x = Constant <value = float[5] {1.0, 2.0, 3.0, 4.0, 5.0}> ()
+            one = Constant <value = int64 {1}> ()
+            end = Add(i, one)
+            begin_vector = Unsqueeze <axes = [0]> (i)
+            end_vector = Unsqueeze <axes = [0]> (end)
+            part = Slice(x, begin_vector, end_vector)
+            s = Add(part, y)
+        }"""
+    )
+    exe = stepwell.compile(model, threads=1, options=OPTIONS)
+    x = np.arange(1, 6, dtype=np.float32)
+    for i in order:
+        (result,) = exe(np.array(i), np.array([10], np.float32))
+        np.testing.assert_array_equal(result, x[i : i + 1] + 10)
