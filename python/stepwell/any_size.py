@@ -31,7 +31,8 @@ class Step:
     known; up to its end when there are none. `executable` computes those that are no inputs. Of
     those that were known before, `dropped` are not read any more. `bounds` are the most that sizes
     of what it computes can be, as `generalized` takes them. Of the values called `told`, it takes
-    any (`Specialization.told`)."""
+    any (`Specialization.told`). `loops` are run before the next step: by their first result, the
+    tensors behind the names that they read."""
 
     executable: Loaded | None
     values: tuple[str, ...] = ()
@@ -39,10 +40,11 @@ class Step:
     dropped: tuple[str, ...] = ()
     bounds: Mapping[str, int] = field(default_factory=dict)
     told: tuple[str, ...] = ()
+    loops: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def is_last(self) -> bool:
-        return not self.values and not self.sizes
+        return not self.values and not self.sizes and not self.loops
 
 
 Build = Callable[[OpenShapes], Step]

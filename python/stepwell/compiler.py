@@ -28,6 +28,8 @@ from stepwell.worker import ENTRY, Request, error_from_dict, error_to_dict
 if TYPE_CHECKING:
     import onnx
 
+    from stepwell.frontends.onnx.host_loop import HostLoop
+
 Compiled: TypeAlias = Loaded | SpecializingExecutable | PartitionedExecutable
 """What runs a model: compiled, compiled when it is called, or in parts."""
 
@@ -81,6 +83,15 @@ def compile(
     def compile_part(part: onnx.ModelProto, sizes: Shapes) -> Compiled:
         return compile(part, machine, threads, sizes, options)
 
+    def compile_body(body: onnx.ModelProto, on_host: frozenset[str]) -> Compiled:
+        parts = partitioned(body, {}, compile_part, on_host) if on_host else None
+        return compile_part(body, {}) if parts is None else parts
+
+    def host_loop(name: str) -> HostLoop:
+        from stepwell.frontends.onnx.host_loop import HostLoop
+
+        return HostLoop(model, name, compile_body)
+
     on_gpu = isinstance(targets.get(machine), NvidiaTarget)
     try:
         built = build_for(shapes, None)
@@ -89,7 +100,13 @@ def compile(
         any_size = make_options(options).any_size
         named = _with_names(error, model)
         return SpecializingExecutable(
-            build_for, named, threads, shapes or {}, any_size=any_size, on_gpu=on_gpu
+            build_for,
+            named,
+            threads,
+            shapes or {},
+            any_size=any_size,
+            on_gpu=on_gpu,
+            host_loop=host_loop,
         )
     except ModelError:
         parts = None if on_gpu else partitioned(model, shapes or {}, compile_part)
@@ -245,6 +262,7 @@ def _with_names(error: OpenModelError, model: Model) -> OpenModelError:
         error.defaults,
         error.limits,
         error.dropped,
+        error.loops,
     )
 
 

@@ -67,9 +67,10 @@ class OpenModelError(ModelError):
     """The model leaves open what only a call can tell. `inputs` and `outputs` are its signature,
     `defaults` the inputs that have a value of their own;
     `values` names the tensors whose data has to be known, `sizes` those whose shape has to be, and
-    either is empty while the shapes of the inputs are not known. Of those that were known before,
-    `dropped` are not read once these are. `limits` has the largest that open
-    dimensions may be, by name, where the model says so."""
+    either is empty while the shapes of the inputs are not known. `loops` have to be run by the
+    caller, iteration by iteration: by their first result, the tensors behind the names that they
+    read. Of those that were known before, `dropped` are not read once all that is. `limits` has the
+    largest that open dimensions may be, by name, where the model says so."""
 
     def __init__(
         self,
@@ -81,8 +82,9 @@ class OpenModelError(ModelError):
         defaults: tuple[OpenSpec, ...] = (),
         limits: Mapping[str, int] = MappingProxyType({}),
         dropped: tuple[str, ...] = (),
+        loops: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
-        self.dropped = dropped
+        self.dropped, self.loops = dropped, loops
         self.inputs, self.outputs, self.defaults = inputs, outputs, defaults
         self.values, self.sizes, self.limits = values, sizes, dict(limits)
         super().__init__(message)

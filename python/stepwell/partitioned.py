@@ -136,9 +136,11 @@ class PartitionedExecutable:
         return f"<stepwell.PartitionedExecutable ({inputs}) -> ({outputs}), {self._reason()}>"
 
 
-def split(model: object, shapes: Shapes) -> tuple[onnx.ModelProto, list[Part]] | None:
+def split(
+    model: object, shapes: Shapes, on_host: frozenset[str] = frozenset()
+) -> tuple[onnx.ModelProto, list[Part]] | None:
     """`model`, with its weights, and its parts in the order in which they run; None when it is not
-    an ONNX model with nodes for the host.
+    an ONNX model with nodes for the host. The operators `on_host` are some, too.
 
     Raises ModelError, also for `shapes` of what is no input.
     """
@@ -149,7 +151,7 @@ def split(model: object, shapes: Shapes) -> tuple[onnx.ModelProto, list[Part]] |
         return None
     from stepwell.frontends.onnx.partition import partition
 
-    parts = partition(whole)
+    parts = partition(whole, on_host)
     if not parts:
         return None
     if isinstance(model, (str, os.PathLike)):
@@ -163,13 +165,17 @@ def split(model: object, shapes: Shapes) -> tuple[onnx.ModelProto, list[Part]] |
 
 
 def partitioned(
-    model: object, shapes: Shapes, compile_part: CompilePart
+    model: object,
+    shapes: Shapes,
+    compile_part: CompilePart,
+    on_host: frozenset[str] = frozenset(),
 ) -> PartitionedExecutable | None:
-    """`model` in parts; None when it is not an ONNX model with nodes for the host.
+    """`model` in parts; None when it is not an ONNX model with nodes for the host. The operators
+    `on_host` are some, too.
 
     Raises ModelError and what `compile_part` raises.
     """
-    found = split(model, shapes)
+    found = split(model, shapes, on_host)
     if found is None:
         return None
     whole, parts = found

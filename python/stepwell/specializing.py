@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -35,6 +36,16 @@ from stepwell.specialization import (
 Shapes = Mapping[str, Sequence[int]]
 Build = Callable[[Shapes | None, Specialization | None], Artifact]
 """Compiles the model for shapes and a specialization. Raises OpenModelError when more is needed."""
+
+
+class RunsLoop(Protocol):
+    """A loop that runs on the host (`frontends.onnx.host_loop`)."""
+
+    def run(self, values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]: ...
+
+
+HostLoopOf = Callable[[str], RunsLoop]
+"""The loop of the model whose first result has that name."""
 
 _log = logging.getLogger("stepwell")
 
@@ -82,6 +93,7 @@ class SpecializingExecutable:
         *,
         any_size: bool = True,
         on_gpu: bool = False,
+        host_loop: HostLoopOf | None = None,
     ) -> None:
         self.inputs: tuple[OpenSpec, ...] = open_model.inputs
         self.outputs: tuple[OpenSpec, ...] = open_model.outputs
@@ -95,7 +107,10 @@ class SpecializingExecutable:
         self._bounds: dict[str, int] = {}
         self._latest: Loaded | None = None
         self._any_size, self._on_gpu = any_size, on_gpu
+        self._host_loop, self._loops = host_loop, dict[str, RunsLoop]()
         self._staged = False
+        self.compiled_for_one = 0
+        """How often code was made for shapes and values of one call."""
         names = {spec.name for spec in self.inputs}
         self._known = [name for name in open_model.values if name in names]
 
@@ -207,10 +222,20 @@ class SpecializingExecutable:
                 found |= dict(zip(staged, step.executable(*inputs), strict=True))
             call.values |= {name: found[name] for name in step.values}
             call.given |= {name: found[name] for name in step.sizes}
+            for name, read in step.loops.items():
+                call.given |= self._loop(name).run(call.read_by(read))
             for name in step.dropped:
                 call.values.pop(name, None)
                 call.given.pop(name, None)
         raise ModelError("the model asks for values of its own without end")
+
+    def _loop(self, name: str) -> RunsLoop:
+        """What runs the loop whose first result is `name`."""
+        with self._lock:
+            if name not in self._loops:
+                assert self._host_loop is not None
+                self._loops[name] = self._host_loop(name)
+            return self._loops[name]
 
     def _taken(self, name: str, value: object, dtype: str) -> np.ndarray:
         """`value` as an array; as it is where it lies on the GPU that runs the model."""
@@ -233,6 +258,7 @@ class SpecializingExecutable:
         wanted."""
         step = self._for_any_size(call)
         if step is None:
+            self.compiled_for_one += 1
             shapes = {name: tuple(array.shape) for name, array in call.tensors.items()}
             special = Specialization(call.structures, call.values, call.types)
             step = self._step(special, list(call.present), shapes, call.offered)
@@ -307,17 +333,18 @@ class SpecializingExecutable:
                 # Inputs that have to be known lead to others.
                 return Step(built(dataclasses.replace(special, offered=offered)))
         except OpenModelError as error:
-            needed, sizes, dropped = error.values, error.sizes, error.dropped
-            computed = tuple(n for n in (*needed, *sizes) if n not in present)
-            if not needed and not sizes:
+            sizes = tuple(name for name in error.sizes if name not in present)
+            step = Step(None, error.values, sizes, error.dropped, loops=error.loops)
+            if step.is_last:
                 raise
+        computed = tuple(n for n in (*step.values, *sizes) if n not in present)
         if computed:
             code = built(dataclasses.replace(special, results=computed))
             bounds = _bounds(code, computed) if special.sizes or not special.given else {}
-            return Step(code, needed, sizes, dropped, bounds, special.told)
+            return dataclasses.replace(step, executable=code, bounds=bounds, told=special.told)
         if special.sizes:
             raise LoweringError("values of inputs have to be known")
-        return Step(None, needed, sizes, dropped)
+        return step
 
 
 def _bounds(code: Loaded, names: Sequence[str]) -> dict[str, int]:
@@ -372,6 +399,11 @@ class _Call:
             and 0 < array.size <= _MOST_NUMBERS
             and 0 <= array.max() <= _MOST_SIZE
         ]
+
+    def read_by(self, loop: Mapping[str, str]) -> dict[str, np.ndarray]:
+        """What a loop reads, by its names for them."""
+        known = {**self.present, **self.values}
+        return {name: host_copy(name, known[tensor]) for name, tensor in loop.items()}
 
     def inputs(self, told: Sequence[str]) -> list[np.ndarray]:
         """The inputs of code that takes any numbers in the tensors `told`."""

@@ -85,6 +85,7 @@ def error_to_dict(error: BaseException) -> dict[str, object]:
             data[key] = [dataclasses.astuple(spec) for spec in getattr(error, key)]
         data["values"], data["sizes"] = error.values, error.sizes
         data["limits"], data["dropped"] = error.limits, error.dropped
+        data["loops"] = {name: dict(read) for name, read in error.loops.items()}
     return data
 
 
@@ -99,7 +100,7 @@ def error_from_dict(data: dict) -> errors.Error | None:
         )
         values, sizes, dropped = (tuple(data[key]) for key in ("values", "sizes", "dropped"))
         signature = (inputs, outputs, values, sizes, defaults, data["limits"], dropped)
-        return kind(data["message"], *signature)
+        return kind(data["message"], *signature, data["loops"])
     if isinstance(kind, type) and issubclass(kind, errors.Error):
         return kind(data["message"])
     return None

@@ -22,6 +22,12 @@ LARGE = (5, 131_101)
 PIECES = 3
 
 
+@pytest.fixture(autouse=True)
+def counted_from_none() -> None:
+    """Models of other tests that nothing refers to any more are gone."""
+    gc.collect()
+
+
 @pytest.fixture(scope="module")
 def compiled() -> Compiled:
     return compile_for_gpu(exported(lambda x, y: (x * y, y + 1), normal(*LARGE), normal(5, 1)))

@@ -129,21 +129,6 @@ def test_loop_without_an_iteration() -> None:
     assert rows.shape == (0, 2)
 
 
-def test_loop_whose_value_grows() -> None:
-    """It is unrolled, its trip count made known; the outer value x is captured."""
-    graph = """g (int64 trips, float[2] x) => (float[n] y) {
-        go = Constant <value_int = 1> ()
-        start = Cast <to = 9> (go)
-        y = Loop (trips, start, x) <body = b (int64 i, bool c, float[n] v)
-            => (bool c_out, float[m] v_out) {
-                c_out = Identity(c)
-                v_out = Concat <axis = 0> (v, x)
-            }>
-    }"""
-    for trips in (0, 1, 3):
-        check(graph, trips=np.array(trips), x=np.array([1, 2], np.float32))
-
-
 def test_scan_backwards_along_another_axis() -> None:
     """onnx's own evaluator does not scan backwards."""
     model = parser.parse_model(

@@ -33,6 +33,14 @@ def ancestors(graph: onnx.GraphProto, wanted: Sequence[str], present: set[str]) 
     return part
 
 
+def depends_on_inputs(graph: onnx.GraphProto, name: str) -> bool:
+    """Whether the value called `name` depends on the graph's inputs, or on their shapes."""
+    read = {name}
+    for proto in ancestors(graph, [name], set()).node:
+        read |= read_names(proto)
+    return not read.isdisjoint(info.name for info in graph.input)
+
+
 def unread(graph: onnx.GraphProto, known: set[str], found: set[str]) -> Iterator[str]:
     """Those of the `known` values that nothing reads on the way to the graph's outputs once those
     `found` are known, too."""
@@ -58,3 +66,18 @@ def read_names(proto: onnx.NodeProto) -> set[str]:
             for inner in graph.node:
                 names |= read_names(inner)
     return names
+
+
+def uses(proto: onnx.NodeProto) -> Iterator[str]:
+    """The values of the graph around a node that it reads, those that its subgraphs capture among
+    them; some more than once."""
+    yield from filter(None, proto.input)
+    for attribute in proto.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            own = {info.name for info in graph.input}
+            own |= {tensor.name for tensor in graph.initializer}
+            own |= {tensor.values.name for tensor in graph.sparse_initializer}
+            own |= {name for inner in graph.node for name in inner.output}
+            read = [name for inner in graph.node for name in uses(inner)]
+            read += [info.name for info in graph.output]
+            yield from (name for name in read if name not in own)

@@ -28,6 +28,49 @@ ON_HOST = ALWAYS_ON_HOST | {
 """Operators that are not compiled for any type; others run here for strings alone."""
 
 
+MOVING = frozenset(
+    {
+        "Add",
+        "And",
+        "Cast",
+        "Concat",
+        "Constant",
+        "ConstantOfShape",
+        "Div",
+        "Equal",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Greater",
+        "GreaterOrEqual",
+        "Identity",
+        "Less",
+        "LessOrEqual",
+        "Max",
+        "Min",
+        "Mul",
+        "Neg",
+        "Not",
+        "Or",
+        "Range",
+        "ReduceMax",
+        "ReduceMin",
+        "Reshape",
+        "Shape",
+        "Size",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Sub",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+        "Where",
+    }
+)
+"""Operators that numpy runs about as fast: they move elements or compute sizes."""
+
+
 def is_host_type(kind: onnx.TypeProto) -> bool:
     """Whether a value of this type is or holds strings or maps."""
     if kind.HasField("tensor_type"):

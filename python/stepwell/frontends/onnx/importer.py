@@ -7,7 +7,7 @@ collected and reported at once, and so are all values that a specialization has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,6 +29,8 @@ from stepwell.frontends.onnx.functions import (
 from stepwell.frontends.onnx.gradient import expand_gradients, has_gradient
 from stepwell.frontends.onnx.node import (
     Absent,
+    Built,
+    HostLoopError,
     NeededError,
     Node,
     NotSupportedError,
@@ -95,7 +97,8 @@ def import_model(
         scope = Scope(weights, block, folder, offered=special.offered)
         for spec, argument in zip(inputs, block.arguments, strict=True):
             scope.named[spec.name] = scope.tensor(argument, spec.name)
-        walk = _Walk(model, scope, special)
+        differs = bool(special) or any(spec.is_open for spec in declared)
+        walk = _Walk(model, scope, special, differs=differs)
         values: Environment = {
             name: walk.structured(name, special.structures.get(name, "tensor")) for name in parts
         }
@@ -219,14 +222,22 @@ class _Walk:
     """Imports graphs node by node; subgraphs see the values of the graph around them.
 
     `needed` are named tensors that have to be known, with the reason; `stuck` are reasons why a
-    region cannot be imported, since what is inside of it has no name.
+    region cannot be imported, since what is inside of it has no name; `loops` are left to the
+    caller: by their first result, the tensors behind the names that they read. With `differs`,
+    shapes are other ones in other calls.
     """
 
-    def __init__(self, model: onnx.ModelProto, scope: Scope, special: Specialization) -> None:
-        self.scope, self.special = scope, special
+    def __init__(
+        self, model: onnx.ModelProto, scope: Scope, special: Specialization, *, differs: bool
+    ) -> None:
+        self.scope, self.special, self.differs = scope, special, differs
+        self.main = model.graph
         self.findings: list[Unsupported] = []
         self.needed: dict[tuple[str, str], str] = {}
         self.stuck: list[str] = []
+        self.loops: dict[str, dict[str, str]] = {}
+        self.constants = {tensor.name for tensor in self.main.initializer}
+        self.constants -= {info.name for info in self.main.input}
         self.depth = 0
         self.inputs = set(scope.named)
         self.opsets = opset_versions(model)
@@ -269,7 +280,7 @@ class _Walk:
         outputs = [info.name for info in graph.output]
         if wanted is not None:
             self.graph(dependencies.ancestors(graph, wanted, present), values, "")
-            named = [(name, self.scope.named.get(name)) for name in wanted]
+            named = [(name, self.scope.named.get(name, values.get(name))) for name in wanted]
         elif present:
             self.graph(dependencies.ancestors(graph, outputs, present), values, "")
             named = [(name, values.get(name)) for name in outputs]
@@ -284,6 +295,8 @@ class _Walk:
             reasons = list(dict.fromkeys(self.needed.values()))
             found = tuple(sorted(values_needed | self.scope.taken))
             sizes = (*sorted(sizes_needed), *self._carried(graph, values))
+            loops = [p for p in graph.node if not self.loops.keys().isdisjoint(p.output)]
+            known = {*found, *sizes, *(name for proto in loops for name in proto.output)}
             raise OpenModelError(
                 "; ".join(reasons[:_LISTED_REASONS])
                 + ". stepwell.compile compiles such a model in parts when it is called; there is "
@@ -293,7 +306,8 @@ class _Walk:
                 found,
                 sizes,
                 signatures[2],
-                dropped=tuple(dependencies.unread(graph, present, {*found, *sizes})),
+                dropped=tuple(dependencies.unread(graph, {*present, *sizes}, known)),
+                loops=self.loops,
             )
         return _Results(complete)
 
@@ -345,7 +359,7 @@ class _Walk:
     def node(self, proto: onnx.NodeProto, values: Environment, prefix: str) -> None:
         """Import one node: enters its outputs into `values`, or a finding into `findings`."""
         first = next((output for output in proto.output if output), proto.name)
-        subgraphs = _Subgraphs(self, values, f"{prefix}{first}/")
+        subgraphs = _Subgraphs(self, values, f"{prefix}{first}/", inner=bool(prefix))
         node = Node(proto, version_of(proto, self.opsets), self.scope, subgraphs)
         names = [f"{prefix}{name}" if name else "" for name in proto.output]
         results = self._specialized(names)
@@ -386,6 +400,8 @@ class _Walk:
             self.stuck += error.reasons
             if not self.depth:
                 self.find(node, error.reasons[0])
+        except HostLoopError as error:
+            self._leave(node, error)
         except PendingError:
             pass
         except (NotSupportedError, Error, ir.MLIRError) as error:
@@ -403,6 +419,12 @@ class _Walk:
             self.stuck.append(reason)
         else:
             self.find(node, str(error))
+
+    def _leave(self, node: Node, error: HostLoopError) -> None:
+        """Leave a loop to the caller, with what it reads."""
+        self.loops[next(filter(None, node.proto.output))] = error.read
+        for name in error.read.values():
+            self.needed[name, "sizes"] = f"{node.name}: {node.operator}: {error}"
 
     def _import(
         self, node: Node, inputs: Sequence[Value | None], names: Sequence[str]
@@ -496,10 +518,12 @@ class _Walk:
 
 
 class _Subgraphs:
-    """The graphs among the attributes of one node: see `node.Subgraphs`."""
+    """The graphs among the attributes of one node: see `node.Subgraphs`. That is an `inner` one
+    where it is itself in such a graph."""
 
-    def __init__(self, walk: _Walk, values: Environment, prefix: str) -> None:
+    def __init__(self, walk: _Walk, values: Environment, prefix: str, *, inner: bool) -> None:
         self._walk, self._values, self._prefix = walk, values, prefix
+        self._inner = inner
 
     def inline(self, graph: onnx.GraphProto, inputs: Sequence[Value], label: str) -> list[Value]:
         names = [info.name for info in graph.input]
@@ -531,6 +555,35 @@ class _Subgraphs:
         if len(tensors) < len(results):
             raise StuckError(["it gives sequences, optional values, or shapes that depend on data"])
         return tensors
+
+    def or_on_host(self, build: Callable[[], Built], proto: onnx.NodeProto, reason: str) -> Built:
+        walk = self._walk
+        if self._inner or walk.depth:
+            return build()
+        trips = next(iter(proto.input), "")
+        if walk.differs and trips and dependencies.depends_on_inputs(walk.main, trips):
+            raise HostLoopError(reason, self._read(proto))
+        before, findings = dict(walk.needed), len(walk.findings)
+        try:
+            return build()
+        except (NeededError, PendingError):
+            asked = [name for name, _ in walk.needed.keys() - before.keys()]
+            outside = any(not name.startswith(self._prefix) for name in asked)
+            if outside or len(walk.findings) > findings:
+                raise
+            walk.needed = before
+            raise HostLoopError(reason, self._read(proto)) from None
+
+    def _read(self, proto: onnx.NodeProto) -> dict[str, str]:
+        """The tensors behind the names that a node reads, other than the model's own."""
+        read = {}
+        for name in dependencies.uses(proto):
+            value = self._values[name]
+            if not isinstance(value, Tensor):
+                raise PendingError
+            if name not in self._walk.constants:
+                read[name] = value.name if value.array is None else name
+        return read
 
     def named(self, value: ir.Value, label: str) -> Tensor:
         name = f"{self._prefix}{label}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeAlias, TypeVar
@@ -16,6 +16,7 @@ from stepwell.mlir import ir
 from stepwell.weights import WeightTable
 
 Default = TypeVar("Default")
+Built = TypeVar("Built")
 
 
 class NotSupportedError(Exception):
@@ -137,6 +138,15 @@ class Absent:
 Value: TypeAlias = "Tensor | TensorSequence | Absent"
 
 
+class HostLoopError(Exception):
+    """Raised where a loop has to be run by the caller, iteration by iteration, for the `reason`;
+    `read` has the tensors behind the names that it reads."""
+
+    def __init__(self, reason: str, read: dict[str, str]) -> None:
+        self.read = read
+        super().__init__(reason)
+
+
 class Subgraphs(Protocol):
     """How a node imports the graphs among its attributes. `label` tells uses of one graph apart."""
 
@@ -150,6 +160,12 @@ class Subgraphs(Protocol):
 
     def named(self, value: ir.Value, label: str) -> Tensor:
         """`value` with a name of its own, so that it can be made known."""
+        ...
+
+    def or_on_host(self, build: Callable[[], Built], proto: onnx.NodeProto, reason: str) -> Built:
+        """What `build` makes of the loop `proto`. Raises HostLoopError instead where that takes
+        values from inside of it, or its number of iterations, and these are not known, or not the
+        same in all calls."""
         ...
 
 
@@ -230,6 +246,13 @@ class Node:
         ask for it; it is known when it was asked for before."""
         assert self._subgraphs is not None
         return self._subgraphs.named(value, label)
+
+    def or_on_host(self, build: Callable[[], Built], reason: str) -> Built:
+        """What `build` makes of this loop. Where that takes values from inside of it, or its number
+        of iterations, and these differ between calls, the import ends with an OpenModelError that
+        names the loop, which the caller runs for the `reason`."""
+        assert self._subgraphs is not None
+        return self._subgraphs.or_on_host(build, self.proto, reason)
 
     def used_outputs(self) -> int:
         """How many outputs the node names, trailing omitted ones not counted."""

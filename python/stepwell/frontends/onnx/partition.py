@@ -21,6 +21,7 @@ from onnx import helper
 
 from stepwell.errors import ModelError
 from stepwell.frontends.onnx.checking import check_model
+from stepwell.frontends.onnx.dependencies import uses
 from stepwell.frontends.onnx.functions import inlined
 from stepwell.frontends.onnx.host_operators import ALWAYS_ON_HOST, is_host_type
 from stepwell.frontends.onnx.node import node_name
@@ -42,8 +43,9 @@ class Part:
     on_host: bool
 
 
-def partition(model: onnx.ModelProto) -> list[Part]:
-    """The parts in the order in which they run; none when nothing has to run on the host.
+def partition(model: onnx.ModelProto, more: frozenset[str] = frozenset()) -> list[Part]:
+    """The parts in the order in which they run; none when nothing has to run on the host, nor is
+    one of the operators `more`, which do.
 
     Raises ModelError for a graph that makes no sense, and where the type of a value that one part
     hands to another is not known.
@@ -55,7 +57,8 @@ def partition(model: onnx.ModelProto) -> list[Part]:
     whole = _inferred(whole)
     graph = whole.graph
     types = _types(graph)
-    numbers = _part_numbers(graph, {name for name, kind in types.items() if is_host_type(kind)})
+    values = {name for name, kind in types.items() if is_host_type(kind)}
+    numbers = _part_numbers(graph, values, ALWAYS_ON_HOST | more)
     if not any(number % 2 for number in numbers):
         return []
     check_model(model)
@@ -73,26 +76,16 @@ def partition(model: onnx.ModelProto) -> list[Part]:
     return parts
 
 
-def uses(node: onnx.NodeProto) -> Iterator[str]:
-    """Names of values that `node` needs, those that its subgraphs take from outside among them."""
-    yield from filter(None, node.input)
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            inner = {info.name for info in graph.input}
-            inner |= {tensor.name for tensor in graph.initializer}
-            inner |= {name for child in graph.node for name in child.output}
-            needed = [name for child in graph.node for name in uses(child)]
-            needed += [info.name for info in graph.output]
-            yield from (name for name in needed if name not in inner)
-
-
-def _part_numbers(graph: onnx.GraphProto, on_host: set[str]) -> list[int]:
-    """Of each node its part: even ones are compiled, odd ones run on the host."""
+def _part_numbers(
+    graph: onnx.GraphProto, on_host: set[str], operators: frozenset[str]
+) -> list[int]:
+    """Of each node its part: even ones are compiled, odd ones run on the host, for a value that is
+    `on_host` or as one of the `operators`."""
     ready: dict[str, int] = {}
     numbers: list[int] = []
     for node in graph.node:
         names = [*uses(node), *node.output]
-        host = any(child.op_type in ALWAYS_ON_HOST for child in _nested(node))
+        host = any(child.op_type in operators for child in _nested(node))
         host = host or any(name in on_host for name in names)
         number = max((ready.get(name, 0) for name in uses(node)), default=0)
         number += number % 2 != host

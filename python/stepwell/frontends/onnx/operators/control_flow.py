@@ -2,7 +2,8 @@
 
 A branch or body becomes a region of `stablehlo.if` or `stablehlo.while` where it can: where all it
 has to know is known outside of it, and what it carries keeps its shape. Otherwise the branch is
-chosen and the loop unrolled at compile time, which makes conditions and counts values to be known.
+chosen at compile time, which makes conditions values to be known, and the loop unrolled; where that
+takes what is computed at run time, the loop runs on the host, which calls its compiled body.
 """
 
 from __future__ import annotations
@@ -70,13 +71,14 @@ def loop(
         condition = None
     if trips is not None and trips.array is not None and trips.array.item() >= ENDLESS:
         trips = None
-    try:
-        tensors = [state for state in states if isinstance(state, Tensor)]
-        if len(tensors) < len(states):
-            raise StuckError(["it carries sequences"])
-        return _while_loop(node, trips, condition, tensors)
-    except StuckError:
+    tensors = [state for state in states if isinstance(state, Tensor)]
+    if len(tensors) < len(states):
         return _unrolled_loop(node, trips, condition, states)
+    try:
+        return _while_loop(node, trips, condition, tensors)
+    except StuckError as error:
+        reason = error.reasons[0]
+    return node.or_on_host(lambda: _unrolled_loop(node, trips, condition, states), reason)
 
 
 def _while_loop(
