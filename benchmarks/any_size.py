@@ -26,7 +26,7 @@ from benchmarks.models.any_size import Case, cases
 from benchmarks.peers.registry import PEERS
 from benchmarks.run import cpus_for
 from stepwell.compiler import build
-from stepwell.runtime.load import Loaded, load_artifact
+from stepwell.runtime.load_artifact import Loaded, load_artifact
 
 _SECONDS = 1.0
 """Of each pair: enough turns to have a median, and 15 at least."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from stepwell.errors import Error, ModelError
 from stepwell.open_shapes import Relation, generalized
-from stepwell.runtime.load import Loaded, OpenLoaded
+from stepwell.runtime.load_artifact import OpenLoaded
+from stepwell.runtime.steps import Step
 from stepwell.sizes import Fixed, OpenShapes
 from stepwell.specialization import OpenSpec
 
@@ -23,28 +23,6 @@ _MOST_SEEN = 3
 """So many calls, the last ones, are among the sizes that are compared where that is asked for."""
 
 Shapes = Mapping[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Step:
-    """Code of a model up to where `values` and true shapes of tensors, its `sizes`, have to be
-    known; up to its end when there are none. `executable` computes those that are no inputs. Of
-    those that were known before, `dropped` are not read any more. `bounds` are the most that sizes
-    of what it computes can be, as `generalized` takes them. Of the values called `told`, it takes
-    any (`Specialization.told`). `loops` are run before the next step: by their first result, the
-    tensors behind the names that they read."""
-
-    executable: Loaded | None
-    values: tuple[str, ...] = ()
-    sizes: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
-    bounds: Mapping[str, int] = field(default_factory=dict)
-    told: tuple[str, ...] = ()
-    loops: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-    @property
-    def is_last(self) -> bool:
-        return not self.values and not self.sizes and not self.loops
 
 
 Build = Callable[[OpenShapes], Step]
@@ -74,20 +52,16 @@ class AnySize:
         self._limits, self._bounds = limits, bounds
         self._histories: dict[frozenset[Fixed], list[Shapes]] = {}
         self._closed: set[frozenset[Fixed]] = set()
-        self._steps: list[tuple[Step, OpenLoaded]] = []
+        self.steps: list[tuple[Step, OpenLoaded]] = []
+        """What is compiled, each for sizes that those before it do not take."""
         self.is_possible = True
         """Whether there may be such code for sizes that were not asked for yet."""
-
-    @property
-    def codes(self) -> list[OpenLoaded]:
-        """What is compiled, each for sizes that those before it do not take."""
-        return [code for _, code in self._steps]
 
     def step(self, shapes: Shapes, build: Build) -> Step | None:
         """What takes `shapes` and others, compiled now unless there is some; None for the first
         shapes, and where there can be no such code."""
         wanted = [shapes[spec.name] for spec in self._inputs]
-        for step, code in self._steps:
+        for step, code in self.steps:
             if code.takes(wanted):
                 return step
         places = (
@@ -97,7 +71,7 @@ class AnySize:
         )
         fixed = frozenset(place for place in places if place.size == 0)
         while self.is_possible and fixed not in self._closed:
-            below = (code.below(wanted) for _, code in self._steps)
+            below = (code.below(wanted) for _, code in self.steps)
             more = next((found for found in below if found - fixed), None)
             if more is None:
                 found = self._joint(fixed, shapes, build)
@@ -133,9 +107,9 @@ class AnySize:
                 bounds=self._bounds,
             )
             if sizes is not None and self._checks_seen:
-                found = (sizes.sizes_in(call) for call in history[-_MOST_SEEN:])
+                found = [sizes.sizes_in(call) for call in history[-_MOST_SEEN:]]
                 seen = dict.fromkeys(point for point in found if point is not None)
-                sizes = dataclasses.replace(sizes, seen=tuple(seen))
+                sizes = dataclasses.replace(sizes, seen=tuple(seen)) if all(found) else None
             if sizes is None or sizes in tried:
                 continue
             tried.append(sizes)
@@ -149,7 +123,7 @@ class AnySize:
             else:
                 code = step.executable
                 assert isinstance(code, OpenLoaded)
-                self._steps.append((step, code))
+                self.steps.append((step, code))
                 if not code.takes(wanted):
                     history.pop()
                 return step, code

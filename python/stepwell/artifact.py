@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import xxhash
@@ -31,7 +31,7 @@ from stepwell.packing import DerivedWeight, derived_from_dict, derived_to_dict
 from stepwell.sizes import OpenSizes
 
 MAGIC = b"STEPWELL"
-FORMAT_VERSION = 12
+FORMAT_VERSION = 13
 _FIRST_OF_LAUNCHES = 8
 """The first version whose launch programs read as `stepwell.launch` says."""
 
@@ -226,10 +226,7 @@ def write(
             _digest_of_range(file, offsets[1], manifest.weights_bytes),
         )
         file.seek(0)
-        file.write(
-            _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), xxhash.xxh3_64_intdigest(header))
-        )
-        file.write(header)
+        file.write(prefixed(header))
 
 
 @contextlib.contextmanager
@@ -264,16 +261,32 @@ def read(path: str | os.PathLike[str], *, check_host: bool = True) -> Artifact:
     digest, is of a newer format or (with `check_host`) needs another CPU.
     """
     path = Path(path)
+    return parsed(path, mapped(path), check_host=check_host)
+
+
+def mapped(path: Path) -> memoryview:
+    """The file at `path`. Raises ArtifactError when it cannot be opened, or is too short."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size < _PREFIX.size:
                 raise ArtifactError(f"{path} is not a Stepwell artifact: it has {size} bytes")
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {_reason(error)}") from error
-    view = memoryview(data)
-    manifest, sections = _read_header(path, view)
+
+
+def parsed(path: Path, view: memoryview, *, check_host: bool = True) -> Artifact:
+    """The artifact that is all of `view`, of the file at `path`. Raises as `read` does."""
+    version, content = read_header(path, view)
+    if "manifest" not in content:
+        raise ArtifactError(f"{path} holds a model that runs in steps, and one piece is asked for")
+    manifest, sections = _manifest_from_dict(content["manifest"]), content["sections"]
+    if manifest.cuda is not None and version < _FIRST_OF_LAUNCHES:
+        raise ArtifactError(
+            f"{path} has artifact format {version}, whose launches of kernels this version of "
+            "Stepwell does not read; compile the model again"
+        )
     if check_host:
         check_runs_here(manifest, str(path))
     code, weights = (
@@ -355,11 +368,12 @@ def _header(manifest: Manifest, code_digest: str, weights_digest: str) -> bytes:
 
 
 def _section_offsets(header_bytes: int, code_bytes: int) -> tuple[int, int]:
-    code = _align(_PREFIX.size + header_bytes)
-    return code, _align(code + code_bytes)
+    code = aligned(_PREFIX.size + header_bytes)
+    return code, aligned(code + code_bytes)
 
 
-def _align(offset: int) -> int:
+def aligned(offset: int) -> int:
+    """The first place from `offset` on where a section may begin."""
     return -(-offset // SECTION_ALIGNMENT) * SECTION_ALIGNMENT
 
 
@@ -377,7 +391,21 @@ def _digest_of_range(file: IO[bytes], start: int, length: int) -> str:
     return digest.hexdigest()
 
 
-def _read_header(path: Path, view: memoryview) -> tuple[Manifest, dict[str, dict[str, object]]]:
+def prefixed(header: bytes) -> bytes:
+    """The beginning of a file with this header."""
+    digest = xxhash.xxh3_64_intdigest(header)
+    return _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), digest) + header
+
+
+def header_end(view: memoryview) -> int:
+    """Where the header of a file ends."""
+    _, _, length, _ = _PREFIX.unpack(view[: _PREFIX.size])
+    return _PREFIX.size + length
+
+
+def read_header(path: Path, view: memoryview) -> tuple[int, dict[str, Any]]:
+    """The format version and the header of a file. Raises ArtifactError when it is no artifact, was
+    cut short, has a wrong digest or is of a newer format."""
     magic, version, length, digest = _PREFIX.unpack(view[: _PREFIX.size])
     if magic != MAGIC:
         raise ArtifactError(f"{path} is not a Stepwell artifact")
@@ -391,14 +419,7 @@ def _read_header(path: Path, view: memoryview) -> tuple[Manifest, dict[str, dict
         raise ArtifactError(f"{path} was cut short: it ends inside its header")
     if xxhash.xxh3_64_intdigest(header) != digest:
         raise ArtifactError(f"{path} is damaged: the digest of its header is wrong")
-    content = json.loads(bytes(header))
-    manifest = _manifest_from_dict(content["manifest"])
-    if manifest.cuda is not None and version < _FIRST_OF_LAUNCHES:
-        raise ArtifactError(
-            f"{path} has artifact format {version}, whose launches of kernels this version of "
-            "Stepwell does not read; compile the model again"
-        )
-    return manifest, content["sections"]
+    return version, json.loads(bytes(header))
 
 
 def _read_section(

@@ -16,7 +16,7 @@ from stepwell.open_shapes import NamedShapes, are_known, bounded
 from stepwell.options import CompileOptions, make_options
 from stepwell.partitioned import PartitionedExecutable, partitioned
 from stepwell.progress import progress_lines
-from stepwell.runtime.load import Loaded, load_artifact
+from stepwell.runtime.load_artifact import Loaded, load_artifact
 from stepwell.runtime.threads import default_threads
 from stepwell.sources import GIVEN, Model, Shapes, Source, as_source, declared_shapes
 from stepwell.specialization import OpenSpec, Specialization

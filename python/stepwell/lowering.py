@@ -24,7 +24,7 @@ from stepwell.frontends import Imported, Shapes, TensorSpec, load
 from stepwell.mlir import ir, new_context, run_upstream
 from stepwell.options import CompileOptions, make_options
 from stepwell.passes.base import Pass, make_pass, pass_files
-from stepwell.runtime.load import Loaded, load_artifact
+from stepwell.runtime.load_artifact import Loaded, load_artifact
 from stepwell.runtime.threads import default_threads
 from stepwell.targets import get
 from stepwell.targets.nvidia import NvidiaTarget

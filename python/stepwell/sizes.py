@@ -83,12 +83,17 @@ class OpenShapes:
         }
 
     def sizes_in(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
-        """The open sizes of inputs of these `shapes`; None where one stands in sums alone."""
+        """The open sizes of inputs of these `shapes`; None where one stands in sums of several
+        alone."""
         known = {
             name: size
             for input_name, shape in self.shapes.items()
             for name, size in zip(shape, shapes[input_name], strict=True)
         }
+        for name, parts in self.sums.items():
+            (part, factor), *others = sorted(parts, key=lambda part: not part[0])
+            if name in known and not any(other for other, _ in others):
+                known[part] = (known[name] - sum(rest for _, rest in others)) // factor
         if not known.keys() >= self.capacities.keys():
             return None
         return tuple(known[name] for name in self.capacities)

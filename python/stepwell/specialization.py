@@ -22,6 +22,9 @@ from stepwell.sizes import OpenShapes
 Structure: TypeAlias = "str | list[Structure] | None"
 """What a run-time value is made of: TENSOR, None for an empty optional, a list for a sequence."""
 
+Key: TypeAlias = "tuple[Key | str | int | bytes, ...]"
+"""What code is for, beside its model."""
+
 TENSOR = "tensor"
 
 OFFERED_ELEMENTS = 1024
@@ -145,6 +148,20 @@ class OpenSpec:
         name, dtype, shape, kind = fields
         sizes = None if shape is None else tuple(shape)  # pyright: ignore[reportArgumentType]
         return OpenSpec(str(name), str(dtype), sizes, str(kind))
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a model takes and gives: `defaults` are inputs that have a value of their own, `limits`
+    the largest that named dimensions may be, `fixed` the shapes of inputs that were asked for.
+    Of the inputs `known`, the values have to be known before any code runs."""
+
+    inputs: tuple[OpenSpec, ...]
+    outputs: tuple[OpenSpec, ...]
+    defaults: tuple[OpenSpec, ...] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
+    fixed: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    known: tuple[str, ...] = ()
 
 
 def flatten(spec: OpenSpec, value: object) -> tuple[Structure, dict[str, object]]:

@@ -11,7 +11,8 @@ from stepwell.errors import UsageError
 from stepwell.options import CompileOptions
 from stepwell.partitioned import PartitionedExecutable
 from stepwell.runtime.inputs import input_array, named_inputs
-from stepwell.runtime.load import Loaded
+from stepwell.runtime.load_artifact import Loaded
+from stepwell.runtime.steps import SteppedModel
 from stepwell.specializing import SpecializingExecutable
 from stepwell.tools.commands import common, feeds
 
@@ -24,7 +25,7 @@ def load_with_inputs(
     options: CompileOptions,
     inputs: Sequence[str] = (),
     seed: int = 0,
-) -> tuple[Loaded | SpecializingExecutable, list[np.ndarray]]:
+) -> tuple[Loaded | SteppedModel, list[np.ndarray]]:
     """The executable of an artifact's path or of a model (its path, or what it is), and the arrays
     to call it with: those of `inputs`, as `--input` has them, and random ones.
 
@@ -50,14 +51,14 @@ def load_with_inputs(
     ]
 
 
-def whole(exe: Loaded | SpecializingExecutable) -> Loaded:
+def whole(exe: Loaded | SteppedModel) -> Loaded:
     """`exe`, all of which is compiled. Raises UsageError for a model that runs in parts."""
-    if isinstance(exe, SpecializingExecutable):
+    if isinstance(exe, SteppedModel):
         raise _not_whole(exe)
     return exe
 
 
-def _not_whole(exe: SpecializingExecutable | PartitionedExecutable) -> UsageError:
+def _not_whole(exe: SteppedModel | PartitionedExecutable) -> UsageError:
     return UsageError(
         f"what is measured here is compiled whole and ahead, and this model is not: {exe}"
     )

@@ -19,9 +19,9 @@ from stepwell.inspection.kernel_times import KernelTime, highest, kernel_times
 from stepwell.options import CompileOptions
 from stepwell.runtime.cuda_open_sizes import OnGpu
 from stepwell.runtime.device_arrays import DeviceArray
-from stepwell.runtime.load import Loaded
+from stepwell.runtime.load_artifact import Loaded
+from stepwell.runtime.steps import SteppedModel
 from stepwell.runtime.threads import default_threads
-from stepwell.specializing import SpecializingExecutable
 from stepwell.tools import peers
 from stepwell.tools.commands import ahead, common
 from stepwell.tools.commands.kernel_table import kernel_cells, kernel_table
@@ -92,7 +92,7 @@ def bench(
     calls: dict[str, Callable[[], object]] = {"stepwell": lambda: exe(*arrays)}
     if isinstance(exe, OnGpu) and exe.results_are_arrays:
         calls["stepwell, on the GPU"] = on_the_gpu(exe, arrays)
-    code = exe.specialized(*arrays) if isinstance(exe, SpecializingExecutable) else exe
+    code = exe.specialized(*arrays) if isinstance(exe, SteppedModel) else exe
     cpu_threads = threads or default_threads()
     if not isinstance(code, OnGpu):
         cpu_threads = code.threads

@@ -19,6 +19,7 @@ from stepwell.open_shapes import UNNAMED
 from stepwell.options import PRECISIONS, CompileOptions
 from stepwell.runtime.load import load
 from stepwell.runtime.open_model import OpenSizeModel
+from stepwell.runtime.stepped_executable import SteppedExecutable
 from stepwell.specialization import TENSOR, OpenSpec, check_shape
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def load_or_compile(
     threads: int | None,
     shapes: InputShapes | None,
     options: CompileOptions,
-) -> Compiled:
+) -> Compiled | SteppedExecutable:
     """An executable of an artifact's path, or of a model (its path, or what it is). `shapes` are
     those that a model is compiled for, or those of inputs that an artifact with open sizes will be
     given.
@@ -146,15 +147,16 @@ def load_or_compile(
     if model == "-" or not artifact.is_artifact(model):
         return compile(read_model(model), target, threads, shapes, options)
     loaded = load(model, threads)
-    if shapes and not isinstance(loaded, OpenSizeModel):
+    if shapes and not isinstance(loaded, (OpenSizeModel, SteppedExecutable)):
         raise UsageError("--shape has no effect on an artifact of fixed shapes")
     declared = {spec.name: spec.shape for spec in loaded.inputs}
     for name, shape in (shapes or {}).items():
-        wanted = declared.get(name)
-        if wanted is None:
+        if name not in declared:
             names = ", ".join(declared)
             raise UsageError(f"--shape {name}: the model has no such input; its inputs are {names}")
-        check_shape(name, shape, wanted)
+        wanted = declared[name]
+        if wanted is not None:
+            check_shape(name, shape, wanted)
     return loaded
 
 

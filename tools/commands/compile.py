@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,11 @@ import click
 
 from stepwell import compiler
 from stepwell.artifact import Artifact
+from stepwell.compiler import Compiled
 from stepwell.errors import ArtifactError, ModelError, UsageError
 from stepwell.options import CompileOptions
-from stepwell.tools.commands import common
+from stepwell.runtime.stepped_executable import SteppedExecutable
+from stepwell.tools.commands import common, feeds
 
 if TYPE_CHECKING:
     from stepwell.lowering import Lowered
@@ -39,6 +42,22 @@ _NAMES_WEIGHTS = re.compile(
 @click.option("--emit", type=click.Choice(FORMATS), help="What to write.  [default: artifact]")
 @common.named_shape_option
 @common.max_option
+@click.option(
+    "--example",
+    "examples",
+    multiple=True,
+    metavar="@FILE.npz",
+    help="Inputs of one call. Of a model whose shapes depend on data, the artifact has the code "
+    "that these calls need, from the second one on for any size.",
+)
+@click.option(
+    "--random-example",
+    "seeds",
+    type=int,
+    multiple=True,
+    metavar="SEED",
+    help="The same, with inputs as `run --random-inputs` makes them.",
+)
 @common.level_option
 @common.precision_option
 @click.option(
@@ -65,6 +84,8 @@ def compile_command(
     emit: str | None,
     shapes: tuple[str, ...],
     max_sizes: tuple[str, ...],
+    examples: tuple[str, ...],
+    seeds: tuple[int, ...],
     opt_level: int,
     precision: str,
     flush_subnormals: bool,
@@ -94,7 +115,14 @@ def compile_command(
         tuning=tuning,
     )
     most = common.parse_max_sizes(max_sizes)
-    if kind in ("artifact", "so") and compile_from is None:
+    if examples or seeds:
+        if kind != "artifact" or compile_from or most:
+            raise UsageError("examples are for artifacts of whole models, without --max")
+        sizes = common.parse_shapes(shapes)
+        exe = common.load_or_compile(model, target, threads, sizes, options)
+        _call(exe, examples, seeds, sizes)
+        _save_executable(exe, path)
+    elif kind in ("artifact", "so") and compile_from is None:
         named = common.parse_named_shapes(shapes)
         source = common.read_model(model)
         built = compiler.build(source, target, threads, named, options, max_sizes=most)
@@ -115,6 +143,28 @@ def compile_command(
             common.write_output(path, _lowered_data(lowered, kind))
     if path != "-":
         common.note(f"wrote {path}")
+
+
+def _call(
+    exe: Compiled | SteppedExecutable,
+    examples: Sequence[str],
+    seeds: Sequence[int],
+    sizes: common.InputShapes | None,
+) -> None:
+    """Run `exe` on files and random inputs."""
+    given = [feeds.read_inputs([example], exe.inputs) for example in examples]
+    for feed in (*given, *(feeds.completed({}, exe.inputs, seed, sizes) for seed in seeds)):
+        exe.run(feed)
+
+
+def _save_executable(exe: Compiled | SteppedExecutable, path: str) -> None:
+    if path != "-":
+        exe.save(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="stepwell-") as folder:
+        file = Path(folder) / "artifact.stepwell"
+        exe.save(file)
+        common.write_output(path, file.read_bytes())
 
 
 def _built_data(built: Artifact, kind: str) -> bytes | memoryview:

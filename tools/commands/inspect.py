@@ -6,10 +6,14 @@ import json
 
 import click
 
-from stepwell import artifact
+from stepwell import artifact, stepped_artifact
 from stepwell.artifact import Artifact
 from stepwell.runtime.open_model import open_signature
+from stepwell.stepped_artifact import SteppedArtifact
 from stepwell.tools.commands import common
+
+_LISTED = 6
+"""So many of the values that a step finds are named."""
 
 
 @click.command("inspect")
@@ -17,11 +21,34 @@ from stepwell.tools.commands import common
 @click.option("--json", "as_json", is_flag=True, help="Print the whole manifest as JSON.")
 def inspect(path: str, as_json: bool) -> None:
     """Show the inputs, outputs, kernels and sizes of ARTIFACT (any target's)."""
-    read = artifact.read(path, check_host=False)
-    if as_json:
-        print(json.dumps(artifact.manifest_to_dict(read.manifest), indent=2))
-        return
-    _show(read)
+    read = stepped_artifact.read(path, check_host=False)
+    if isinstance(read, Artifact):
+        if as_json:
+            print(json.dumps(artifact.manifest_to_dict(read.manifest), indent=2))
+        else:
+            _show(read)
+    elif as_json:
+        print(json.dumps(stepped_artifact.to_dict(read), indent=2))
+    else:
+        _show_steps(read)
+
+
+def _show_steps(read: SteppedArtifact) -> None:
+    from rich.table import Table
+
+    console = common.console()
+    facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    facts.add_row("file", _bytes(len(read.file)))
+    for kind, specs in (("input", read.signature.inputs), ("output", read.signature.outputs)):
+        for spec in specs:
+            facts.add_row(kind, str(spec), style="bold")
+    console.print(facts)
+    for number, step in enumerate(read.steps, 1):
+        found = [*(f"the shape of {name}" for name in step.sizes), *step.values]
+        listed = [*found[:_LISTED], *([f"{len(found) - _LISTED} more"] * (len(found) > _LISTED))]
+        console.print(f"\nstep {number}, {'finds ' + ', '.join(listed) if found else 'the last'}")
+        if step.code is not None:
+            _show(read.artifacts[step.code])
 
 
 def _show(read: Artifact) -> None:

@@ -10,7 +10,7 @@ import click
 from stepwell.errors import UsageError
 from stepwell.inspection.profile import Profile, profile
 from stepwell.options import CompileOptions
-from stepwell.runtime.load import Loaded
+from stepwell.runtime.load_artifact import Loaded
 from stepwell.tools.commands import ahead, common, feeds
 from stepwell.tools.commands.kernel_table import kernel_cells, kernel_table
 

@@ -11,7 +11,7 @@ import numpy as np
 from stepwell.artifact import KernelInfo
 from stepwell.inspection.roofline import Roofline, measured
 from stepwell.runtime.executable import Executable
-from stepwell.runtime.load import Loaded
+from stepwell.runtime.load_artifact import Loaded
 from stepwell.runtime.open_model import OpenSizeModel
 
 _PROFILED_CALLS = 20

@@ -17,7 +17,7 @@ from stepwell.inspection.reductions import Strategy, make_constants_arguments, s
 from stepwell.mlir import ir
 from stepwell.options import CompileOptions
 from stepwell.pipeline import compile_to_artifact
-from stepwell.runtime.load import load_artifact
+from stepwell.runtime.load_artifact import load_artifact
 from stepwell.worker import Progress
 
 REFERENCE = "reference"

@@ -277,3 +277,19 @@ def test_slices_between_numbers_that_differ(order: list[int]) -> None:
     for i in order:
         (result,) = exe(np.array(i), np.array([10], np.float32))
         np.testing.assert_array_equal(result, x[i : i + 1] + 10)
+
+
+def test_slices_between_numbers_that_are_multiples() -> None:
+    """Where numbers of the calls have a factor in common, the code would be for multiples."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 13]>
+        g (float[20] x, int64[1] begin, int64[1] count) => (float[n] y) {
+            end = Add(begin, count)
+            part = Slice(x, begin, end)
+            y = Neg(part)
+        }"""
+    )
+    exe = stepwell.compile(model, threads=1, options=OPTIONS)
+    x = np.arange(20, dtype=np.float32)
+    for begin, count in ((2, 3), (4, 9), (1, 6), (8, 2)):
+        np.testing.assert_array_equal(exe(x, [begin], [count])[0], -x[begin : begin + count])

@@ -299,8 +299,8 @@ class _Walk:
             known = {*found, *sizes, *(name for proto in loops for name in proto.output)}
             raise OpenModelError(
                 "; ".join(reasons[:_LISTED_REASONS])
-                + ". stepwell.compile compiles such a model in parts when it is called; there is "
-                "no artifact of it",
+                + ". stepwell.compile compiles such a model in steps when it is called; for an "
+                "artifact, give inputs of calls (--example)",
                 signatures[0],
                 signatures[1],
                 found,

@@ -18,7 +18,7 @@ from stepwell.frontends.torch.graph import Argument, to_program
 from stepwell.frontends.torch.result_views import View, is_tensor
 from stepwell.frontends.torch.symbolic import SymbolicGraph, capacity
 from stepwell.options import CompileOptions
-from stepwell.runtime.load import Loaded, OpenLoaded, load_artifact
+from stepwell.runtime.load_artifact import Loaded, OpenLoaded, load_artifact
 from stepwell.specialization import Specialization
 
 

@@ -13,7 +13,7 @@ import torch
 from stepwell.frontends.torch.graph import to_array
 from stepwell.runtime.cuda_open_sizes import OnGpu
 from stepwell.runtime.device_arrays import DeviceArray
-from stepwell.runtime.load import Loaded
+from stepwell.runtime.load_artifact import Loaded
 
 CPU, GPU = "cpu", "cuda"
 """Targets of graphs."""
