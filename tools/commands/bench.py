@@ -86,8 +86,6 @@ def bench(
     )
     known = common.parse_shapes(shapes)
     exe, arrays = ahead.load_with_inputs(model, target, threads, known, options)
-    if per_kernel:
-        exe = ahead.whole(exe)
     feed = {spec.name: array for spec, array in zip(exe.inputs, arrays, strict=True)}
     calls: dict[str, Callable[[], object]] = {"stepwell": lambda: exe(*arrays)}
     if isinstance(exe, OnGpu) and exe.results_are_arrays:
@@ -99,7 +97,7 @@ def bench(
     for name in names:
         calls[name] = peers.prepare(name, Path(model), feed, cpu_threads)
     timings = measure(calls, seconds)
-    kernels = kernel_times(code, arrays) if per_kernel else []
+    kernels = kernel_times(exe, arrays) if per_kernel else []
     if as_json:
         _print_json(code, timings, kernels)
     else:

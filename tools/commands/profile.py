@@ -10,7 +10,6 @@ import click
 from stepwell.errors import UsageError
 from stepwell.inspection.profile import Profile, profile
 from stepwell.options import CompileOptions
-from stepwell.runtime.load_artifact import Loaded
 from stepwell.tools.commands import ahead, common, feeds
 from stepwell.tools.commands.kernel_table import kernel_cells, kernel_table
 
@@ -78,7 +77,6 @@ def profile_command(
     )
     sizes = common.parse_shapes(shapes)
     exe, arrays = ahead.load_with_inputs(model, target, threads, sizes, options, inputs, seed)
-    exe = ahead.whole(exe)
     shown = profile(exe, *arrays, runs=runs)
     if not shown.trace.complete:
         common.note("the record had no room for all kernels of the run; its end is missing")
@@ -89,16 +87,16 @@ def profile_command(
     if as_json:
         print(json.dumps(shown.to_dict(), indent=2))
     elif output != "-":
-        _print_tables(exe, shown, top)
+        _print_tables(shown, top)
 
 
-def _print_tables(exe: Loaded, shown: Profile, top: int) -> None:
+def _print_tables(shown: Profile, top: int) -> None:
     console = common.console()
-    console.print(_threads_table(exe, shown))
+    console.print(_threads_table(shown))
     entries = shown.kernels[:top]
     more = len(shown.kernels) - len(entries)
     title = f"kernels by time, {more} shorter ones left out" if more else "kernels by time"
-    table = kernel_table(title, exe.place, [entry.time for entry in entries], "runs", "idle")
+    table = kernel_table(title, shown.place, [entry.time for entry in entries], "runs", "idle")
     for entry in entries:
         idle = f"{100 * entry.threads.idle:.0f} %"
         table.add_row(*kernel_cells(entry.time, shown.seconds, str(entry.runs), idle))
@@ -106,10 +104,10 @@ def _print_tables(exe: Loaded, shown: Profile, top: int) -> None:
         console.print(table)
 
 
-def _threads_table(exe: Loaded, shown: Profile) -> Table:
+def _threads_table(shown: Profile) -> Table:
     from rich.table import Table
 
-    title = f"a run of {shown.seconds * 1e3:.3f} ms on {exe.place}"
+    title = f"a run of {shown.seconds * 1e3:.3f} ms on {shown.place}"
     table = Table(title=title, title_justify="left", show_header=False, box=None)
     table.add_column()
     for _ in ("time", "share"):

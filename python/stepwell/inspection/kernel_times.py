@@ -13,6 +13,7 @@ from stepwell.inspection.roofline import Roofline, measured
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.load_artifact import Loaded
 from stepwell.runtime.open_model import OpenSizeModel
+from stepwell.runtime.steps import SteppedModel
 
 _PROFILED_CALLS = 20
 
@@ -36,19 +37,25 @@ class KernelTime:
         return data | {"share_of_peak": share, "bound": self.roofline.bound(self.kernel)}
 
 
-def kernel_times(exe: Loaded, arrays: Sequence[np.ndarray]) -> list[KernelTime]:
+def kernel_times(exe: Loaded | SteppedModel, arrays: Sequence[np.ndarray]) -> list[KernelTime]:
     """The median time of each kernel over several calls, the slowest kernel first."""
+    codes = exe.codes(*arrays) if isinstance(exe, SteppedModel) else [exe]
     runs = [exe.profile(*arrays) for _ in range(_PROFILED_CALLS)]
     medians = [statistics.median(spent) for spent in zip(*map(_nanoseconds, runs), strict=True)]
     kernels = [kernel for kernel, _ in runs[0]]
-    times = beside_peak(exe, list(zip(kernels, medians, strict=True)))
+    times = beside_peak(codes, list(zip(kernels, medians, strict=True)))
     return sorted(times, key=lambda entry: -entry.seconds)
 
 
-def beside_peak(exe: Loaded, spent: Sequence[tuple[KernelInfo, float]]) -> list[KernelTime]:
-    """Kernels of `exe` and nanoseconds in each, beside the machine's peak."""
-    names = [kernel.name for kernel in exe.kernels]
-    peaks = dict(zip(names, _rooflines(exe), strict=True))
+def beside_peak(
+    codes: Sequence[Loaded], spent: Sequence[tuple[KernelInfo, float]]
+) -> list[KernelTime]:
+    """Kernels of `codes` and nanoseconds in each, beside the machine's peak."""
+    peaks = {
+        kernel.name: roofline
+        for code in codes
+        for kernel, roofline in zip(code.kernels, _rooflines(code), strict=True)
+    }
     return [KernelTime(kernel, time / 1e9, peaks[kernel.name]) for kernel, time in spent]
 
 

@@ -14,6 +14,7 @@ from stepwell.inspection.kernel_times import KernelTime, beside_peak
 from stepwell.runtime.cuda_open_sizes import OnGpu
 from stepwell.runtime.executable import Executable
 from stepwell.runtime.open_sizes import OpenSizeExecutable
+from stepwell.runtime.steps import SteppedModel
 from stepwell.runtime.trace import KernelRun, Share, Trace
 
 _WARM_UP_CALLS = 3
@@ -70,6 +71,11 @@ class Profile:
     infos: tuple[KernelInfo, ...]
     trace: Trace
     kernels: tuple[KernelProfile, ...]
+
+    @property
+    def place(self) -> str:
+        """Where it ran: "2 threads"."""
+        return "1 thread" if self.threads == 1 else f"{self.threads} threads"
 
     @property
     def seconds(self) -> float:
@@ -166,30 +172,36 @@ class Profile:
 
 def profile(exe: object, *arrays: np.ndarray, runs: int = 20) -> Profile:
     """Call `exe`, what `stepwell.load` or `stepwell.compile` gave for a CPU, `runs` times on
-    `arrays`, and return the run whose time is the median (the lower of two).
+    `arrays`, and return the run whose time is the median (the lower of two), with all steps that a
+    model runs in.
 
-    Raises UsageError for models on GPUs and those that are compiled when they are called,
-    InputError for arrays that do not fit.
+    Raises UsageError for models on GPUs and those of which the host runs nodes, InputError for
+    arrays that do not fit.
     """
-    if isinstance(exe, OnGpu):
-        raise UsageError(
-            "a timeline is of the threads of a CPU; stepwell bench --per-kernel has the times of "
-            f"kernels on {exe.place}"
-        )
-    if not isinstance(exe, Executable | OpenSizeExecutable):
-        raise UsageError(f"what is profiled is compiled whole and ahead, and this is not: {exe}")
+    if not isinstance(exe, Executable | OpenSizeExecutable | SteppedModel | OnGpu):
+        raise UsageError(f"what is profiled is compiled whole, and this is not: {exe}")
+    codes = exe.codes(*arrays) if isinstance(exe, SteppedModel) else [exe]
+    for code in codes:
+        if isinstance(code, OnGpu):
+            raise UsageError(
+                "a timeline is of the threads of a CPU; stepwell bench --per-kernel has the times "
+                f"of kernels on {code.place}"
+            )
+    assert not isinstance(exe, OnGpu)
     for _ in range(_WARM_UP_CALLS):
         exe(*arrays)
     traces = sorted((exe.trace(*arrays) for _ in range(runs)), key=lambda t: t.end - t.begin)
     trace = traces[(runs - 1) // 2]
+    infos = tuple(kernel for code in codes for kernel in code.kernels)
+    threads = max(code.threads for code in codes if not isinstance(code, OnGpu))
     kernels = [
-        KernelProfile(number, time, len(done), _threads_in(done, exe.threads))
+        KernelProfile(number, time, len(done), _threads_in(done, threads))
         for (number, done), time in zip(
-            trace.by_kernel().items(), beside_peak(exe, trace.totals(exe.kernels)), strict=True
+            trace.by_kernel().items(), beside_peak(codes, trace.totals(infos)), strict=True
         )
     ]
     kernels.sort(key=lambda entry: -entry.time.seconds)
-    return Profile(exe.threads, exe.kernels, trace, tuple(kernels))
+    return Profile(threads, infos, trace, tuple(kernels))
 
 
 def label(kernel: KernelInfo) -> str:

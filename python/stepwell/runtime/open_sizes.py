@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,9 +68,13 @@ class OpenSizeExecutable(OpenSizeModel):
     def _traced(self, arrays: Sequence[object], *, with_shares: bool = False) -> Trace:
         with self._open_lock:
             staged, plan = self._staged(arrays)
-            with self._code.traced(with_shares=with_shares) as trace:
+            with self.traced(with_shares=with_shares) as trace:
                 self._called(staged, plan, arrays)
         return trace
+
+    def traced(self, *, with_shares: bool = False) -> AbstractContextManager[Trace]:
+        """Gives a trace, as `Executable.traced` does."""
+        return self._code.traced(with_shares=with_shares)
 
     def _staged(self, arrays: Sequence[object]) -> tuple[list[np.ndarray], _Plan]:
         """The inputs of the compiled code for `arrays`, and what to do for their shapes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -11,8 +12,11 @@ import numpy as np
 from stepwell.artifact import KernelInfo
 from stepwell.errors import InputError, ModelError
 from stepwell.runtime.device_arrays import host_copy, is_on_gpu
+from stepwell.runtime.executable import Executable
 from stepwell.runtime.inputs import input_array
 from stepwell.runtime.load_artifact import Loaded
+from stepwell.runtime.open_sizes import OpenSizeExecutable
+from stepwell.runtime.trace import Trace, joined
 from stepwell.specialization import (
     OFFERED_ELEMENTS,
     TENSOR,
@@ -116,10 +120,32 @@ class SteppedModel:
         """What runs last on values like `arrays`: compiled now unless it already is."""
         return self._to_the_last(arrays, {})[0]
 
+    def codes(self, *arrays: object) -> list[Loaded]:
+        """The code of the steps that a call with `arrays` runs, each once."""
+        return list(dict.fromkeys(code for code, _ in self._ran(arrays)))
+
     def profile(self, *arrays: object) -> list[tuple[KernelInfo, int]]:
-        """Run once; the nanoseconds spent in each kernel, those of earlier steps left out."""
-        executable, inputs = self._to_the_last(arrays, {})
-        return executable.profile(*inputs)
+        """Run each step once; the nanoseconds spent in each kernel, that of each step by itself."""
+        return [timed for code, inputs in self._ran(arrays) for timed in code.profile(*inputs)]
+
+    def trace(self, *arrays: object) -> Trace:
+        """Run once on a CPU; when each kernel ran, as `Executable.trace` has it. Kernels are
+        numbered through all `codes`."""
+        codes = self.codes(*arrays)
+        with ExitStack() as stack:
+            traces = [
+                stack.enter_context(code.traced(with_shares=True))
+                for code in codes
+                if isinstance(code, Executable | OpenSizeExecutable)
+            ]
+            self(*arrays)
+        return joined(traces, [len(code.kernels) for code in codes])
+
+    def _ran(self, arrays: Sequence[object]) -> list[tuple[Loaded, list[np.ndarray]]]:
+        """The code that a call with `arrays` runs, step by step, and its inputs."""
+        ran: list[tuple[Loaded, list[np.ndarray]]] = []
+        last = self._to_the_last(arrays, {}, ran)
+        return [*ran, last]
 
     def _step(self, call: Call, number: int) -> Step:
         """What runs next in a call that has run `number` steps."""
@@ -130,10 +156,13 @@ class SteppedModel:
         raise NotImplementedError
 
     def _to_the_last(
-        self, arrays: Sequence[object], given: dict[str, np.ndarray]
+        self,
+        arrays: Sequence[object],
+        given: dict[str, np.ndarray],
+        ran: list[tuple[Loaded, list[np.ndarray]]] | None = None,
     ) -> tuple[Loaded, list[np.ndarray]]:
         """The code of the last step, and its inputs: the tensors of `arrays` and, beside those
-        `given`, what earlier steps found."""
+        `given`, what earlier steps found. These are added to `ran`."""
         structures: dict[str, Structure] = {}
         tensors: dict[str, np.ndarray] = {}
         for spec, value in zip(self.inputs, arrays, strict=True):
@@ -155,6 +184,8 @@ class SteppedModel:
             if step.executable is not None:
                 staged = [n for n in (*step.values, *step.sizes) if n not in present]
                 found |= dict(zip(staged, step.executable(*inputs), strict=True))
+                if ran is not None:
+                    ran.append((step.executable, inputs))
             call.values |= {name: found[name] for name in step.values}
             call.given |= {name: found[name] for name in step.sizes}
             for name, read in step.loops.items():

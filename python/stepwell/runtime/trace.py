@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Iterator, Sequence
@@ -65,6 +66,21 @@ class Trace:
             (kernels[number].repeated(len(runs)), sum(run.end - run.begin for run in runs))
             for number, runs in self.by_kernel().items()
         ]
+
+
+def joined(traces: Sequence[Trace], kernels: Sequence[int]) -> Trace:
+    """The trace of a call that ran several codes with so many `kernels`, of the traces of each."""
+    runs: list[KernelRun] = []
+    first = 0
+    for trace, count in zip(traces, kernels, strict=True):
+        runs += [dataclasses.replace(run, kernel=first + run.kernel) for run in trace.runs]
+        first += count
+    return Trace(
+        sorted(runs, key=lambda run: run.begin),
+        max(trace.begin for trace in traces),
+        min(trace.end for trace in traces),
+        all(trace.complete for trace in traces),
+    )
 
 
 @contextmanager

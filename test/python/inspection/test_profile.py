@@ -72,7 +72,7 @@ def test_from_python(layers: Path) -> None:
     assert {entry.number for entry in shown.kernels} == set(range(len(exe.kernels)))
     assert shown.thread_time.computing > 0
     assert 0 <= shown.thread_time.idle < 1
-    with pytest.raises(stepwell.UsageError, match="compiled whole and ahead"):
+    with pytest.raises(stepwell.UsageError, match="compiled whole, and this is not"):
         stepwell.profile(layers)
 
 

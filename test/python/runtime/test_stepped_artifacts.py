@@ -188,6 +188,25 @@ def test_a_loop_on_the_host_is_refused(tmp_path: Path) -> None:
         exe.save(tmp_path / "model.stepwell")
 
 
+def test_profile(tmp_path: Path) -> None:
+    """The kernels of all steps, on one line of time."""
+    exe = compiled(POSITIVE)
+    x = floats(0, 16, 4)
+    for seed in (0, 1):
+        exe(floats(seed, 16, 4))
+    for model in (exe, saved(exe, tmp_path)):
+        codes = model.codes(x)
+        assert len(codes) == 2
+        shown = stepwell.profile(model, x, runs=2)
+        assert len(shown.infos) == sum(len(code.kernels) for code in codes)
+        assert {entry.number for entry in shown.kernels} == set(range(len(shown.infos)))
+        times = [time for run in shown.trace.runs for time in (run.begin, run.end)]
+        times = [shown.trace.begin, *times, shown.trace.end]
+        assert times == sorted(times)
+        names = [kernel.name for kernel, _ in model.profile(x)]
+        assert sorted(names) == sorted(info.name for info in shown.infos)
+
+
 def test_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,7 +226,10 @@ def test_command_line(
     np.savez("expected.npz", y=-floats(3, 16, 4)[floats(3, 16, 4) > 0])
     more = ["--input", "@one.npz", "--expected", "@expected.npz"]
     assert main(["run", "model.stepwell", *more]) == 0
-    assert main(["bench", "model.stepwell", "--seconds", "0.01"]) == 0
+    assert main(["bench", "model.stepwell", "--seconds", "0.01", "--per-kernel"]) == 0
+    assert "Greater_m, NonZero_nz" in capsys.readouterr().out
+    assert main(["profile", "model.stepwell"]) == 0
+    assert "a run of" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("more", [["--emit=so"], ["--max", "n=4"], ["--compile-from=linalg"]])

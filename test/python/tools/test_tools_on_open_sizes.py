@@ -136,7 +136,7 @@ def test_profile(folder: Path, capsys: Capture, name: str) -> None:
         ("run open.onnx --shape=q=3x5", 1, "no input of the model (inputs: x, z)"),
         ("bench open.stepwell", 2, "x: float32[rows, 4] is open; give --shape x=... for it"),
         ("bench open.onnx --shape=x=3x4", 2, "give --shape for z: float32[rows, more]"),
-        ("bench reshape.onnx --shape=x=3x4 --shape=shape=2 --per-kernel", 2, "whole and ahead"),
+        ("tune reshape.onnx -o t.json --shape=x=3x4 --shape=shape=2", 2, "whole and ahead"),
         ("profile open.stepwell", 2, "x: float32[rows, 4] is open; give --shape x=... for it"),
         ("compile open.onnx", 1, "on the command line --shape x=1x4"),
         ("compile open.stepwell", 2, "open.stepwell is an artifact, which is compiled already"),
