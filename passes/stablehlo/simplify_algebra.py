@@ -10,6 +10,8 @@ dot_general without contracting dimensions a multiplication of its operands, and
 size-1 dimensions of theirs. `x * 0` and `x - x` are zero for integers only. `power(x, 0.5)` becomes
 `sqrt(x)`, the powers 0.25, 0.75 and 1.5 of f32 and f64 products of square roots, within 2.2 ulp:
 they differ for -inf and -0.0 alone. tanh(softplus(x)) takes one exponential (`_softplus.py`).
+Gathers and scatters of elements become those of slices (`_gathered_components.py`,
+`_whole_slices.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from stepwell.errors import LoweringError
 from stepwell.mlir import ir
 from stepwell.mlir import stablehlo as bindings
 from stepwell.passes.base import Pass, State
-from stepwell.passes.stablehlo import _gathered_components, _pieces, _softplus
+from stepwell.passes.stablehlo import _gathered_components, _pieces, _softplus, _whole_slices
 from stepwell.passes.stablehlo._rules import Rules, fused
 from stepwell.passes.stablehlo._values import (
     ELEMENTWISE,
@@ -48,6 +50,8 @@ from stepwell.weights import WeightTable
 RULES = Rules()
 RULES.on("tanh")(_softplus.tanh_of_softplus)
 RULES.on("gather")(_gathered_components.by_components)
+RULES.on("gather")(_whole_slices.gather_slices)
+RULES.on("scatter")(_whole_slices.scatter_slices)
 
 
 def _is_float(value: ir.Value) -> bool:
