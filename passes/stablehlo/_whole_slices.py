@@ -30,7 +30,7 @@ from stepwell.passes.stablehlo._values import (
 )
 from stepwell.weights import WeightTable
 
-_DEPTH = 12
+_DEPTH = 8
 """So far up from the positions it is looked where they come from."""
 
 
@@ -174,16 +174,15 @@ def _masked(value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
 
 def _counted(value: ir.Value, weights: WeightTable) -> int | None:
     """The dimension along which `value` is 0, 1, 2, .., the same along all others."""
-    array = constant_array(value, weights)
-    if array is not None:
+    op = producer(value, "iota", "dynamic_iota", "reshape", "broadcast_in_dim")
+    if op is None:
+        array = constant_array(value, weights)
+        if array is None or not array.size or array.flat[0] != 0:
+            return None
         several = [d for d, n in enumerate(array.shape) if n > 1]
         counting = [d for d in several if (np.diff(array, axis=d) == 1).all()]
         same = [d for d in several if not (array != array.take([0], d)).any()]
-        one = len(counting) == 1 and len(same) == len(several) - 1 and array.flat[0] == 0
-        return counting[0] if one else None
-    op = producer(value, "iota", "dynamic_iota", "reshape", "broadcast_in_dim")
-    if op is None:
-        return None
+        return counting[0] if len(counting) == 1 and len(same) == len(several) - 1 else None
     if op.name.endswith("iota"):
         along = integer(op, "iota_dimension")
         return along if hlo.shape(value)[along] > 1 else None
@@ -199,15 +198,15 @@ def _counted(value: ir.Value, weights: WeightTable) -> int | None:
 def _is_repeated(value: ir.Value, along: int, weights: WeightTable, depth: int = _DEPTH) -> bool:
     """Whether `value` is the same everywhere along a dimension, as far as that is seen."""
     shape = hlo.shape(value)
-    if not shape or shape[along] == 1:
+    if not shape or shape[along] == 1 or splat(value) is not None:
         return True
-    array = constant_array(value, weights)
-    if array is not None:
-        return not (array != array.take([0], along)).any()
     if not depth or not isinstance(value, ir.OpResult):
         return False
     op = value.owner.operation
     name = op.name.removeprefix("stablehlo.")
+    if name == "constant":
+        array = constant_array(value, weights)
+        return array is not None and not (array != array.take([0], along)).any()
     if name in ("iota", "dynamic_iota"):
         return integer(op, "iota_dimension") != along
     if name == "broadcast_in_dim":
@@ -227,7 +226,8 @@ def _is_repeated(value: ir.Value, along: int, weights: WeightTable, depth: int =
             return False
     elif name not in (*ELEMENTWISE, "slice"):
         return False
-    return all(_is_repeated(operand, along, weights, depth - 1) for operand in op.operands)
+    operands = dict.fromkeys(op.operands)
+    return all(_is_repeated(operand, along, weights, depth - 1) for operand in operands)
 
 
 def _same_places(source: Sequence[int], target: Sequence[int]) -> dict[int, int] | None:

@@ -17,7 +17,6 @@ from stepwell.artifact import Artifact
 from stepwell.compiler import Compiled
 from stepwell.errors import ArtifactError, ModelError, UsageError
 from stepwell.options import CompileOptions
-from stepwell.runtime.stepped_executable import SteppedExecutable
 from stepwell.tools.commands import common, feeds
 
 if TYPE_CHECKING:
@@ -119,7 +118,8 @@ def compile_command(
         if kind != "artifact" or compile_from or most:
             raise UsageError("examples are for artifacts of whole models, without --max")
         sizes = common.parse_shapes(shapes)
-        exe = common.load_or_compile(model, target, threads, sizes, options)
+        source = common.read_model(model)
+        exe = compiler.compile(source, target, threads, sizes, options)
         _call(exe, examples, seeds, sizes)
         _save_executable(exe, path)
     elif kind in ("artifact", "so") and compile_from is None:
@@ -146,7 +146,7 @@ def compile_command(
 
 
 def _call(
-    exe: Compiled | SteppedExecutable,
+    exe: Compiled,
     examples: Sequence[str],
     seeds: Sequence[int],
     sizes: common.InputShapes | None,
@@ -157,7 +157,7 @@ def _call(
         exe.run(feed)
 
 
-def _save_executable(exe: Compiled | SteppedExecutable, path: str) -> None:
+def _save_executable(exe: Compiled, path: str) -> None:
     if path != "-":
         exe.save(path)
         return

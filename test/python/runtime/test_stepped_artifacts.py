@@ -243,3 +243,14 @@ def test_examples_are_for_artifacts(
     onnx.save(model(POSITIVE), "model.onnx")
     assert main(["compile", "model.onnx", "--random-example", "0", *more]) == 2
     assert "examples are for artifacts" in capsys.readouterr().err
+
+
+def test_an_artifact_is_compiled_already(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exe = compiled(POSITIVE)
+    exe(floats(0, 16, 4))
+    exe.save(tmp_path / "model.stepwell")
+    path = str(tmp_path / "model.stepwell")
+    assert main(["compile", path, "--random-example", "0", "-o", f"{path}2"]) == 2
+    assert "which is compiled already" in capsys.readouterr().err

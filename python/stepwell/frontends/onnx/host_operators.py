@@ -7,6 +7,7 @@ operators of this file in the place of its own, or where it has none.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -178,9 +179,11 @@ class Concat(OpRun):
     """Leaves room behind what it concatenates along the first dimension: a tensor that a loop adds
     to is copied now and then, not in each iteration."""
 
-    _buffer: np.ndarray | None = None
+    _last: weakref.ref[np.ndarray] | None = None
+    """The memory of the last result, with room behind, as long as somebody holds a result."""
+
     _used = 0
-    """Elements of the buffer that results have."""
+    """Elements of it that results have."""
 
     def _run(self, *arrays: np.ndarray, axis: int) -> tuple[np.ndarray]:
         first = arrays[0]
@@ -190,9 +193,10 @@ class Concat(OpRun):
             return (np.concatenate(arrays, axis),)
         size = sum(array.size for array in arrays)
         with _GROWING:
-            buffer = self._buffer
-            if buffer is None or not self._is_all_of(first, buffer) or size > buffer.size:
-                self._buffer = buffer = np.empty(2 * size, first.dtype)
+            buffer = self._all_of(first)
+            if buffer is None or size > buffer.size:
+                buffer = np.empty(2 * size, first.dtype)
+                self._last = weakref.ref(buffer)
                 buffer[: first.size] = first.reshape(-1)
             end = first.size
             for array in arrays[1:]:
@@ -201,10 +205,13 @@ class Concat(OpRun):
             self._used = size
             return (buffer[:size].reshape(-1, *first.shape[1:]),)
 
-    def _is_all_of(self, array: np.ndarray, buffer: np.ndarray) -> bool:
-        """Whether `array` is what the last result was."""
+    def _all_of(self, array: np.ndarray) -> np.ndarray | None:
+        """The memory of the last result, where `array` is all of that."""
+        buffer = None if self._last is None else self._last()
+        if buffer is None or array.base is not buffer or array.size != self._used:
+            return None
         same = array.ctypes.data == buffer.ctypes.data and array.flags.c_contiguous
-        return array.base is buffer and same and array.size == self._used
+        return buffer if same else None
 
 
 _LEAST_GROWING = 1 << 16
